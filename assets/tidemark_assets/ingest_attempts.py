@@ -58,7 +58,7 @@ class Attempt:
 
     def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
         """Return whether nothing has changed, so that the ingest would be refused again."""
-        if self.definition != now.definition or over(RETRY_AFTER_MICROS, self.at, now.at):
+        if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
             return False
         positions = (json.loads(arrival.position) for arrival in timeline)
         taken = {position["file"] for position in positions if "file" in position}

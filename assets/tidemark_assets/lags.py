@@ -13,7 +13,7 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming.feed import Inlet

@@ -62,7 +62,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
             stands = lane_status(tidemark.settings, lane)
             said.append(stands.message)
             at, before = memory.get(name, (0, None))
-            if before == stands.message and not over(REPORT_EVERY, at, now):
+            if before == stands.message and not is_wait_over(REPORT_EVERY, at, now):
                 continue
             for key in topic_keys(lane, names):
                 seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})

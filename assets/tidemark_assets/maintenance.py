@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
+from tidemark.store.maintenance import DAY, MaintenanceResult, combine_errors, maintain
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import failing_with_message
 from tidemark_assets.tables import as_table
@@ -38,7 +38,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
         config: MaintenanceConfig,
     ) -> None:
         tidemark = names.tidemark(context)
-        retention, done = int(config.retention_days * DAY), list[Maintained]()
+        retention, done = int(config.retention_days * DAY), list[MaintenanceResult]()
         with failing_with_message():
             for table in maintain(tidemark.warehouse, config.tables, retention=retention):
                 context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
@@ -49,7 +49,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
                     "bytes freed": sum(table.freed for table in done),
                 }
             )
-            if (trouble := troubles(done)) is not None:
+            if (trouble := combine_errors(done)) is not None:
                 raise trouble
 
     @dg.job(
@@ -73,7 +73,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(jobs=[job], schedules=[schedule])
 
 
-def to_markdown(done: Sequence[Maintained]) -> dg.TableMetadataValue:
+def to_markdown(done: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:
     """Return the results as a table."""
     columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [

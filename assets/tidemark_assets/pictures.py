@@ -14,7 +14,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.arrival import Arrival
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import InRanges
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 
@@ -53,7 +53,7 @@ def draw_windows(
         " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
     )
     cells = (
-        warehouse.read(transform.table, Within("window_start", ((start, end),)))
+        warehouse.read(transform.table, InRanges("window_start", ((start, end),)))
         .groupBy((at - F.pmod(at, F.lit(span))).alias("start"), key.alias("key"))
         .agg(F.sum("events").alias("events"))
     )

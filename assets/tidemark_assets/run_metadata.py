@@ -20,7 +20,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.planning import Planning
 from tidemark.store.arrival import Arrival
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import InRanges
 from tidemark.store.ledger import RunFacts, spans
 from tidemark.store.log import Log
 from tidemark.store.rows import delta_schema, spark_schema
@@ -180,13 +180,15 @@ def _measure(
     end: int,
 ) -> list[dict[str, Metadata]]:
     """Return the measures of some tables by partition; all tables are queried in parallel."""
-    within = Within("window_start", ((min(begins.values()), end),))
+    within = InRanges("window_start", ((min(begins.values()), end),))
     there = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in there]
     few = all(size is not None and size <= SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
         asked = {
-            table: warehouse.beside(partial(_quarters, warehouse, table, measures[table], within))
+            table: warehouse.run_in_background(
+                partial(_quarters, warehouse, table, measures[table], within)
+            )
             for table in there
         }
         wait(asked.values())
@@ -197,7 +199,7 @@ def _measure(
 
 
 def _quarters(
-    warehouse: Warehouse, table: str, measures: Mapping[str, Column], within: Within
+    warehouse: Warehouse, table: str, measures: Mapping[str, Column], within: InRanges
 ) -> list[Row]:
     start = F.unix_micros("window_start")
     quarter = (start - F.pmod(start, F.lit(QUARTER))).alias("begin")

@@ -35,7 +35,7 @@ def overdue_runs(
         for r in runs
         if r["reported"]
         and r["run"] not in heard
-        and over(REPORT_TIMEOUT_MICROS, r["ended_at"], now)
+        and is_wait_over(REPORT_TIMEOUT_MICROS, r["ended_at"], now)
     ]
 
 

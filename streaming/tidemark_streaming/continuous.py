@@ -34,8 +34,8 @@ from tidemark.define.rollup import base_transform
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import checkpoints, ledger
-from tidemark.store.arrival import NOTHING, Recent, arrivals
-from tidemark.store.refusals import unwritable
+from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals, read_arrivals
+from tidemark.store.refusals import explain_unwritable
 from tidemark.store.state import State
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming import resuming
@@ -132,7 +132,7 @@ def why(failure: PySparkException) -> str:
         return found["sentence"]
     if found is None or found[0].startswith(_OF_SPARK):
         # Spark itself writes only the query's progress, so a refused write concerns the checkpoint.
-        refused = unwritable(_NOTE, failure)
+        refused = explain_unwritable(_NOTE, failure)
         if refused is not None:
             return str(refused)
     if found is None:
@@ -172,7 +172,7 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
         try:
             return writer.start()
         except PySparkException as error:
-            if refused := unwritable(_NOTE, error):
+            if refused := explain_unwritable(_NOTE, error):
                 raise refused from error
             # Spark gives the query's Python worker ten seconds to start, on any machine.
             if "worker failed to connect back" not in str(error):
@@ -212,11 +212,11 @@ def _batch(
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal standing
-        told = arrivals(batch)
+        told = read_arrivals(batch)
         if not told:
             return
         whole = len(told) == told[-1].arrival - told[0].arrival + 1
-        recent = Recent(told) if whole else NOTHING
+        recent = RecentArrivals(told) if whole else NO_ARRIVALS
         warehouse, through = Warehouse(batch.sparkSession, *place), told[-1].arrival
         follow_in_background(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True

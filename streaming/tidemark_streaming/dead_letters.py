@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.rows import FEW
+from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
 from tidemark_streaming.glance import Glance
@@ -151,7 +151,7 @@ class _Mended:
         done = replayed(timeline)
         left = [place for place in places(self.rows) if place not in done]
         clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
-        pieces = [left[n : n + FEW] for n in range(0, len(left), FEW)]
+        pieces = [left[n : n + SMALL_BATCH_ROWS] for n in range(0, len(left), SMALL_BATCH_ROWS)]
         return [Chunk(_written(piece), clock, rows=len(piece)) for piece in pieces]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:

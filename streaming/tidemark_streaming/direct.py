@@ -1,10 +1,10 @@
 """Direct runs: assets that run in the process of their source's ingest.
 
-After each commit of the ingest, each asset runs. If the commit has few events (`rows.FEW`), the
-runs take them from memory. They are read once for all assets, and not from the log before they are
-counted. If it has many, each asset reads them from the log's files. Neither needs a query of its
-own. The published result is the same as for any other run: the next run makes up for one that was
-killed or skipped.
+After each commit of the ingest, each asset runs. If the commit has few events (`SMALL_BATCH_ROWS`),
+the runs take them from memory. They are read once for all assets, and not from the log before they
+are counted. If it has many, each asset reads them from the log's files. Neither needs a query of
+its own. The published result is the same as for any other run: the next run makes up for one that
+was killed or skipped.
 
 The ingest continues when the runs have ended. Records that arrive in the meantime form the next
 commit, so large runs process a backlog, and the ingest never outruns them.
@@ -18,7 +18,7 @@ from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.run import incremental
 from tidemark.run.admission import ALL, Admission
-from tidemark.store.arrival import Recent
+from tidemark.store.arrival import RecentArrivals
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import queries
@@ -77,7 +77,7 @@ class Direct:
         self._admission = admission
         self._standing: set[str] = set()
 
-    def __call__(self, warehouse: Warehouse, recent: Recent) -> None:
+    def __call__(self, warehouse: Warehouse, recent: RecentArrivals) -> None:
         """Run each asset through the newest arrival.
 
         Args:
@@ -93,7 +93,7 @@ class Direct:
                 follow_in_background(warehouse.place, transform, self._opened)
                 self._run(warehouse, transform, recent)
 
-    def _run(self, warehouse: Warehouse, transform: Definition, recent: Recent) -> None:
+    def _run(self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals) -> None:
         name = transform.name
         # A roll-up processes everything that its base has processed.
         admission = ALL if transform.follows is not None else self._admission

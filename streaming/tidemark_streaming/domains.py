@@ -193,5 +193,5 @@ def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) ->
         # The case of a user who works outside the project's folder.
         beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
         said = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(unknown(what, name, objects) + (said if beside else ""))
+        raise DefinitionError(describe_unknown(what, name, objects) + (said if beside else ""))
     return objects[name]

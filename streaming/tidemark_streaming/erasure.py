@@ -16,7 +16,7 @@ from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run import erase as run
 from tidemark.run.erase import Erased
-from tidemark.store.maintenance import RETENTION, Maintained, own_tables, purge
+from tidemark.store.maintenance import RETENTION, MaintenanceResult, own_tables, purge
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
 from tidemark_streaming import marts, wishes
@@ -58,7 +58,7 @@ class Report:
 
     erased: Erased
     marts: list[str]
-    vacuumed: list[Maintained] = field(default_factory=list[Maintained])
+    vacuumed: list[MaintenanceResult] = field(default_factory=list[MaintenanceResult])
     readable_until: str | None = None
     beyond: list[str] = field(default_factory=list[str])
 
@@ -122,7 +122,7 @@ def erase(
         tell("delete old files")
         gone = [
             *purge(warehouse, tables, done.at),
-            *purge(_of_marts(warehouse), names, done.at),
+            *purge(warehouse.marts(registered=False), names, done.at),
         ]
         kept = [each for each in gone if each.spared]
         told = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
@@ -141,17 +141,12 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
 
 def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
     """Return the existing marts that read one of the assets."""
-    there = set(_of_marts(warehouse).committer.tables())
+    there = set(warehouse.marts(registered=False).committer.tables())
     if not there or not marts.present(settings):
         return []
     project = marts.Marts(settings)
     readers = {name for d in own for table in d.tables for name in project.readers(table)}
     return sorted(readers & there)
-
-
-def _of_marts(warehouse: Warehouse) -> Warehouse:
-    spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
-    return Warehouse(spark, location, f"{database}_marts", False, kind)
 
 
 def _until(done: Erased) -> str | None:
@@ -230,7 +225,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 
 def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return a note on tables in the marts' database that no dbt model creates any more."""
-    place = _of_marts(warehouse)
+    place = warehouse.marts(registered=False)
     there = place.committer.tables()
     known = marts.Marts(settings).names() if there and marts.present(settings) else []
     odd = sorted(set(there) - set(known))

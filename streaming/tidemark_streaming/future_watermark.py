@@ -27,9 +27,9 @@ from tidemark.base.instants import INFINITY, as_datetime, describe, duration, is
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival, timeline_rows
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import InRanges
 from tidemark.store.log import Log
-from tidemark.store.rows import INSTANT, frame, plain
+from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
 from tidemark_streaming.glance import Glance
@@ -100,7 +100,7 @@ def find(glance: Glance, source: Source) -> FutureWatermark | None:
     table = glance.read(source.timeline_table, _COLUMNS)
     if table is None or not table.num_rows:
         return None
-    rows = plain(table.sort_by("arrival"))
+    rows = to_dicts(table.sort_by("arrival"))
     watermark, clock = rows[-1]["watermark_after"], rows[-1]["arrived_at"]
     if not is_far_ahead(watermark, clock):
         return None
@@ -128,7 +128,7 @@ def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> 
     found = glance.select(source.log_table, ["read_from", source.event_time], chosen)
     place = ""
     if found is not None and found.num_rows:
-        row = plain(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
+        row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
         place = f", the first dated {iso(row['time'])} ({row['read_from']})"
     count = sum(a.dated_ahead for a in some)
     return (
@@ -205,7 +205,7 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
     app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
     table = warehouse.read(
-        source.log_table, Within("arrival", ((first, INFINITY),), instants=False)
+        source.log_table, InRanges("arrival", ((first, INFINITY),), instants=False)
     )
     known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])

@@ -21,10 +21,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
-from tidemark.store import kinds
-from tidemark.store.arrival import Arrival, arrivals
+from tidemark.store import rollup_generation
+from tidemark.store.arrival import Arrival, read_arrivals
 from tidemark.store.log_columns import schema_version
-from tidemark.store.rows import INSTANT, arrow_schema, micros, plain
+from tidemark.store.rows import INSTANT, arrow_schema, to_dicts, to_micros
 from tidemark_streaming import scan
 
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
@@ -128,7 +128,7 @@ class Glance:
     def timeline(self, source: str) -> list[Arrival]:
         """All arrivals of a source, in order."""
         table = self.read(f"{source}_timeline", None)
-        return [] if table is None else arrivals(table)
+        return [] if table is None else read_arrivals(table)
 
     def undeclared(self, source: str) -> dict[str, int]:
         """Fields that came beside a source's columns, each with the newest arrival that had it."""
@@ -204,7 +204,7 @@ class Glance:
         later, in order, with instants in microseconds."""
         ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), INSTANT)
         table = self.select("runs", None, ended)
-        rows: list[dict[str, Any]] = [] if table is None else plain(table)
+        rows: list[dict[str, Any]] = [] if table is None else to_dicts(table)
         lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
         present = (r for r in rows if r["life"] == lives[r["asset"]])
         return sorted(present, key=lambda r: (r["asset"], r["seq"]))
@@ -214,14 +214,14 @@ class Glance:
         order, with instants in microseconds."""
         own = (ds.field("asset") == asset) & (ds.field("life") == (self.life(asset) or ""))
         table = self.select("runs", None, own & (ds.field("seq") > seq))
-        return [] if table is None else plain(table.sort_by("seq"))
+        return [] if table is None else to_dicts(table.sort_by("seq"))
 
     def runs_before(self, asset: str, seq: int) -> list[dict[str, Any]]:
         """The same of those before it: how far each brought the asset, and who reports it."""
         own = (ds.field("asset") == asset) & (ds.field("life") == (self.life(asset) or ""))
         columns = ["seq", "watermark", "window_from", "reported"]
         table = self.select("runs", columns, own & (ds.field("seq") < seq))
-        return [] if table is None else plain(table.sort_by("seq"))
+        return [] if table is None else to_dicts(table.sort_by("seq"))
 
     def life(self, asset: str) -> str | None:
         """The identity that an asset has had since its first run, as in the ledger; None where it
@@ -244,7 +244,7 @@ class Glance:
         """The starts of the windows last published by one of these commits."""
         fresh = (ds.field("seq") >= min(commits)) & ds.field("seq").isin(sorted(commits))
         table = self.select(asset, ["window_start"], fresh)
-        return [] if table is None else micros(table["window_start"].unique())
+        return [] if table is None else to_micros(table["window_start"].unique())
 
     def between(
         self, table: str, columns: list[str], start: int, end: int
@@ -253,7 +253,7 @@ class Glance:
         begin = ds.field("window_start")
         first, last = (pa.scalar(as_datetime(t), INSTANT) for t in (start, end))
         found = self.select(table, ["window_start", *columns], (begin >= first) & (begin < last))
-        return None if found is None else (micros(found["window_start"]), found)
+        return None if found is None else (to_micros(found["window_start"]), found)
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
@@ -370,7 +370,7 @@ def _of(assets: Iterable[str]) -> ds.Expression:
 def _own_life(own: DeltaTable) -> str:
     """What the life of a roll-up has of its own table, after that of its base."""
     found = own.metadata()
-    return f"+{kinds.life(str(found.id), found.configuration)}"
+    return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
 
 
 def _published(runs: DeltaTable, app: str) -> int:

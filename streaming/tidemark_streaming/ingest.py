@@ -26,10 +26,10 @@ from tidemark.engine.planning import Planning
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run.traced import arrived
 from tidemark.store import integrity
-from tidemark.store.arrival import NOTHING, Arrival, Recent
+from tidemark.store.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.log import Log
-from tidemark.store.reference import current
-from tidemark.store.rows import FEW, Rows
+from tidemark.store.reference import current_versions
+from tidemark.store.rows import SMALL_BATCH_ROWS, Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.changed import ColumnChanged, check
 from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
@@ -77,9 +77,9 @@ class Ingested:
     rows: pa.Table | None = None
 
     @property
-    def recent(self) -> Recent:
+    def recent(self) -> RecentArrivals:
         """Its arrivals, for a run that must not read them again."""
-        return Recent(self.arrivals, self.rows)
+        return RecentArrivals(self.arrivals, self.rows)
 
 
 def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
@@ -103,7 +103,7 @@ def follow(
     feed: Feed,
     every: float = LOOK_EVERY,
     *,
-    then: Callable[[Warehouse, Recent], None] | None = None,
+    then: Callable[[Warehouse, RecentArrivals], None] | None = None,
     again: Callable[[], Warehouse] | None = None,
     tell: ProgressCallback = ignore_progress,
 ) -> Iterator[Ingested]:
@@ -139,7 +139,7 @@ def follow(
                     timeline = log.timeline()
                 if then is not None and behind and timeline:
                     with begun.doing():
-                        then(warehouse, NOTHING)
+                        then(warehouse, NO_ARRIVALS)
                 for commit in _bring(log, timeline, feed, None):
                     if then is not None:
                         behind = True
@@ -178,7 +178,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
             return last
         position = "{}" if last is None else last.position
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
-        versions = json.dumps(current(warehouse, source))
+        versions = json.dumps(current_versions(warehouse, source))
         arrivals = fold(
             source, last, [Chunk(position, clock, end=True)], {}, versions, log.schema_version
         )
@@ -195,7 +195,7 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
         if warehouse.transaction(table, FURNISHED) < 0:
             rows = load(warehouse.spark)
             if not warehouse.create(table, rows, f"Lookup tables of {inlet.source.name}."):
-                warehouse.enter(table)
+                warehouse.register(table)
             warehouse.append(rows, table, FURNISHED, 0)
 
 
@@ -306,11 +306,14 @@ def _commit(
     """
     clock = Clock()
     try:
-        versions = json.dumps(current(log.warehouse, log.source))
+        versions = json.dumps(current_versions(log.warehouse, log.source))
         with scratch(log.warehouse) as place:
             # Rows are read once: a file that is still growing would give other rows the second
             # time.
-            few = sum(c.bytes for c in chunks) <= FEW_BYTES and sum(c.rows for c in chunks) <= FEW
+            few = (
+                sum(c.bytes for c in chunks) <= FEW_BYTES
+                and sum(c.rows for c in chunks) <= SMALL_BATCH_ROWS
+            )
             rows = feed.read(log.warehouse.spark, chunks)
             if isinstance(feed, Ahead):
                 feed.ahead(following)

@@ -16,7 +16,7 @@ from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import HELD, Choice
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.store.rows import told
+from tidemark.store.rows import to_display
 from tidemark_streaming.glance import Glance
 
 Place = tuple[int, str]
@@ -43,7 +43,7 @@ def withheld(
     chosen = choice or Choice()
     chosen.check(transform)
     table = glance.read(transform.quarantine_table, None)
-    rows: list[dict[str, Any]] = [] if table is None else told(table)
+    rows: list[dict[str, Any]] = [] if table is None else to_display(table)
 
     def wanted(row: Mapping[str, Any]) -> bool:
         start = instant(row["window_start"])

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 
 from tidemark.base.errors import DefinitionError
-from tidemark.store.rows import BEYOND, INSTANT
+from tidemark.store.rows import INSTANT, OUT_OF_RANGE_ERRORS
 from tidemark.store.rows import compute as pc
 
 
@@ -46,7 +46,7 @@ def _instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
         return None
     try:
         offset = time.as_py().replace(tzinfo=zone).utcoffset()
-    except BEYOND:
+    except OUT_OF_RANGE_ERRORS:
         # Outside the years 1 to 9999, in which no event can have happened.
         return micros
     return micros - round(offset.total_seconds() * 1_000_000)

@@ -33,7 +33,7 @@ from tidemark.run.plan import Plan
 from tidemark.run.rebuild import back, rebuild, switch
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import changes
@@ -301,4 +301,4 @@ def test_a_marker_of_an_earlier_tidemark_tells_no_parts() -> None:
     old += '"watermark":null,"clock":1},"covers":[],"whole":false},"after":{"at":{"arrival":2,'
     old += '"watermark":null,"clock":2},"covers":[],"whole":false},"ranges":[],'
     old += '"answer":"as_streamed","definition":"abc"}'
-    assert Marker.from_json(old).defined == -1
+    assert CommitInfo.from_json(old).defined == -1

@@ -12,7 +12,7 @@ import pytest
 
 from tidemark.compute.held import scratch
 from tidemark.store import claims
-from tidemark.store.claims import Swept
+from tidemark.store.claims import SweepResult
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 CLAIMING = """
@@ -39,13 +39,13 @@ def test_a_folder_is_swept_away_when_its_process_was_killed(tmp_path: Path) -> N
         for folder in (own, left):
             (folder / "part-1").mkdir()
             (folder / "part-1" / "rows.parquet").write_text("rows")
-        assert claims.sweep(str(scratch)) == Swept(0, ["left", "own"])
+        assert claims.sweep(str(scratch)) == SweepResult(0, ["left", "own"])
         process.send_signal(signal.SIGKILL)
-    assert claims.sweep(str(scratch)) == Swept(1, ["own"])
+    assert claims.sweep(str(scratch)) == SweepResult(1, ["own"])
     assert [path.name for path in scratch.iterdir()] == ["own"]
     claims.release(handle)
-    assert claims.sweep(str(scratch)) == Swept(1, [])
-    assert claims.sweep(str(tmp_path / "none")) == Swept(0, [])
+    assert claims.sweep(str(scratch)) == SweepResult(1, [])
+    assert claims.sweep(str(tmp_path / "none")) == SweepResult(0, [])
 
 
 def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: 
     handle = claims.claim(str(table))
     scratch.mkdir()
     table.rename(scratch / "dropped")
-    assert claims.sweep(str(scratch)) == Swept(0, ["dropped"])
+    assert claims.sweep(str(scratch)) == SweepResult(0, ["dropped"])
     claims.release(handle)
-    assert claims.sweep(str(scratch)) == Swept(1, [])
+    assert claims.sweep(str(scratch)) == SweepResult(1, [])
 
 
 def test_what_is_in_a_store_of_objects_is_claimed_by_nobody() -> None:
@@ -68,9 +68,9 @@ def test_scratch_that_cannot_be_removed_hides_nothing_and_is_claimed_no_more(
     """As the engine goes on writing there for a moment after a query that failed."""
     warehouse = create_autospec(Warehouse, instance=True)
     warehouse.path.side_effect = lambda name: str(tmp_path / name)
-    warehouse.aside.side_effect = ZeroDivisionError
+    warehouse.materialize.side_effect = ZeroDivisionError
     warehouse.remove.side_effect = OSError(39, "Directory not empty")
     with pytest.raises(ZeroDivisionError), scratch(warehouse) as place:
         place.hold(cast(Any, None), few=False)
     assert warehouse.remove.called
-    assert claims.sweep(str(tmp_path / SCRATCH)) == Swept(1, [])
+    assert claims.sweep(str(tmp_path / SCRATCH)) == SweepResult(1, [])

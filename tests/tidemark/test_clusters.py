@@ -18,7 +18,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
-from tidemark.store.coverage import Coverage, Position
+from tidemark.store.coverage import Coverage, TimelinePosition
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
@@ -50,7 +50,7 @@ def log(shared: Warehouse) -> Log:
 
 def coverage(log: Log, arrival: int) -> Coverage:
     (found,) = log.timeline(arrival - 1, arrival)
-    return Coverage(Position(arrival, found.after, found.arrived_at))
+    return Coverage(TimelinePosition(arrival, found.after, found.arrived_at))
 
 
 def rows(frame: DataFrame) -> Counter[str]:

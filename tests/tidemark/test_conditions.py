@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tidemark.store.conditions import Is, Within
+from tidemark.store.conditions import Equals, InRanges
 
-NUMBERS = Within("n", ((0, 10), (20, 30)), instants=False)
+NUMBERS = InRanges("n", ((0, 10), (20, 30)), instants=False)
 
 
 def file(low: object, high: object, nulls: int | None = 0) -> dict[str, Any]:
@@ -35,24 +35,24 @@ def test_numbers(listed: dict[str, Any], some: bool, every: bool) -> None:
 
 def test_no_range_is_no_bound() -> None:
     for listed in (file(0, 9), {}):
-        assert Within("n", ()).may_hold(listed)
-        assert Within("n", ()).holds(listed)
+        assert InRanges("n", ()).may_hold(listed)
+        assert InRanges("n", ()).holds(listed)
 
 
 def test_an_instant_that_was_cut_may_be_a_little_more() -> None:
     second = 1_000_000
     at = datetime.fromtimestamp(1, UTC)
-    bound = Within("n", ((0, second + 999),))
+    bound = InRanges("n", ((0, second + 999),))
     assert bound.may_hold(file(at, at))
     assert not bound.holds(file(at, at))
-    assert Within("n", ((0, second + 1000),)).holds(file(at, at))
+    assert InRanges("n", ((0, second + 1000),)).holds(file(at, at))
 
 
 def test_a_text_may_be_between_what_a_file_has() -> None:
     def texts(low: str | None, high: str | None) -> dict[str, Any]:
         return {"min.id": low, "max.id": high, "null_count.id": 0}
 
-    bound = Is("id", "flights:12:3")
+    bound = Equals("id", "flights:12:3")
     assert bound.may_hold(texts("flights:12:0", "flights:12:7"))
     assert bound.may_hold(texts(None, None))
     assert bound.may_hold({})

@@ -23,7 +23,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.windows import Session, Sliding, Window
 from tidemark.run.correct import Correction
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store.ranges import joined
+from tidemark.store.ranges import merge_ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -52,15 +52,15 @@ def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
 
 
 def test_ranges_that_touch_are_one() -> None:
-    assert joined([(20, 30), (0, 10), (10, 20), (40, 50)]) == ((0, 30), (40, 50))
-    assert joined([]) == ()
+    assert merge_ranges([(20, 30), (0, 10), (10, 20), (40, 50)]) == ((0, 30), (40, 50))
+    assert merge_ranges([]) == ()
 
 
 def test_of_many_ranges_the_nearest_are_joined() -> None:
     ranges = [(0, 1), (5, 6), (7, 8), (20, 21), (22, 23)]
-    assert joined(ranges, most=3) == ((0, 1), (5, 8), (20, 23))
-    assert joined(ranges, most=1) == ((0, 23),)
-    assert len(joined((100 * i, 100 * i + 1) for i in range(5000))) == 100
+    assert merge_ranges(ranges, most=3) == ((0, 1), (5, 8), (20, 23))
+    assert merge_ranges(ranges, most=1) == ((0, 23),)
+    assert len(merge_ranges((100 * i, 100 * i + 1) for i in range(5000))) == 100
 
 
 def test_it_counts_what_came_too_late_and_says_what_that_changed(logged: Warehouse) -> None:
@@ -183,5 +183,5 @@ def test_before_the_first_run_there_is_nothing_to_correct(logged: Warehouse) -> 
 
 
 def test_a_marker_of_many_ranges_is_small() -> None:
-    ranges = joined((10**15 + 10**9 * i, 10**15 + 10**9 * i + 1) for i in range(10_000))
+    ranges = merge_ranges((10**15 + 10**9 * i, 10**15 + 10**9 * i + 1) for i in range(10_000))
     assert len(json.dumps(ranges)) < 5_000

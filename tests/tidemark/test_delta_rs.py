@@ -7,8 +7,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
 from tidemark.store.committers.committer import Merge
-from tidemark.store.committers.folding import fold
-from tidemark.store.committers.merging import merged
+from tidemark.store.committers.compaction import compact_files
+from tidemark.store.committers.merging import merge_rows
 
 BATCH = 8_192
 """Rows that its library reads at once."""
@@ -39,7 +39,7 @@ def test_more_windows_than_a_batch_holds_are_merged(tmp_path: Path, rows: int) -
         writer_properties=WriterProperties(max_row_group_size=5_000),
     )
     merge = Merge(on=("window_start", "name"), delete="s.gone", insert="NOT s.gone")
-    merged(DeltaTable(path), windows(100, rows + 100, 1), merge, CommitProperties())
+    merge_rows(DeltaTable(path), windows(100, rows + 100, 1), merge, CommitProperties())
     found = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
     assert found.count(0) == 100
     assert found.count(1) == sum(n % 11 != 0 for n in range(100, rows + 100)) == len(found) - 100
@@ -52,6 +52,6 @@ def test_a_table_that_is_compacted_after_a_checkpoint_keeps_its_rows(tmp_path: P
         write_deltalake(path, windows(first, first + 100, first), mode="append")
     for _ in range(3):
         DeltaTable(path).create_checkpoint()
-        fold(DeltaTable(path), 1 << 20)
+        compact_files(DeltaTable(path), 1 << 20)
         numbers = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
         assert sorted(numbers) == sorted(first for first in range(0, 800, 100) for _ in range(100))

@@ -26,7 +26,7 @@ from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.uniqueness import MARK, Unique
 from tidemark.run.runner import backfill, incremental
-from tidemark.store.committers import listed
+from tidemark.store.committers import file_list
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -144,7 +144,7 @@ def test_a_run_looks_back_no_further_than_the_horizon(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few rows come from memory, and would not tell of their files.
-    monkeypatch.setattr(listed, "SENT", 0)
+    monkeypatch.setattr(file_list, "INLINE_ROWS", 0)
     old = [[Event(T0 + hour * 60 * MINUTE, "a", 0.5)] for hour in range(6)]
     for events in old:
         ingest(warehouse, READINGS, [events], ends=False)

@@ -93,7 +93,7 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
     assert before == [("incremental", results.SILENT, [])] * 2
     assert all(text != results.SILENT for mode, text, _ in told if mode == "erasure")
 
-    gone = erasures.erased(warehouse, READINGS)
+    gone = erasures.count_erased_events(warehouse, READINGS)
     rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
     assert all(
         rows.count(a.arrival) == a.rows - gone[a.arrival]
@@ -130,7 +130,7 @@ def test_killed_anywhere_it_is_ended_by_the_next(
     gone = point != "erasure"
     assert (done.resumed, done.events) == (int(gone), 0 if gone else len(HERS))
     assert parity(shared, asset).equal
-    assert erasures.unended(shared, READINGS) == []
+    assert erasures.find_unfinished(shared, READINGS) == []
 
 
 # Many runs.
@@ -152,7 +152,7 @@ def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
         warehouse.drop(table)
     done = erase(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
     assert (done.resumed, done.events) == (1, 1)
-    assert erasures.unended(warehouse, READINGS) == []
+    assert erasures.find_unfinished(warehouse, READINGS) == []
     assert not any(warehouse.exists(table) for table in KEYED.tables)
     if defined:
         run_all(warehouse, KEYED)

@@ -85,7 +85,7 @@ def test_a_first_run_that_had_counted_them_counts_anew(
     erase_before(*moment)
     way(warehouse, PER_MINUTE)
     assert hers(warehouse) == []
-    assert erasures.gone(warehouse, READINGS) == 1
+    assert erasures.count_erasures(warehouse, READINGS) == 1
     assert published(warehouse, PER_MINUTE) == LEFT
     assert parity(warehouse, PER_MINUTE).equal
 

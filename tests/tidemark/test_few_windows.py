@@ -26,9 +26,9 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Global, Session
 from tidemark.engine.requests import fetch, to_dataframe
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -135,15 +135,15 @@ def some_partials(seed: int, count: int = 600) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(dict(KINDS)))
 
 
-def between(before: int | None, after: int | None) -> Marker:
+def between(before: int | None, after: int | None) -> CommitInfo:
     """An increment of the arrivals 4 to 7, by the watermarks before and after it, in minutes."""
 
     def at(arrival: int, minutes: int | None) -> Coverage:
         ahead = minutes is not None and minutes > 100
         mark = None if minutes is None else INFINITY if ahead else T0 + minutes * MINUTE + 5
-        return Coverage(Position(arrival, mark))
+        return Coverage(TimelinePosition(arrival, mark))
 
-    return Marker(seq=3, before=at(3, before), after=at(7, after))
+    return CommitInfo(seq=3, before=at(3, before), after=at(7, after))
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
@@ -259,7 +259,7 @@ def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
 
 
 def test_of_which_assets_it_is_asked() -> None:
-    def asked(marker: Marker = INCREMENT, **fields: object) -> bool:
+    def asked(marker: CommitInfo = INCREMENT, **fields: object) -> bool:
         return few_windows.possible(replace(WIDE, **fields), marker)
 
     assert asked()
@@ -273,7 +273,9 @@ def test_of_which_assets_it_is_asked() -> None:
             mine = replace(known, **{part: F.sqrt})
             assert not asked(aggregates={"n": agg.count(), "mine": mine})
     assert asked(aggregates={"mean": cloudpickle.loads(cloudpickle.dumps(agg.mean("value")))})
-    ahead = Coverage(Position(3, T0), (Cover(T0, T0 + MINUTE, Position(5, T0)),))
+    ahead = Coverage(
+        TimelinePosition(3, T0), (BackfilledRange(T0, T0 + MINUTE, TimelinePosition(5, T0)),)
+    )
     assert not asked(replace(INCREMENT, before=ahead))
     assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))
 
@@ -297,7 +299,7 @@ def test_an_increment_of_few_rows_asks_one_question(
     assert parity(logged, asset).equal
 
 
-def unsettled(partials: pa.Table, transform: WindowedTransform, marker: Marker) -> pa.Table:
+def unsettled(partials: pa.Table, transform: WindowedTransform, marker: CommitInfo) -> pa.Table:
     """The partials of windows that were not settled before an increment."""
     mark = marker.before.at.watermark
     ends = partials["window_end"].cast(pa.int64()).to_pylist()

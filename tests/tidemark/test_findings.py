@@ -62,7 +62,7 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """Who reads tables by their names, as marts do, would never find it."""
-    enter = Catalog._enter
+    enter = Catalog._register
 
     def killed(self: Catalog, name: str) -> None:
         if name == table:
@@ -74,7 +74,7 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
         incremental(on, PER_MINUTE)
 
     with monkeypatch.context() as dying:
-        dying.setattr(Catalog, "_enter", killed)
+        dying.setattr(Catalog, "_register", killed)
         with pytest.raises(_Killed):
             work(Warehouse(warehouse.spark, *warehouse.place))
     place = f"`{warehouse.database}`.`{table}`"

@@ -21,12 +21,12 @@ from tidemark.run.runner import incremental
 from tidemark.store import integrity, ledger
 from tidemark.store.arrival import TIMELINE, Arrival
 from tidemark.store.asset import Asset
-from tidemark.store.committers.durable import LOG, added
-from tidemark.store.coverage import Coverage, Position
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.committers.durable import LOG, added_files
+from tidemark.store.coverage import Coverage, TimelinePosition
 from tidemark.store.integrity import DamageError, check, entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
 from tidemark.store.repair import repair
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
@@ -87,7 +87,7 @@ HEALED = (LEDGER, without_commit)
 
 def newest_file(table: Path) -> Path:
     for entry in reversed(entries(str(table))):
-        if paths := [p for p in added(entry.read_text()) if not p.startswith("_change_data")]:
+        if paths := [p for p in added_files(entry.read_text()) if not p.startswith("_change_data")]:
             return table / paths[-1]
     raise AssertionError(table)
 
@@ -112,7 +112,7 @@ def run(store: Warehouse, number: int) -> None:
     """Count an arrival and publish it."""
     asset = Asset(store, ASSET)
     asset.life = asset.state.create(PARTIALS)
-    marker = Marker(seq=number, after=Coverage(Position(number)))
+    marker = CommitInfo(seq=number, after=Coverage(TimelinePosition(number)))
     asset.state.commit(PARTIALS.set_column(0, "seq", [[number]]), marker)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)

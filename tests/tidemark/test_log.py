@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from support import READINGS, T0, ingest, some_arrivals
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.instants import INFINITY
-from tidemark.store.arrival import NOTHING, Arrival, Recent
+from tidemark.store.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.fence import Fence
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -48,12 +48,12 @@ def test_who_counts_some_arrivals_is_told_of_their_watermarks_alone(warehouse: W
     log = Log(warehouse, READINGS)
     every = {a.arrival: a.after for a in made}
     assert dict(map(tuple, log.reached().collect())) == every
-    for known in (NOTHING, Recent(made[2:5])):
+    for known in (NO_ARRIVALS, RecentArrivals(made[2:5])):
         some = Log(warehouse, READINGS, known).spanning(1, 3)
         assert dict(map(tuple, some.reached().collect())) == {n: every[n] for n in (2, 3)}
     # What is in memory is not looked for in the table.
     gone = replace(READINGS, name="gone")
-    told = Log(warehouse, gone, Recent(made[2:5])).spanning(1, 3).reached()
+    told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).reached()
     assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
 
 

@@ -86,7 +86,7 @@ def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> Non
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
     # What a process said of a column that it had no time to add says nothing.
     stale = {"tidemark.protect.mail": "dropped", "tidemark.schema.mail": "7"}
-    warehouse.committer.tell("readings_log", stale)
+    warehouse.committer.set_properties("readings_log", stale)
     Log(warehouse, READINGS).create()
     plain = declared(mail="string")
     log = Log(warehouse, plain)

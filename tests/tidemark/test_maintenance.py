@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from support import READINGS
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.tables import TableName
-from tidemark.store.committers import Merge, Spared, direct, folding
+from tidemark.store.committers import KeptFiles, Merge, compaction, direct
 from tidemark.store.committers.staged import File
-from tidemark.store.conditions import Within
-from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
+from tidemark.store.conditions import InRanges
+from tidemark.store.maintenance import DAY, MaintenanceResult, combine_errors, maintain
 from tidemark.store.warehouse import Warehouse
 
 NOW = time.time_ns() // 1000
@@ -77,7 +77,7 @@ def live(warehouse: Warehouse, table: str = "t") -> list[Path]:
 
 def one(
     warehouse: Warehouse, table: str = "t", *, retention: int = 7 * DAY, dry_run: bool = False
-) -> Maintained:
+) -> MaintenanceResult:
     (found,) = maintain(warehouse, [table], retention=retention, dry_run=dry_run)
     return found
 
@@ -119,8 +119,8 @@ def test_a_compaction_is_no_change_to_who_follows_the_table(bare: Warehouse) -> 
 
 def test_files_that_were_folded_are_passed_over_by_their_numbers(bare: Warehouse) -> None:
     bare.committer.compact("t", 16 << 20)
-    assert bare.greatest("t", "seq") == 59
-    found = bare.take("t", Within("seq", ((7, 9),), instants=False))
+    assert bare.max_value("t", "seq") == 59
+    found = bare.take("t", InRanges("seq", ((7, 9),), instants=False))
     assert found["seq"].to_pylist() == [7, 8]
     (file,) = pa.table(DeltaTable(bare.path("t")).get_add_actions(flatten=True)).to_pylist()
     assert (file["num_records"], file["min.seq"], file["max.seq"]) == (60, 0, 59)
@@ -129,7 +129,7 @@ def test_files_that_were_folded_are_passed_over_by_their_numbers(bare: Warehouse
 def test_what_came_in_between_voids_a_compaction(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, count = folding._write, 0
+    write, count = compaction._write, 0
 
     def slow(opened: DeltaTable, system: FileSystem, folder: str, files: Sequence[Any]) -> File:
         nonlocal count
@@ -137,7 +137,7 @@ def test_what_came_in_between_voids_a_compaction(
         bare.append(numbered(100 + count), "t", "writer", 100 + count)
         return write(opened, system, folder, files)
 
-    monkeypatch.setattr(folding, "_write", slow)
+    monkeypatch.setattr(compaction, "_write", slow)
     with pytest.raises(ConflictError, match="Table 't' is busy"):
         bare.committer.compact("t", 16 << 20)
     assert count > 1
@@ -297,7 +297,7 @@ def test_files_that_are_not_committed_yet_stay_for_a_day(bare: Warehouse) -> Non
         for file in ("part-0.parquet", "_SUCCESS", ".part-0.parquet.crc"):
             (staged / file).write_bytes(b"1234")
         age(staged, days)
-    assert bare.committer.vacuum("t", Spared(NOW, NOW - DAY), dry_run=True) == (3, 12)
+    assert bare.committer.vacuum("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
     assert one(bare, retention=0).removed == 60 + 3
     assert (table / "part-young" / "part-0.parquet").exists()
     assert not (table / "part-old").exists()
@@ -311,7 +311,7 @@ def test_scratch_folders_go_after_a_day(bare: Warehouse) -> None:
         age(folder.parent, days)
     *_, dry = maintain(bare, dry_run=True)
     *_, done = maintain(bare)
-    assert dry == done == Maintained("_scratch", removed=1, freed=4)
+    assert dry == done == MaintenanceResult("_scratch", removed=1, freed=4)
     assert [p.name for p in Path(bare.path("_scratch")).iterdir()] == ["young"]
 
 
@@ -364,13 +364,13 @@ def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) 
     told, folded, *others = maintain(bare)
     assert (told.table, folded, [each.table for each in others]) == (
         "a",
-        Maintained("b", 3, 1),
+        MaintenanceResult("b", 3, 1),
         ["t", "_scratch"],
     )
     assert "parquet" in told.trouble
-    trouble = troubles([told, folded, *others])
+    trouble = combine_errors([told, folded, *others])
     assert str(trouble).startswith("Maintenance failed for some tables. Table 'a': ")
-    assert troubles(others) is None
+    assert combine_errors(others) is None
 
 
 # A warehouse to which the engine commits takes three times as long.
@@ -386,11 +386,11 @@ def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: W
     assert (dry.before, dry.after, dry.removed) == (3, 3, 0)
     done, scratch = maintain(store)
     assert (done.table, done.before, done.after, done.removed) == ("t", 3, 1, 0)
-    assert scratch == Maintained("_scratch")
+    assert scratch == MaintenanceResult("_scratch")
     age(Path(store.path("t")), 3)
     assert store.committer.committed_at("t", 99) is None
-    long_ago = Spared(NOW + DAY, NOW - DAY)
-    kept = store.committer.vacuum("t", Spared(NOW, NOW - DAY, (3,)))
+    long_ago = KeptFiles(NOW + DAY, NOW - DAY)
+    kept = store.committer.vacuum("t", KeptFiles(NOW, NOW - DAY, (3,)))
     assert kept.files == 0
     assert store.committer.vacuum("t", long_ago) == (0, 0)
     assert rows(store) == [0, 1, 2]

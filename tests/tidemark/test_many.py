@@ -13,8 +13,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import arriving, log
-from tidemark.store.committers import listed
+from tidemark.store import incoming_rows, log
+from tidemark.store.committers import file_list
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -29,10 +29,10 @@ SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 @pytest.fixture(params=[0])
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of events is many, and nothing that came of them is read into memory at once."""
-    for module in (plan, arriving, log):
-        monkeypatch.setattr(module, "FEW", -1)
-    for module in (held, listed):
-        monkeypatch.setattr(module, "SENT", -1)
+    for module in (plan, incoming_rows, log):
+        monkeypatch.setattr(module, "SMALL_BATCH_ROWS", -1)
+    for module in (held, file_list):
+        monkeypatch.setattr(module, "INLINE_ROWS", -1)
     monkeypatch.setattr(compute, "_SOME", request.param)
 
 

@@ -83,7 +83,7 @@ def test_a_version_of_an_application_is_taken_once(spark: SparkSession, place: s
     merge = Merge(on=["n"], update=None)
     more = pa.table({"n": pa.array([2, 3], pa.int64())})
     numbers.merge("numbers", more, merge, "run", 1)
-    head, rows = numbers.whole("numbers")
+    head, rows = numbers.snapshot("numbers")
     assert (head.version, sorted(rows["n"].to_pylist())) == (2, [1, 2, 3])
 
 
@@ -96,7 +96,7 @@ def test_of_many_writers_no_commit_is_lost_or_doubled(spark: SparkSession, place
 
     with ThreadPoolExecutor(3) as pool:
         found = [taken for each in pool.map(write, range(3)) for taken in each]
-    head, rows = Direct(spark, place).whole("numbers")
+    head, rows = Direct(spark, place).snapshot("numbers")
     # Each of eight versions was written by one of the three, and passed over by the others.
     assert sorted(found, key=bool) == [None] * 16 + [2] * 8
     assert (head.version, rows.num_rows) == (8, 16)

@@ -69,13 +69,13 @@ def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None
 def test_few_rows_are_compared_in_memory(
     streamed: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def aside(*_: object) -> NoReturn:
+    def materialize(*_: object) -> NoReturn:
         raise AssertionError("few rows were written to files")
 
-    monkeypatch.setattr(Warehouse, "aside", aside)
+    monkeypatch.setattr(Warehouse, "materialize", materialize)
     assert parity(streamed, PER_MINUTE).windows > 10
     # Either its events are many, or the rows that they came to.
-    for module, bound in ((log, "FEW"), (asset, "HELD")):
+    for module, bound in ((log, "SMALL_BATCH_ROWS"), (asset, "IN_MEMORY_ROWS")):
         with monkeypatch.context() as patch:
             patch.setattr(module, bound, 10)
             with pytest.raises(AssertionError, match="written to files"):

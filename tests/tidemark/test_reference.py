@@ -27,7 +27,7 @@ from tidemark.define.source import Source
 from tidemark.define.uniqueness import Unique
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.log import Log
-from tidemark.store.reference import current, recorded
+from tidemark.store.reference import current_versions, recorded_versions
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -72,7 +72,7 @@ def fill(
     for number, events in enumerate(arrivals):
         if number in CHANGES:
             write(warehouse, CHANGES[number])
-        versions = json.dumps(current(warehouse, source))
+        versions = json.dumps(current_versions(warehouse, source))
         ends = number == len(arrivals) - 1
         ingest(warehouse, source, [events], ends=ends, versions=versions)
     write(warehouse, {"a": "nowhere", "b": "nowhere"})
@@ -113,7 +113,7 @@ def test_backfills_and_replays_join_what_the_stream_joined(logged: Warehouse) ->
 
 
 def test_arrivals_of_the_same_versions_are_read_at_once(logged: Warehouse) -> None:
-    spans = recorded(Log(logged, SOURCE), ["places"], -1, 5)
+    spans = recorded_versions(Log(logged, SOURCE), ["places"], -1, 5)
     assert [(s.after, s.through, s.versions["places"]) for s in spans] == [
         (-1, 1, 0),
         (1, 3, 1),
@@ -144,10 +144,12 @@ def test_earlier_arrivals_go_by_the_first_version_recorded(warehouse: Warehouse)
     with pytest.raises(DataError, match=r"No arrival .* has recorded a version .* 'places' yet"):
         backfill(warehouse, ASSET)
     write(warehouse, CHANGES[2])
-    versions = json.dumps(current(warehouse, SOURCE))
+    versions = json.dumps(current_versions(warehouse, SOURCE))
     ingest(warehouse, SOURCE, ARRIVALS[2:4], ends=False, versions=versions)
     write(warehouse, CHANGES[4])
-    ingest(warehouse, SOURCE, ARRIVALS[4:], versions=json.dumps(current(warehouse, SOURCE)))
+    ingest(
+        warehouse, SOURCE, ARRIVALS[4:], versions=json.dumps(current_versions(warehouse, SOURCE))
+    )
     run_all(warehouse, ASSET, 5)
     places = [CHANGES[2]] * 4 + [CHANGES[4]]
     assert published(warehouse, ASSET) == reference(
@@ -183,13 +185,13 @@ def test_a_version_that_never_was_is_one_sentence(warehouse: Warehouse) -> None:
 def test_a_reference_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
     said = "'readings' refers to 'places', but there is no Delta table at .*: create it, then inge"
     with pytest.raises(DataError, match=said):
-        current(warehouse, SOURCE)
+        current_versions(warehouse, SOURCE)
 
 
 def test_a_reference_may_be_a_path_and_is_named_by_its_last_part(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
     source = replace(READINGS, references=(warehouse.path("places"),))
-    assert current(warehouse, source) == {"places": 0}
+    assert current_versions(warehouse, source) == {"places": 0}
     assert replace(ASSET, source=source).references == ["places"]
 
 

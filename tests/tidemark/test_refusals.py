@@ -9,7 +9,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.errors.exceptions.connect import AnalysisException, SparkConnectGrpcException
 
 from tidemark.base.errors import ConflictError, DataError
-from tidemark.store.refusals import translated
+from tidemark.store.refusals import translate_refusals
 
 WHAT = "write table 'conflicts_hourly'"
 ELSE = (
@@ -39,7 +39,7 @@ CONFLICTS = (
 
 @pytest.mark.parametrize("error", ELSE, ids=lambda e: type(e).__name__)
 def test_what_only_names_a_conflict_is_none(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, translated(WHAT):
+    with pytest.raises(type(error)) as raised, translate_refusals(WHAT):
         raise error
     assert raised.value is error
 
@@ -47,7 +47,7 @@ def test_what_only_names_a_conflict_is_none(error: Exception) -> None:
 @pytest.mark.parametrize("error", CONFLICTS, ids=str)
 def test_a_conflict_of_the_engine_is_one(error: Exception) -> None:
     wrote = "another run wrote it at the same time"
-    with pytest.raises(ConflictError, match=wrote), translated(WHAT):
+    with pytest.raises(ConflictError, match=wrote), translate_refusals(WHAT):
         raise error
 
 
@@ -58,10 +58,13 @@ def test_a_conflict_of_two_writers_is_one(tmp_path: Path) -> None:
     late, first = DeltaTable(place), CommitProperties(None, 0)
     write_deltalake(DeltaTable(place), rows, mode="append", commit_properties=own)
     for properties in (own, first):
-        with pytest.raises(ConflictError), translated(WHAT):
+        with pytest.raises(ConflictError), translate_refusals(WHAT):
             write_deltalake(late, rows, mode="overwrite", commit_properties=properties)
 
 
 def test_a_place_that_cannot_be_written_is_told_before_all_else() -> None:
-    with pytest.raises(DataError, match="'conflicts_hourly': the disk is full"), translated(WHAT):
+    with (
+        pytest.raises(DataError, match="'conflicts_hourly': the disk is full"),
+        translate_refusals(WHAT),
+    ):
         raise OSError("No space left on device: '/conflict'")

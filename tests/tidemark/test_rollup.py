@@ -22,9 +22,9 @@ from tidemark.define.trigger import Count, Trigger
 from tidemark.define.windows import Calendar, Session, Sliding, Tumbling, Window
 from tidemark.quality import quarantine
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import kinds, ledger
+from tidemark.store import ledger, rollup_generation
 from tidemark.store.asset import Asset
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.glance import Glance
@@ -143,11 +143,11 @@ def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehou
         F.timestamp_micros("s").alias("window_start"), F.timestamp_micros("e").alias("window_end")
     )
 
-    def cover(start: int, end: int, arrival: int) -> Cover:
-        return Cover(start * MINUTE, end * MINUTE, Position(arrival))
+    def cover(start: int, end: int, arrival: int) -> BackfilledRange:
+        return BackfilledRange(start * MINUTE, end * MINUTE, TimelinePosition(arrival))
 
-    def found(*covers: Cover) -> dict[int, int]:
-        coverage = rolling.coverage(larger(PATIENT), Coverage(Position(1), covers))
+    def found(*covers: BackfilledRange) -> dict[int, int]:
+        coverage = rolling.coverage(larger(PATIENT), Coverage(TimelinePosition(1), covers))
         picked = windows.select(coverage.pick("arrival")).collect()
         return {s: r[0] for s, r in zip(starts, picked, strict=True) if r[0] > 1}
 
@@ -225,10 +225,10 @@ def test_a_table_that_does_not_tell_of_what_kind_it_is_goes_on_where_its_columns
     before = larger(base, name="untold", aggregates=["n"])
     incremental(logged, base, limit=4)
     incremental(logged, before)
-    logged.committer.tell(before.table, {kinds.PROPERTY: ""})
+    logged.committer.set_properties(before.table, {rollup_generation.PROPERTY: ""})
     assert incremental(logged, before) is None
     assert parity(logged, before).equal
-    logged.committer.tell(before.table, {kinds.PROPERTY: ""})
+    logged.committer.set_properties(before.table, {rollup_generation.PROPERTY: ""})
     after = larger(base, name="untold")
     assert incremental(logged, after) is not None
     assert parity(logged, after).equal

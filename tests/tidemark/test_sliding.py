@@ -19,15 +19,15 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.uniqueness import Unique
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
 SECOND = 1_000_000
 ARRIVALS = 8
-END = Position(ARRIVALS, INFINITY, T0 + ARRIVALS * MINUTE)
+END = TimelinePosition(ARRIVALS, INFINITY, T0 + ARRIVALS * MINUTE)
 
 EXACT = {
     "n": agg.count(),
@@ -187,18 +187,20 @@ def test_events_join_the_slots_that_they_join_one_by_one(log: Log, trigger: Trig
     assert len({slot for *_, slot in check_partials(sliced, plain, transform)}) > 4
 
 
-def at(arrival: int) -> Position:
-    return Position(arrival, None, T0 + arrival * MINUTE)
+def at(arrival: int) -> TimelinePosition:
+    return TimelinePosition(arrival, None, T0 + arrival * MINUTE)
 
 
-AHEAD = Coverage(at(2), (Cover(*minutes(-4, 1), at(5)), Cover(*minutes(1, 3), at(4))))
+AHEAD = Coverage(
+    at(2), (BackfilledRange(*minutes(-4, 1), at(5)), BackfilledRange(*minutes(1, 3), at(4)))
+)
 """Some windows were brought further by backfills."""
 
 
 @pytest.mark.parametrize("before", [Coverage(at(2)), AHEAD], ids=["plain", "ahead"])
 def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
-    marker = Marker(before=before, after=before.advance(at(6)))
+    marker = CommitInfo(before=before, after=before.advance(at(6)))
     plain = pane.partials(pane.covered(log, transform, marker), transform, log)
     check_partials(pane.counted(log, transform, marker), plain, transform)
 
@@ -214,7 +216,7 @@ def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -
     events = pane.judged(log, transform, -1, AHEAD.through, ranges)
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
     plain = pane.partials(seen, transform, log)
-    marker = Marker(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
+    marker = CommitInfo(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
     check_partials(pane.recounted(log, transform, AHEAD, ranges), plain, transform)
     check_partials(pane.counted(log, transform, marker), plain, transform)
     covered = pane.partials(pane.covered(log, transform, marker), transform, log)

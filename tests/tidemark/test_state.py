@@ -7,16 +7,16 @@ from pyspark.sql import functions as F
 from support import PER_MINUTE
 from tidemark.base.errors import ConflictError
 from tidemark.define.verdict import ON_TIME, VERDICTS
-from tidemark.store.coverage import Cover, Coverage, Position
-from tidemark.store.marker import Marker, Mode
-from tidemark.store.state import State, numbered
+from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.state import State, with_commit_number
 from tidemark.store.warehouse import Warehouse
 
 REGISTERED = False
 
 
-def cover(start: int, end: int, arrival: int) -> Cover:
-    return Cover(start, end, Position(arrival, arrival * 10, arrival * 100))
+def cover(start: int, end: int, arrival: int) -> BackfilledRange:
+    return BackfilledRange(start, end, TimelinePosition(arrival, arrival * 10, arrival * 100))
 
 
 def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list[int]:
@@ -30,14 +30,14 @@ def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list
 def test_a_backfilled_range_is_ahead_of_the_rest_until_the_stream_catches_up(
     spark: SparkSession,
 ) -> None:
-    coverage = Coverage(Position(3)).cover(cover(100, 200, 9))
+    coverage = Coverage(TimelinePosition(3)).cover(cover(100, 200, 9))
     assert arrivals(spark, coverage, [99, 100, 199, 200]) == [3, 9, 9, 3]
-    assert arrivals(spark, coverage.advance(Position(8)), [99, 100]) == [8, 9]
-    assert coverage.advance(Position(9)) == Coverage(Position(9))
+    assert arrivals(spark, coverage.advance(TimelinePosition(8)), [99, 100]) == [8, 9]
+    assert coverage.advance(TimelinePosition(9)) == Coverage(TimelinePosition(9))
 
 
 def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
-    old = Coverage(Position(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
+    old = Coverage(TimelinePosition(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
     new = old.cover(cover(150, 350, 9))
     assert arrivals(spark, new, [100, 149, 150, 250, 349, 350, 399]) == [7, 7, 9, 9, 9, 7, 7]
     inside = old.cover(cover(120, 130, 9))
@@ -45,20 +45,20 @@ def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
 
 
 def test_a_cover_that_is_not_ahead_is_none() -> None:
-    assert Coverage(Position(9)).cover(cover(0, 10, 9)) == Coverage(Position(9))
+    assert Coverage(TimelinePosition(9)).cover(cover(0, 10, 9)) == Coverage(TimelinePosition(9))
 
 
 def test_a_marker_survives_its_text() -> None:
-    marker = Marker(
+    marker = CommitInfo(
         run="r",
         mode=Mode.BACKFILL,
         seq=4,
-        before=Coverage(Position(3, None, 5)),
-        after=Coverage(Position(3, None, 5)).cover(cover(100, 200, 9)),
+        before=Coverage(TimelinePosition(3, None, 5)),
+        after=Coverage(TimelinePosition(3, None, 5)).cover(cover(100, 200, 9)),
         ranges=((100, 200),),
     )
-    assert Marker.from_json(marker.to_json()) == marker
-    assert marker.at == Position(9, 90, 900)
+    assert CommitInfo.from_json(marker.to_json()) == marker
+    assert marker.at == TimelinePosition(9, 90, 900)
 
 
 def partials(spark: SparkSession, events: int) -> DataFrame:
@@ -70,7 +70,7 @@ def partials(spark: SparkSession, events: int) -> DataFrame:
 
 
 def stored(spark: SparkSession, events: int, seq: int = 0) -> DataFrame:
-    return numbered(partials(spark, events), seq)
+    return with_commit_number(partials(spark, events), seq)
 
 
 def test_of_two_runs_with_one_number_only_the_first_counts(
@@ -80,11 +80,11 @@ def test_of_two_runs_with_one_number_only_the_first_counts(
     assert state.last().seq == -1
     none = dict.fromkeys(VERDICTS, 0)
     state.create(stored(spark, 5))
-    first = Marker(run="first", seq=0)
+    first = CommitInfo(run="first", seq=0)
     state.commit(stored(spark, 5), first)
     assert state.counts(first) == none | {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(stored(spark, 7), Marker(run="second", seq=0))
+        state.commit(stored(spark, 7), CommitInfo(run="second", seq=0))
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5

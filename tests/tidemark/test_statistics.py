@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from tidemark.store.committers import direct, statistics
 from tidemark.store.committers.direct import Direct
-from tidemark.store.conditions import Within
-from tidemark.store.rows import told as shown
+from tidemark.store.conditions import InRanges
+from tidemark.store.rows import to_display as shown
 
 INSTANT = pa.timestamp("us", "UTC")
 NEAR, FAR = 1_700_000_000_000_000, 1_700_000_000_000_000_000
@@ -32,7 +32,7 @@ def several(kind: pa.DataType, at: int, rows: int = 1) -> pa.Table:
 
 def told(rows: pa.Table, place: Path) -> dict[str, Any]:
     pq.write_table(rows, place / "rows.parquet")
-    return statistics.of(pq.read_metadata(place / "rows.parquet"))
+    return statistics.read_statistics(pq.read_metadata(place / "rows.parquet"))
 
 
 @pytest.mark.parametrize(("kind", "at"), BEYOND)
@@ -79,9 +79,9 @@ def test_its_table_is_written_folded_and_read(
     assert store.compact("t", 1 << 20).after == 1
     store.append("t", several(kind, at), "writer", 7)
     assert store.at_most("t") == 29
-    assert store.take("t", Within("arrived", ((NEAR + 5, NEAR + 7),))).num_rows == 3
+    assert store.take("t", InRanges("arrived", ((NEAR + 5, NEAR + 7),))).num_rows == 3
     if kind == INSTANT:
-        assert store.take("t", Within("at", ((0, NEAR),))).num_rows == 28 - 2 - 6
+        assert store.take("t", InRanges("at", ((0, NEAR),))).num_rows == 28 - 2 - 6
 
 
 def test_a_commit_stands_whatever_becomes_of_the_folding(
@@ -91,7 +91,7 @@ def test_a_commit_stands_whatever_becomes_of_the_folding(
         raise OverflowError
 
     monkeypatch.setattr(direct, "_FOLD_EVERY", 1)
-    monkeypatch.setattr(direct, "fold", failing)
+    monkeypatch.setattr(direct, "compact_files", failing)
     store = Direct(cast(Any, None), str(tmp_path))
     store.create("t", several(INSTANT, 0).schema, "", {})
     assert store.append("t", several(INSTANT, 0), "writer", 0) == 1

@@ -95,8 +95,8 @@ def test_columns_of_a_source_may_have_internal_names(
 ) -> None:
     """Text is parsed column by column, which takes long: of its columns, some."""
     if not few:
-        monkeypatch.setattr(delta_feed, "FEW", 0)
-        monkeypatch.setattr(streaming_ingest, "FEW", 0)
+        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
     beside = CHANGE if form == "delta" else {}
     names = [name for name in ALL if name != "ts" and name not in beside]
     names = sorted({*names[::step], "block", "row", "file", "chunk", "dead_letter", "bytes"})

@@ -106,7 +106,7 @@ def test_whatever_the_cut_windows_are_equal(
             list(ingest(warehouse, piecemeal))
     list(ingest(warehouse, piecemeal))
     whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
-    monkeypatch.setattr(delta_feed, "FEW", 0)
+    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
     assert len(list(ingest(whole, piecemeal, batch=None))) == 1
     assert log(whole, ORDERS) == log(warehouse, ORDERS)
     assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
@@ -388,7 +388,7 @@ def test_a_table_made_anew_between_look_and_read_is_told(
 ) -> None:
     """Its rows would come as those of the old one, and once more as its own."""
     if not few:
-        monkeypatch.setattr(delta_feed, "FEW", 0)
+        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(2):
         write(path, orders([minute]))
@@ -415,7 +415,7 @@ def test_a_table_made_anew_amid_a_read_is_told(
     feed = DeltaFeed(ORDERS, str(path))
     chunks, look = feed.pending([]), delta_feed.read_commit
     if not few:
-        monkeypatch.setattr(delta_feed, "FEW", 0)
+        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
 
     def replaced(*given: Any) -> Any:  # noqa: ANN401
         if (tmp_path / "new").exists():
@@ -479,7 +479,7 @@ def test_times_without_a_zone_are_of_the_declared_one(
         feed.pending([])
     with pytest.raises(DefinitionError, match=r"zone 'Mars', which does not exist"):
         replace(feed, time_zone="Mars")
-    monkeypatch.setattr(delta_feed, "FEW", 100 if few else 0)
+    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 100 if few else 0)
     list(ingest(warehouse, replace(feed, time_zone="Europe/Berlin")))
     found = [row["ts"].astimezone(UTC).isoformat()[:-6] for row in log(warehouse, ORDERS)]
     assert found == [

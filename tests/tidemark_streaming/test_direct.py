@@ -27,10 +27,10 @@ from tidemark.engine.connect import address, session
 from tidemark.run import incremental
 from tidemark.run.admission import Admission
 from tidemark.store import ledger
-from tidemark.store.arrival import NOTHING, Arrival, Recent
+from tidemark.store.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
-from tidemark.store.rows import FEW
+from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import continuous, ingest
@@ -98,14 +98,14 @@ def test_rows_of_other_arrivals_are_read_from_the_log() -> None:
         return Arrival(number, 0, None, None, 1, None, None, 0, "{}")
 
     rows = pa.table({"arrival": [3, 4, 4, 5]})
-    recent = Recent([arrival(n) for n in (3, 4, 5)], rows)
+    recent = RecentArrivals([arrival(n) for n in (3, 4, 5)], rows)
     assert recent.within(2, 5) is rows
     some = recent.within(3, 4)
     assert some is not None
     assert some["arrival"].to_pylist() == [4, 4]
     for after, through in ((1, 5), (2, 6), (-1, 2), (5, 7)):
         assert recent.within(after, through) is None
-    assert NOTHING.within(-1, 0) is None
+    assert NO_ARRIVALS.within(-1, 0) is None
 
 
 # A run for each arrival.
@@ -118,7 +118,7 @@ def test_two_transforms_share_a_read_and_equal_a_backfill(
     topics.send(name, clicks(*range(30)))
     list(ingest.ingest(warehouse, topics.feed(name), batch=None))
     then = direct(warehouse, *BOTH)
-    then(warehouse, NOTHING)
+    then(warehouse, NO_ARRIVALS)
     reads: list[str] = []
     whole = Warehouse.read
 
@@ -172,21 +172,21 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     name, then = topics.create(partitions=2), direct(warehouse, *both)
     feed = topics.feed(name, source=plain, rows=10_000)
     commits: list[ingest.Ingested] = []
-    for first, count in ((0, 10), (10, FEW + 5_000)):
+    for first, count in ((0, 10), (10, SMALL_BATCH_ROWS + 5_000)):
         topics.send(name, clicks(*range(first, first + count)), first % 20 // 10)
         for commit in ingest.ingest(warehouse, feed, batch=None):
             then(warehouse, commit.recent)
             commits.append(commit)
     commit = commits[-1]
     assert len(commit.arrivals) == 3
-    assert sum(a.rows for a in commit.arrivals) == FEW + 5_000
+    assert sum(a.rows for a in commit.arrivals) == SMALL_BATCH_ROWS + 5_000
     # So many are read from the log.
     assert commit.rows is None
     end = ingest.end(warehouse, plain)
-    then(warehouse, Recent([end]))
+    then(warehouse, RecentArrivals([end]))
     for transform in both:
         found = warehouse.take(transform.table)
-        assert sum(found["events"].to_pylist()) == FEW + 5_010
+        assert sum(found["events"].to_pylist()) == SMALL_BATCH_ROWS + 5_010
         assert parity(warehouse, transform).equal
 
 
@@ -256,7 +256,7 @@ def test_killed_at_any_instant_each_event_counts_once(
             process.kill()
     then = direct(warehouse, *BOTH)
     bring(warehouse, topics, name, then)
-    then(warehouse, NOTHING)
+    then(warehouse, NO_ARRIVALS)
     assert counted(warehouse) == sent
     for transform in BOTH:
         assert parity(warehouse, transform).equal
@@ -284,7 +284,7 @@ def test_a_roll_up_runs_with_its_base_and_after_it(
     then = Direct([whole, base], lambda: warehouse, made.append)
     topics.send(name := topics.create(), clicks(1, 2))
     bring(warehouse, topics, name, then)
-    then(warehouse, Recent([ingest.end(warehouse, CLICKS)]))
+    then(warehouse, RecentArrivals([ingest.end(warehouse, CLICKS)]))
     assert [facts.asset for facts in made] == [base.name, whole.name] * 2
     assert parity(warehouse, whole).equal
 

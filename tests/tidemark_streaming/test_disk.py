@@ -21,7 +21,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
-from tidemark.store.arrival import NOTHING, Recent
+from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -230,7 +230,7 @@ def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(
     """What it brought in is in, and is counted when it is started again."""
     landing, direct = tmp_path / "in", Direct([BY_MINUTE], lambda: stored)
 
-    def then(warehouse: Warehouse, recent: Recent) -> None:
+    def then(warehouse: Warehouse, recent: RecentArrivals) -> None:
         if recent.arrivals:
             small.fill()
         direct(warehouse, recent)
@@ -246,7 +246,7 @@ def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(
     # No file system becomes read-only while somebody holds the lock of an ingest on it.
     small.lock()
     with pytest.raises(DataError, match=r"^Can't write .*: the file system is read-only\.$"):
-        direct(stored, NOTHING)
+        direct(stored, NO_ARRIVALS)
     small.lock(writable=True)
     land_minutes(landing, 4, 5)
     assert len(next(follow(stored, feed(landing), then=direct)).arrivals) == 1

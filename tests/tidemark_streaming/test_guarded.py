@@ -132,7 +132,7 @@ def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
     way: dict[str, Any],
 ) -> None:
     """Also of large ones, which the engine reads of other sources."""
-    monkeypatch.setattr(delta_feed, "FEW", 0)
+    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
     path = tmp_path / "people"
     write(path, 0, configuration={"delta.enableChangeDataFeed": "true"})
     write(path, EACH)

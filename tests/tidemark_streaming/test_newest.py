@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.base.settings import Settings
-from tidemark.store.rows import INSTANT, told
+from tidemark.store.rows import INSTANT, to_display
 from tidemark_streaming.cli.json_output import as_json
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.newest import newest
@@ -44,7 +44,7 @@ def test_keys_that_are_lists_or_structs_have_an_order(tmp_path: Path) -> None:
         assert again.equals(found.slice(0, 3))
         lists = found["l"].to_pylist()
         assert sorted(map(repr, lists)) == sorted(map(repr, LISTS))
-        text = as_json(told(found))
+        text = as_json(to_display(found))
         assert [row["l"] for row in json.loads(text, parse_constant=refuse)] == lists
     assert Glance(settings).types("by_list")["l"] == pa.list_(pa.string())
 

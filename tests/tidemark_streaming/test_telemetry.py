@@ -196,7 +196,7 @@ IMPORTED = """
 import sys
 import tidemark_streaming.ingest, tidemark_streaming.outbox, tidemark.run.runner
 from tidemark.base import telemetry
-telemetry.tell([telemetry.Arrived("", "s", 0, 0)], telemetry.Span("work", 1, 2))
+telemetry.report([telemetry.TracedArrival("", "s", 0, 0)], telemetry.Span("work", 1, 2))
 telemetry.flush()
 of_it = ("opentelemetry.sdk", "opentelemetry.exporter", "requests")
 print([m for m in sys.modules if m.startswith(of_it)])

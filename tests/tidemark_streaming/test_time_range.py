@@ -14,7 +14,7 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.requests import to_dataframe
-from tidemark.store.rows import fetched
+from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.feed import DEAD
@@ -128,7 +128,7 @@ def test_from_a_table_in_memory_and_in_the_engine(warehouse: Warehouse, tmp_path
     told = [f"The field '{name}' has a time outside the years 1 to 9999." for name in "abcde"]
     wanted = [None, None, *told]
     for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
-        assert reasons(fetched(in_range(of, given_rows))) == wanted
+        assert reasons(fetch_rows(in_range(of, given_rows))) == wanted
     write_deltalake(tmp_path / "table", rows)
     (commit,) = ingest(warehouse, DeltaFeed(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)

@@ -4,7 +4,7 @@ from pyspark.sql import functions as F
 
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import Ranges, merge_ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -24,4 +24,4 @@ def lacking(warehouse: Warehouse, transform: Definition) -> Ranges | None:
         .distinct()
         .collect()
     )
-    return joined((s, e) for s, e in spans) or None
+    return merge_ranges((s, e) for s, e in spans) or None

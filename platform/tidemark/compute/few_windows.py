@@ -34,8 +34,8 @@ from tidemark.define.aggregates import Aggregate, count, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.firings import EachArrival, Firing, Never
-from tidemark.store.coverage import Position
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 
@@ -93,7 +93,7 @@ class _Merging:
     slack: Callable[..., Array]
 
 
-def possible(transform: Definition, marker: Marker) -> bool:
+def possible(transform: Definition, marker: CommitInfo) -> bool:
     """Return whether `changes` supports this transform and commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
@@ -106,7 +106,7 @@ def possible(transform: Definition, marker: Marker) -> bool:
     )
 
 
-def changes(partials: pa.Table, transform: Definition, marker: Marker) -> pa.Table | None:
+def changes(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
     They also have `gone` and `SLACK`. Return None if only the engine can compute them.
@@ -229,7 +229,7 @@ def _mean(sums: Array, counts: Array, _: Array) -> Array:
     return pc.divide(_real(sums), pc.cast(some, pa.float64()))
 
 
-def _fired(partials: pa.Table, transform: Definition, at: Position) -> pa.Table:
+def _fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
     """Return the admitted partials that have fired, each with its firing, as `slot.fired` does.
 
     Here `fired` is never null. It is less than any arrival if no trigger fired the slot.
@@ -278,7 +278,7 @@ def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging])
 
 
 def _finished(
-    found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: Position
+    found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: TimelinePosition
 ) -> pa.Table:
     """Return merged partials as rows of windows, as `aligned.finished` does, with `_fired`."""
     now, end = _watermark(at), _micros(found["window_end"])
@@ -313,7 +313,7 @@ def _final(end: Array, transform: Definition) -> Array:
     return np.minimum(end + transform.allowed_lateness, INFINITY)
 
 
-def _watermark(at: Position) -> int:
+def _watermark(at: TimelinePosition) -> int:
     return -INFINITY if at.watermark is None else at.watermark
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 from tidemark.engine.requests import fetch
 from tidemark.store import claims
-from tidemark.store.refusals import translated
-from tidemark.store.rows import SENT, Rows, frame
+from tidemark.store.refusals import translate_refusals
+from tidemark.store.rows import INLINE_ROWS, Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 GATHERED_BYTES = 256 << 20
@@ -39,12 +39,12 @@ class Scratch:
 
         Args:
             few: whether the rows are known to fit into memory. Otherwise they come into memory only
-                if there are at most `SENT`, and are written to files if there are more.
+                if there are at most `INLINE_ROWS`, and are written to files if there are more.
         """
         if few:
-            with translated("compute rows"):
+            with translate_refusals("compute rows"):
                 return fetch(rows)
-        return self._aside(rows, SENT)
+        return self._aside(rows, INLINE_ROWS)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
         """Gather one or more tables of rows in memory, or in files if they are too large."""
@@ -68,7 +68,7 @@ class Scratch:
 
     def _aside(self, rows: DataFrame, most: int) -> Rows:
         self._begin()
-        return self._warehouse.aside(rows, self._name, most)
+        return self._warehouse.materialize(rows, self._name, most)
 
     def _begin(self) -> None:
         with self._claiming:

@@ -15,13 +15,13 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.plan_literals import uncompiled_literal
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 
 
-def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return a commit's events that were too late for a window, or that no window can hold."""
     events = covered(log, transform, marker)
     verdict = F.col("verdict")
@@ -58,7 +58,7 @@ def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> lis
     kept = {f.name: f.dataType.simpleString() for f in _kept(warehouse, transform).fields}
     if not kept:
         return []
-    now = late_events(log, transform, Marker()).schema.fields
+    now = late_events(log, transform, CommitInfo()).schema.fields
     types = [(f.name, kept.get(f.name), f.dataType.simpleString()) for f in now]
     return [f"{n} ({then} → {is_})" for n, then, is_ in types if then not in (None, is_)]
 
@@ -71,7 +71,7 @@ def _kept(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
 
 
 def late_loss(
-    stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker
+    stored: DataFrame, transform: WindowedTransform, log: Log, marker: CommitInfo
 ) -> DataFrame:
     """Return the windows that lack too-late events, with the number of events `lost`.
 

@@ -21,15 +21,15 @@ from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.conditions import Within, started
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges, window_starts_in
 from tidemark.store.coverage import Coverage
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 
 
 def counted(
-    log: Log, transform: WindowedTransform, marker: Marker, before: DataFrame | None = None
+    log: Log, transform: WindowedTransform, marker: CommitInfo, before: DataFrame | None = None
 ) -> DataFrame:
     """Return the partials that a commit of the state adds, with the columns of `partials`.
 
@@ -60,19 +60,19 @@ def counted_in(log: Log, transform: WindowedTransform, scope: Scope) -> DataFram
     return _partials(log, transform, scope)
 
 
-def taken(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def taken(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the log's rows that a commit of the state reads."""
     scope = Scope.of(marker)
     return log.read(scope.after, scope.through, *_happening(transform, scope))
 
 
-def taken_prepared(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def taken_prepared(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the same rows after the transform's function."""
     rows = _prepared(log, transform, Scope.of(marker))
     return rows.drop(uniqueness.MARK, "happened_at")
 
 
-def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def covered(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the classified events that a commit of the state counts, one row per window."""
     return _events(log, transform, Scope.of(marker))
 
@@ -144,7 +144,7 @@ def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame
     held = _held(transform, scope)
     rows = prepared(log, transform, scope.after, scope.through, *_happening(transform, scope))
     if len(held) > 1:
-        rows = rows.where(Within(transform.source.event_time, held).sql())
+        rows = rows.where(InRanges(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
     return rows.select("*", happened.alias("happened_at"))
 
@@ -176,7 +176,7 @@ def _judged(
     admitted = F.col("verdict") <= (judge.TOO_LATE if scope.complete else judge.LATE)
     events = (
         transform.window.assign(rows, "happened_at")
-        .where(started(scope.ranges).sql())
+        .where(window_starts_in(scope.ranges).sql())
         .select("*", verdict.alias("verdict"))
         .select("*", admitted.alias("admitted"))
     )

@@ -79,7 +79,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
     if transform.unique:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
-    now = reference.current(warehouse, source) if transform.references else {}
+    now = reference.current_versions(warehouse, source) if transform.references else {}
     tables = {
         name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
         for name in transform.references

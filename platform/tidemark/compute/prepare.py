@@ -36,7 +36,7 @@ def prepared(
     if not names:
         return transform.prepare(rows)
     parts: list[DataFrame] = []
-    for span in reference.recorded(log, names, after, through):
+    for span in reference.recorded_versions(log, names, after, through):
         tables = {n: reference.read(warehouse, source, n, span.versions[n]) for n in names}
         arrival = F.col("arrival")
         own = rows.where((arrival > span.after) & (arrival <= span.through))

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from tidemark.compute.pane import judged
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import Ranges, merge_ranges
 
 
 def reached(log: Log, transform: WindowedTransform, since: int, through: int) -> Ranges | None:
@@ -24,7 +24,7 @@ def reached(log: Log, transform: WindowedTransform, since: int, through: int) ->
     # If windows overlap, only a range of one instant excludes the starts of other windows.
     last = end if transform.window.disjoint else start + F.lit(1)
     spans = events.select(start.alias("start"), last.alias("end")).distinct().collect()
-    return joined((s, e) for s, e in spans) or None
+    return merge_ranges((s, e) for s, e in spans) or None
 
 
 def _as_it_came(rows: DataFrame) -> DataFrame:

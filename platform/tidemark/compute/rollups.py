@@ -24,16 +24,16 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import started
-from tidemark.store.coverage import Cover, Coverage
+from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.conditions import window_starts_in
+from tidemark.store.coverage import BackfilledRange, Coverage
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker, Mode
-from tidemark.store.ranges import EVERYTHING, Ranges, joined
-from tidemark.store.state import by_verdict
+from tidemark.store.ranges import EVERYTHING, Ranges, merge_ranges
+from tidemark.store.state import count_by_verdict
 from tidemark.store.warehouse import Warehouse
 
 
-def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
+def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     """Return the marker of a roll-up's next run, and its new events by verdict.
 
     Returns:
@@ -59,7 +59,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     if place < 0 and warehouse.exists(transform.table):
         # The existing rows are from another life of the base, or of another kind.
         ranges = EVERYTHING
-    marker = Marker(
+    marker = CommitInfo(
         run=uuid.uuid4().hex,
         started=started,
         mode=Mode.ROLLUP,
@@ -69,7 +69,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
         ranges=ranges,
     )
     new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
-    return marker, by_verdict(larger(warehouse, transform, new.where("admitted"), after))
+    return marker, count_by_verdict(larger(warehouse, transform, new.where("admitted"), after))
 
 
 def placed_within(
@@ -83,7 +83,7 @@ def placed_within(
     """
     rows = rows_of(held(asset.transform, ranges))
     placed_rows = placed(asset.warehouse, asset.transform, rows, through)
-    return placed_rows.where(started(ranges).sql())
+    return placed_rows.where(window_starts_in(ranges).sql())
 
 
 def counted(
@@ -152,7 +152,7 @@ def larger(
     )
 
 
-def covered_by(transform: Definition, commit: Marker) -> Coverage:
+def covered_by(transform: Definition, commit: CommitInfo) -> Coverage:
     """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()
@@ -167,22 +167,22 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
     return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
 
 
-def _touching(covers: Sequence[Cover]) -> list[Cover]:
+def _touching(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     """Return the covers with adjacent ones merged.
 
     A merged cover is complete as far as the least advanced of its parts.
     """
-    joint: list[Cover] = []
+    joint: list[BackfilledRange] = []
     for c in sorted(covers, key=lambda c: c.start):
         if joint and joint[-1].end == c.start:
             last = joint.pop()
             at = min(last.at, c.at, key=lambda p: p.arrival)
-            c = Cover(last.start, c.end, at)
+            c = BackfilledRange(last.start, c.end, at)
         joint.append(c)
     return joint
 
 
-def _replaced(transform: RollUp, before: Coverage, commits: Sequence[Marker]) -> Ranges:
+def _replaced(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]) -> Ranges:
     """Return the starts of the windows to replace.
 
     These are the windows that contain what the base replaced, and those that may have fired as
@@ -196,4 +196,4 @@ def _replaced(transform: RollUp, before: Coverage, commits: Sequence[Marker]) ->
         return EVERYTHING
     reach = transform.window.max_extent - 1
     holding = [(max(s - reach, BEGINNING), e) for c in replacing for s, e in c.ranges]
-    return joined([*fired, *holding])
+    return merge_ranges([*fired, *holding])

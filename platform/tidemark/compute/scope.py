@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.coverage import Coverage
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 
 
@@ -29,7 +29,7 @@ class Scope:
     arrivals: Column | None = None
 
     @classmethod
-    def of(cls, marker: Marker) -> "Scope":
+    def of(cls, marker: CommitInfo) -> "Scope":
         """Return the scope of a commit of the state."""
         if marker.replaces:
             return cls.known(marker.after, marker.ranges, complete=marker.answer == "complete")

@@ -2,12 +2,12 @@
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.coverage import Coverage
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 
 
-def changing(transform: Definition, marker: Marker) -> Ranges:
+def changing(transform: Definition, marker: CommitInfo) -> Ranges:
     """Return the starts of the windows that a commit can change or create; empty means no bound.
 
     For sessions, the previous commit records the start of the first one that can still change.

@@ -138,7 +138,7 @@ class WindowedTransform(Definition):
         except TidemarkError:
             raise
         except Exception as error:
-            where = user_code.place(error) or "an unknown location"
+            where = user_code.find_place(error) or "an unknown location"
             raise DefinitionError(
                 f"Asset '{self.name}': its function failed at {where}: {user_code.describe(error)}."
             ) from error

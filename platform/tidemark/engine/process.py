@@ -105,7 +105,7 @@ class ManagedProcess:
             record = Record(pid, shell.pid, began, process_identity(pid), port)
         except psutil.NoSuchProcess:
             _await_end(shell.pid)
-            raise EngineError(f"{self.name} exited immediately: {self.last_words()}") from None
+            raise EngineError(f"{self.name} exited immediately: {self.last_log_lines()}") from None
         atomic.write(self._file, json.dumps(asdict(record)))
         return record
 
@@ -148,10 +148,13 @@ class ManagedProcess:
         begun = time.monotonic()
         while not ready():
             if self.running() is None:
-                raise EngineError(f"The {title} exited while it was starting: {self.last_words()}")
+                raise EngineError(
+                    f"The {title} exited while it was starting: {self.last_log_lines()}"
+                )
             if time.monotonic() - begun > deadline:
                 raise EngineError(
-                    f"The {title} was not ready within {deadline:.0f} seconds: {self.last_words()}"
+                    f"The {title} was not ready within {deadline:.0f} seconds: "
+                    f"{self.last_log_lines()}"
                 )
             time.sleep(0.3)
 
@@ -183,7 +186,7 @@ class ManagedProcess:
             self._file.unlink(missing_ok=True)
         return process is not None
 
-    def last_words(self) -> str:
+    def last_log_lines(self) -> str:
         """Return the log lines that best explain why the process exited, with the log's path."""
         record = self.recorded()
         if record is not None:

@@ -185,7 +185,7 @@ def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: flo
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:
-            said = managed.last_words()
+            said = managed.last_log_lines()
             raise EngineError(f"The engine exited while it was starting: {said}", passing=True)
         if probe(url) is not Answer.SILENT:
             demand_ready(url)
@@ -195,7 +195,7 @@ def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: flo
     managed.stop(deadline=5)
     raise EngineError(
         f"The engine did not answer within {START_DEADLINE:.0f} seconds and was stopped: "
-        f"{managed.last_words()}",
+        f"{managed.last_log_lines()}",
         passing=True,
     )
 

@@ -32,8 +32,8 @@ from tidemark.define.expectations.expectation import (
 )
 from tidemark.quality import results
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges
 
 Place = tuple[int, str]
 """A row: the start of its window in microseconds, and its keys as JSON."""
@@ -74,7 +74,7 @@ class _Recorded:
         return Verdict(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
 
 
-def as_decided(asset: Asset, marker: Marker) -> Asset:
+def as_decided(asset: Asset, marker: CommitInfo) -> Asset:
     """Return the asset with expectations that repeat an earlier attempt's decisions on this commit.
 
     Return the asset itself if nothing is on record.
@@ -98,9 +98,9 @@ def as_decided(asset: Asset, marker: Marker) -> Asset:
     return decided
 
 
-def _of_results(asset: Asset, marker: Marker) -> dict[str, _Recorded]:
+def _of_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
     seq, life = marker.seq, asset.life
-    rows = asset.warehouse.take(results.TABLE, Within("seq", ((seq, seq + 1),), instants=False))
+    rows = asset.warehouse.take(results.TABLE, InRanges("seq", ((seq, seq + 1),), instants=False))
     found = dict[str, _Recorded]()
     for row in rows.to_pylist():
         if (row["asset"], row["life"]) != (asset.transform.name, life):
@@ -114,7 +114,7 @@ def _of_results(asset: Asset, marker: Marker) -> dict[str, _Recorded]:
     return found
 
 
-def _add_quarantined(asset: Asset, marker: Marker, known: dict[str, _Recorded]) -> None:
+def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:
     """Add the failures of all quarantined rows, because a result lists only the first ones."""
     table, keys = asset.transform.quarantine_table, named(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)

@@ -23,8 +23,8 @@ from tidemark.define.expectations.general import General
 from tidemark.engine.planning import Planning
 from tidemark.quality import gx
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges
 from tidemark.store.ranges import Ranges
 from tidemark.store.rows import Rows, frame
 
@@ -45,7 +45,7 @@ class Batch:
     """
 
     asset: Asset
-    marker: Marker
+    marker: CommitInfo
     scratch: Scratch
     few: bool
     few_events: bool
@@ -95,7 +95,7 @@ class Batch:
         Great Expectations, the library is imported.
         """
         if any(isinstance(e, General) for e in self.transform.expectations):
-            self.asset.warehouse.beside(gx.prepare)
+            self.asset.warehouse.run_in_background(gx.prepare)
         asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
         if not asked:
             yield self
@@ -104,7 +104,7 @@ class Batch:
             # With many rows, the recount and the run would both need the whole engine.
             yield self.afresh()
             return
-        counting = self.asset.warehouse.beside(self._recount)
+        counting = self.asset.warehouse.run_in_background(self._recount)
         try:
             yield replace(self, counting=counting)
         finally:
@@ -159,7 +159,7 @@ class Batch:
 
     def _reached(self, table: str, back: int) -> DataFrame:
         ranges = self.ranges(back)
-        return self.asset.warehouse.read(table, Within("window_start", ranges))
+        return self.asset.warehouse.read(table, InRanges("window_start", ranges))
 
 
 def fits(column: str, aggregate: str) -> Windowed:

@@ -21,7 +21,7 @@ from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import judge
 from tidemark.quality.results import Result
-from tidemark.store.rows import Rows, frame, staying
+from tidemark.store.rows import Rows, drop_deleted, frame
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys", OVERFLOWED, SLACK)
@@ -61,7 +61,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     if not batch.guarded:
         return Passed(rows, batch.asset.warehouse.count(rows))
     with _planned(batch, rows):
-        found = judge(staying(rows), batch)
+        found = judge(drop_deleted(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
         for failure in result.failures:

@@ -239,7 +239,7 @@ def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], lis
         )
         return [Failure(*row) for row in missed.collect()]
 
-    return batch.asset.warehouse.beside(asked).result if batch.few else asked
+    return batch.asset.warehouse.run_in_background(asked).result if batch.few else asked
 
 
 def _windowed(expectation: Windowed, number: int, absent: Sequence[Failure], look: _Look) -> Result:

@@ -26,9 +26,9 @@ from tidemark.engine.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import Within
-from tidemark.store.marker import Marker
+from tidemark.store.conditions import InRanges
 from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, frame
 from tidemark.store.warehouse import Warehouse
@@ -109,7 +109,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
 
 def is_empty(batch: Batch) -> bool:
     """Return whether no window that a commit can change is quarantined."""
-    bound = Within("window_start", batch.ranges())
+    bound = InRanges("window_start", batch.ranges())
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
@@ -159,7 +159,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
     return Settled(withheld, again, None, batch.scratch.hold(changes, few=few))
 
 
-def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
+def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
     """Update the quarantine table, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
     if marker.replaces_windows:
@@ -240,7 +240,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
     """Return the rows of windows that start in a range as computed, published or quarantined."""
-    bound = Within("window_start", ranges)
+    bound = InRanges("window_start", ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
         return published
@@ -254,7 +254,7 @@ def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) ->
     """Return how many windows that start in a range are quarantined, by failed expectation."""
     if not warehouse.exists(transform.quarantine_table):
         return {}
-    rows = warehouse.take(transform.quarantine_table, Within("window_start", ranges))
+    rows = warehouse.take(transform.quarantine_table, InRanges("window_start", ranges))
     counts: Counter[str] = Counter()
     for failed in rows["failed"].to_pylist():
         counts.update({f["expectation"] for f in failed if f["level"] == ERROR})

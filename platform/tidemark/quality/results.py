@@ -14,10 +14,10 @@ from tidemark.base.instants import iso
 from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.committers import Merge
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import EVERYTHING, Ranges
-from tidemark.store.rows import INSTANT, micros
+from tidemark.store.rows import INSTANT, to_micros
 from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.CHECKS
@@ -134,7 +134,7 @@ class CheckResult:
     at: datetime
 
 
-def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
+def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
     """Record the results of a commit, once; record nothing if nothing was validated."""
     if not results:
         return
@@ -201,7 +201,7 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
     owners = zip(rows["asset"].to_pylist(), rows["side_of"].to_pylist(), strict=True)
     named = [name in each for each in owners]
     rows = rows.filter(pa.array(named, pa.bool_()))
-    spans = zip(micros(rows["window_from"]), micros(rows["window_to"]), strict=True)
+    spans = zip(to_micros(rows["window_from"]), to_micros(rows["window_to"]), strict=True)
     over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
     own = zip(rows["life"].to_pylist(), rows["seq"].to_pylist(), strict=True)
     past = [not (life == asset.life and seq >= through) for life, seq in own]

@@ -21,11 +21,11 @@ from tidemark.run.compute import Computed, Output
 from tidemark.run.plan import Plan
 from tidemark.store import erasures, ledger
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import within
-from tidemark.store.rows import Rows, arrow_schema, delta_schema, is_empty, staying
+from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
 
 STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 
@@ -41,7 +41,10 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     # After its events have left the log, an erasure recomputes every asset that has a state table.
     # This asset has one by now. So either that erasure finds it and commits to it, before or after
     # this commit, or the events have left the log already, which this check detects.
-    if plan.erasures is not None and erasures.gone(asset.warehouse, source) != plan.erasures:
+    if (
+        plan.erasures is not None
+        and erasures.count_erasures(asset.warehouse, source) != plan.erasures
+    ):
         raise ConflictError(f"Events of '{source.name}' were erased meanwhile.")
     pass_fail_point("state")
     asset.state.commit(partials, plan.marker)
@@ -89,11 +92,11 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
     if marker.replaces_windows:
-        return store_.replace(staying(rows), table, within(marker.ranges), *place)
+        return store_.replace(drop_deleted(rows), table, within(marker.ranges), *place)
     if marker.seq == 0 and not asset.rolls_up:
         # In the first commit every window fires for the first time. Existing rows are from an
         # earlier life of the asset: a `tidemark drop` that was killed left them behind.
-        return store_.replace(staying(rows), table, "TRUE", *place)
+        return store_.replace(drop_deleted(rows), table, "TRUE", *place)
     if is_empty(rows):
         return 0
     by = transform.by_window
@@ -101,7 +104,7 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     return store_.merge(rows, table, merge, *place)
 
 
-def _put(asset: Asset, marker: Marker, output: Output) -> None:
+def _put(asset: Asset, marker: CommitInfo, output: Output) -> None:
     """Write a commit's rows to a table of windows.
 
     If the commit replaces windows, their earlier rows are deleted.
@@ -109,7 +112,7 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if output.grows:
-        store_.widen(output.table, arrow_schema(delta_schema(output.rows.schema)))
+        store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
     if marker.replaces or (marker.seq == 0 and not asset.rolls_up):
         where = "TRUE" if output.whole else within(marker.ranges)
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)

@@ -37,12 +37,12 @@ from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
-from tidemark.store.asset import HELD, Asset
-from tidemark.store.conditions import started
-from tidemark.store.marker import Marker
-from tidemark.store.ranges import NOWHERE, Ranges, joined
+from tidemark.store.asset import IN_MEMORY_ROWS, Asset
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import window_starts_in
+from tidemark.store.ranges import NOWHERE, Ranges, merge_ranges
 from tidemark.store.rows import Rows, frame, is_empty
-from tidemark.store.state import by_verdict, numbered
+from tidemark.store.state import count_by_verdict, with_commit_number
 
 _SOME = 500_000
 """Up to this number of partials, adaptive query execution brings no gain."""
@@ -101,7 +101,7 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     stored = asset.state.at_most(changing(asset.transform, marker))
     if stored is None:
         return unknown
-    few = stored <= HELD
+    few = stored <= IN_MEMORY_ROWS
     if few and plan.few:
         return few, plan.counting
     return few, Planning.SOME if stored <= _SOME else Planning.MANY
@@ -114,7 +114,7 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
         earlier = asset.state.read(changing(transform, marker))
     rows = counted(asset.log, asset.counting, marker, earlier)
-    return scratch.hold(numbered(rows, marker.seq), few=plan.few)
+    return scratch.hold(with_commit_number(rows, marker.seq), few=plan.few)
 
 
 def finish(
@@ -137,7 +137,7 @@ def finish(
     counts = (
         plan.counts
         if plan.counts is not None
-        else by_verdict(warehouse.pick(new, "verdict", "events"))
+        else count_by_verdict(warehouse.select(new, "verdict", "events"))
         if new is not None
         else Counter()
     )
@@ -232,7 +232,7 @@ def _changed(
     return kind.changes(rows, transform, asset.log, now, then, opened=opened, all_plain=plain)
 
 
-def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> pa.Table | None:
+def _in_memory(asset: Asset, marker: CommitInfo, state: "_State", marked: bool) -> pa.Table | None:
     """Compute the same rows in memory, with all published columns; None if only the engine can."""
     transform = asset.transform
     if not few_windows.possible(transform, marker):
@@ -255,7 +255,7 @@ def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> p
 class _State:
     """The state as it is after the commit."""
 
-    def __init__(self, asset: Asset, marker: Marker, new: Rows | None) -> None:
+    def __init__(self, asset: Asset, marker: CommitInfo, new: Rows | None) -> None:
         self._asset = asset
         self._marker = marker
         self._new = new
@@ -269,12 +269,12 @@ class _State:
         if self._new is None:
             return stored.read(ranges)
         new = frame(self._asset.warehouse.spark, self._new).drop("marker")
-        new = new.where(started(ranges).sql())
+        new = new.where(window_starts_in(ranges).sql())
         if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
             return new
         there = stored.read(ranges)
         if marker.replaces:
-            there = there.where(f"NOT {started(marker.ranges).sql()}")
+            there = there.where(f"NOT {window_starts_in(marker.ranges).sql()}")
         return there.unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
@@ -285,7 +285,7 @@ class _State:
         there = None if self._marker.seq == 0 and new is not None else stored.take(ranges)
         if new is None:
             return there
-        new = new.filter(started(ranges).expression())
+        new = new.filter(window_starts_in(ranges).expression())
         if there is None:
             return new
         return pa.concat_tables([there, new.select(there.column_names).cast(there.schema)])
@@ -300,10 +300,10 @@ class _State:
         new = asset.state.of(marker.seq) if self._new is None else self._new
         missed = frame(asset.warehouse.spark, new).where(judge.is_uncounted())
         starts = missed.select(F.unix_micros("window_start")).distinct().collect()
-        return joined((start, start + 1) for (start,) in starts) or NOWHERE
+        return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
 
 
-def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) -> DataFrame:
+def _reached(asset: Asset, marker: CommitInfo, state: _State, planning: Planning) -> DataFrame:
     """Return the partials of the windows that a commit can have changed."""
     transform, before = asset.transform, marker.before
     rows = rollups.placed_within(asset, state.rows, marker.after, changing(transform, marker))
@@ -316,7 +316,7 @@ def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) ->
     return rows if planning is Planning.FEW else lifecycle(transform).together(rows, transform)
 
 
-def _reach(asset: Asset, marker: Marker) -> str:
+def _reach(asset: Asset, marker: CommitInfo) -> str:
     """Return a SQL condition on the published rows that a commit can have changed."""
     end = None if marker.replaces else settled(asset.transform, marker.before)
     return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
@@ -330,7 +330,7 @@ def published_columns(rows: Rows) -> Rows:
     return rows.drop_columns([c for c in away if c in rows.column_names])
 
 
-def _stamped(rows: DataFrame, transform: Definition, marker: Marker, marked: bool) -> DataFrame:
+def _stamped(rows: DataFrame, transform: Definition, marker: CommitInfo, marked: bool) -> DataFrame:
     # If all rows of some windows are replaced, no row needs a delete flag. Without an expectation,
     # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows

@@ -34,11 +34,11 @@ from tidemark.run import runner
 from tidemark.store import claims, erasures
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import InRanges
 from tidemark.store.erasures import BEGUN, ENDED, VOID, Erasure
 from tidemark.store.log import Log
 from tidemark.store.maintenance import own_tables
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import Ranges, merge_ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
@@ -150,7 +150,7 @@ def erase(
     resumed = 0
     if not dry_run:
         log.recover()
-        for left in erasures.unended(warehouse, source):
+        for left in erasures.find_unfinished(warehouse, source):
             tell("end an erasure that was killed")
             resumed += _end(log, definitions, left, then, tell)
         for each in counted:
@@ -187,7 +187,7 @@ def erase(
         if dry_run:
             return found
         if not nothing:
-            erasures.note(warehouse, erasure, BEGUN)
+            erasures.record(warehouse, erasure, BEGUN)
             pass_fail_point("erasure")
             tell("delete the events from the log")
             _empty(log, erasure, letters, place)
@@ -252,13 +252,15 @@ def _places(
             if warehouse.exists(table):
                 # A roll-up's windows may start earlier than its base's.
                 some = _widened(ranges, each.window.max_extent if each.follows else 0)
-                rows = warehouse.take(table, Within("window_start", some), columns=["window_start"])
+                rows = warehouse.take(
+                    table, InRanges("window_start", some), columns=["window_start"]
+                )
                 found.append(Place(table, rows.num_rows, "computed anew"))
     return [place for place in found if place.rows]
 
 
 def _widened(ranges: Ranges, reach_: int) -> Ranges:
-    return joined((start - reach_, end) for start, end in ranges) if reach_ else ranges
+    return merge_ranges((start - reach_, end) for start, end in ranges) if reach_ else ranges
 
 
 def _sent(log: Log, definition: Definition, events: DataFrame, erasure: Erasure) -> Sent | None:
@@ -279,8 +281,8 @@ def _sent(log: Log, definition: Definition, events: DataFrame, erasure: Erasure)
 
 def _leave(log: Log, erasure: Erasure, events: DataFrame, place: Scratch) -> None:
     """Rewrite the affected arrivals in the log without the erased events."""
-    table, ranges = log.source.log_table, erasures.numbers(erasure.events)
-    bound = Within("arrival", ranges or ((-1, 0),), instants=False)
+    table, ranges = log.source.log_table, erasures.arrival_ranges(erasure.events)
+    bound = InRanges("arrival", ranges or ((-1, 0),), instants=False)
     staying = log.warehouse.read(table, bound).join(events, touched.PLACE, "left_anti")
     rows = place.hold(staying, few=False)
     # Replace by arrival number, because Delta's transaction log records each commit's condition.
@@ -291,8 +293,8 @@ def _empty(log: Log, erasure: Erasure, letters: DataFrame, place: Scratch) -> No
     """Delete the content of dead letters; keep their position and reason."""
     if not erasure.letters:
         return
-    table, ranges = log.source.dead_letters_table, erasures.numbers(erasure.letters)
-    rows = log.warehouse.read(table, Within("arrival", ranges, instants=False))
+    table, ranges = log.source.dead_letters_table, erasures.arrival_ranges(erasure.letters)
+    rows = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
     mark = letters.withColumn("_empty", F.lit(True))
     marked = rows.join(mark, touched.PLACE, "left")
     kinds = dict(rows.dtypes)
@@ -325,7 +327,7 @@ def _end(
     """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
-        erasures.note(warehouse, erasure, VOID)
+        erasures.record(warehouse, erasure, VOID)
         return False
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
@@ -349,7 +351,7 @@ def _end(
             _settle(warehouse, roll, ranges)
     if then is not None:
         then()
-    erasures.note(warehouse, erasure, ENDED)
+    erasures.record(warehouse, erasure, ENDED)
     return True
 
 
@@ -417,7 +419,7 @@ def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     """
     if not ranges or definition.follows is not None:
         return held
-    return held.filter(Within("window_start", ranges).expression())
+    return held.filter(InRanges("window_start", ranges).expression())
 
 
 def _removed(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from tidemark.define import verdict as judge
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo, Mode
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker, Mode
 
 
 def of_commit(
     asset: Asset,
-    marker: Marker,
+    marker: CommitInfo,
     counts: Counter[int],
     *,
     windows: int,

@@ -21,11 +21,11 @@ from tidemark.engine.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.ledger import ENDED
-from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges, between
-from tidemark.store.rows import FEW
+from tidemark.store.rows import SMALL_BATCH_ROWS
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Plan:
             when it was planned; None for later commits.
     """
 
-    marker: Marker
+    marker: CommitInfo
     few: bool
     stored: bool = False
     counts: Counter[int] | None = None
@@ -72,16 +72,20 @@ class Plan:
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
-def left_behind(asset: Asset, last: Marker) -> Plan | None:
+def left_behind(asset: Asset, last: CommitInfo) -> Plan | None:
     """Return a plan to publish the newest commit, or None if it is completely published."""
     if asset.rolls_up or last.seq <= asset.published():
         return None
     counts = asset.state.counts(last)
-    return Plan(last, counts.total() <= FEW, stored=True, counts=counts, taken_up=True)
+    return Plan(last, counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts, taken_up=True)
 
 
 def increment(
-    asset: Asset, last: Marker, through: int | None, admission: Admission, known: Sequence[Arrival]
+    asset: Asset,
+    last: CommitInfo,
+    through: int | None,
+    admission: Admission,
+    known: Sequence[Arrival],
 ) -> Plan | None:
     """Return a plan for the arrivals since the newest commit, or None if there are none.
 
@@ -95,7 +99,9 @@ def increment(
         if planned is None:
             return None
         marker, counts = planned
-        return Plan(_begun(asset, marker), counts.total() <= FEW, stored=True, counts=counts)
+        return Plan(
+            _begun(asset, marker), counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts
+        )
     seen = last.after.at.arrival
     arrivals = [a for a in known if a.arrival > seen]
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
@@ -105,7 +111,7 @@ def increment(
         return None
     after = last.after.advance(_position(arrivals[-1]))
     same = last.definition == fingerprint(asset.transform)
-    marker = Marker(
+    marker = CommitInfo(
         mode=Mode.INCREMENTAL,
         seq=last.seq + 1,
         before=last.after,
@@ -117,10 +123,12 @@ def increment(
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     again = Planning.again(rows) if known else None
     begun = _begun(asset, marker, last)
-    return Plan(begun, rows <= FEW, again=again, limited_by=limited_by)
+    return Plan(begun, rows <= SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
 
 
-def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, answer: str) -> Plan:
+def backfill(
+    asset: Asset, last: CommitInfo, start: int | None, end: int | None, answer: str
+) -> Plan:
     """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
 
     Raises:
@@ -134,9 +142,9 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
     if asset.transform.window.merges:
         start, end = None, None
     at, before = _position(newest), last.after
-    after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
+    after = Coverage(at) if start is None else before.cover(BackfilledRange(start, end or 0, at))
     ranges = between(start, end)
-    marker = Marker(
+    marker = CommitInfo(
         mode=Mode.BACKFILL,
         seq=last.seq + 1,
         before=before,
@@ -147,7 +155,7 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
     return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None:
+def replay(asset: Asset, last: CommitInfo, since: int, *, anew: bool) -> Plan | None:
     """Return a plan for the windows that hold an event of arrival `since` or a later one.
 
     Each window is computed through the arrival that it is already complete through. With `anew`,
@@ -168,7 +176,7 @@ def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None
     ranges = () if merges and not part else ranges
     if not anew:
         return _in_place(asset, last, Mode.BACKFILL, ranges, "as_streamed", part=part)
-    marker = Marker(
+    marker = CommitInfo(
         mode=Mode.BACKFILL,
         seq=last.seq + 1,
         before=last.after,
@@ -178,7 +186,7 @@ def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None
     return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def correction(asset: Asset, last: Marker) -> Plan | None:
+def correction(asset: Asset, last: CommitInfo) -> Plan | None:
     """Return a plan for the windows that lack too-late events, or None if no window does.
 
     Each window is computed through the arrival that it is already complete through.
@@ -192,7 +200,7 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     return _in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
 
 
-def erasure(asset: Asset, last: Marker, ranges: Ranges) -> Plan:
+def erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
     """Return a plan for windows whose events have left the log.
 
     Each window is computed through the arrival that it is already complete through.
@@ -200,7 +208,7 @@ def erasure(asset: Asset, last: Marker, ranges: Ranges) -> Plan:
     return _in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
 
 
-def anew_in_part(asset: Asset, last: Marker) -> bool:
+def anew_in_part(asset: Asset, last: CommitInfo) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
     A session may cross any bound, and is merged with the stored sessions beyond it. So the stored
@@ -213,7 +221,7 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
 
 
 def _in_place(
-    asset: Asset, last: Marker, mode: Mode, ranges: Ranges, answer: str, *, part: bool
+    asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, answer: str, *, part: bool
 ) -> Plan:
     """Return a plan that recomputes windows through the arrival that each is complete through.
 
@@ -221,7 +229,7 @@ def _in_place(
         part: whether they are sessions that are recomputed without the others.
     """
     stands = last.after
-    marker = Marker(
+    marker = CommitInfo(
         mode=mode,
         seq=last.seq + 1,
         before=stands,
@@ -236,7 +244,7 @@ def _in_place(
     return Plan(_begun(asset, marker, last), asset.log.few(stands.through))
 
 
-def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:
+def _begun(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> CommitInfo:
     """Return a commit that begins now, after the state's newest commit `last`.
 
     A roll-up passes no `last`, because it has no state.
@@ -255,5 +263,5 @@ def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:
     )
 
 
-def _position(arrival: Arrival) -> Position:
-    return Position(arrival.arrival, arrival.after, arrival.arrived_at)
+def _position(arrival: Arrival) -> TimelinePosition:
+    return TimelinePosition(arrival.arrival, arrival.after, arrival.arrived_at)

@@ -15,10 +15,10 @@ from tidemark.compute.scope import Scope
 from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
-from tidemark.store.coverage import Cover, Coverage
-from tidemark.store.marker import Mode
+from tidemark.store.commit_info import Mode
+from tidemark.store.coverage import BackfilledRange, Coverage
 from tidemark.store.rows import Rows, frame
-from tidemark.store.state import numbered
+from tidemark.store.state import with_commit_number
 
 ATTEMPTS = 20
 
@@ -67,10 +67,10 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
         more = place.hold(counted_in(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
     seq = newest.seq + 1
-    partials = place.hold(numbered(counted, seq), few=todo.few)
+    partials = place.hold(with_commit_number(counted, seq), few=todo.few)
     after = Coverage(at)
     for start, end in marker.ranges:
-        after = newest.after.cover(Cover(start, end, at))
+        after = newest.after.cover(BackfilledRange(start, end, at))
     # The next run finds out which sessions are open after both.
     defined = marker.defined if marker.parts is None else seq
     moved = replace(

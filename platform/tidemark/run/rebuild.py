@@ -24,9 +24,9 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner, swap, takeover
 from tidemark.store import erasures
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo, Mode, Swap
 from tidemark.store.dropping import drop
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker, Mode, Swap
 from tidemark.store.warehouse import Warehouse
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
                 raise _half_published(transform, last)
             found = swap.versions(ready)
             kept = swap.versions(asset) if way_back and whole else {}
-            marker = Marker(
+            marker = CommitInfo(
                 mode=Mode.SWITCH,
                 seq=last.seq + 1,
                 before=last.after,
@@ -176,7 +176,7 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         switched, kept = _kept(asset, last)
         earlier = asset.state.at(switched.seq - 1)
         told = None if earlier.defined < 0 else asset.state.at(earlier.defined).parts
-        marker = Marker(
+        marker = CommitInfo(
             mode=Mode.BACK,
             seq=last.seq + 1,
             before=last.after,
@@ -219,14 +219,14 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
         ConflictError: events were erased during every attempt.
     """
     for _ in range(_ANEW):
-        known = erasures.gone(warehouse, side.source)
+        known = erasures.count_erasures(warehouse, side.source)
         try:
             made = make()
         except Exception:
-            if erasures.gone(warehouse, side.source) == known:
+            if erasures.count_erasures(warehouse, side.source) == known:
                 raise
         else:
-            if erasures.gone(warehouse, side.source) == known:
+            if erasures.count_erasures(warehouse, side.source) == known:
                 return made
         # Also after an error, because an erasure drops the tables while they are written.
         drop(warehouse, side)
@@ -247,7 +247,7 @@ def _stands(warehouse: Warehouse, side: Definition) -> bool:
     They must be from this definition, and hold no event that was erased since they were started.
     """
     last = Asset(warehouse, side).state.last()
-    known = erasures.gone(warehouse, side.source)
+    known = erasures.count_erasures(warehouse, side.source)
     return last.definition == fingerprint(side) and last.erasures == known
 
 
@@ -262,7 +262,7 @@ def _quicker(transform: Definition) -> ConflictError:
     return ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
 
 
-def _half_published(transform: Definition, last: Marker) -> DataError:
+def _half_published(transform: Definition, last: CommitInfo) -> DataError:
     name = transform.name
     return DataError(
         f"The newest run of '{name}', its commit {last.seq}, is not published to its end after "
@@ -272,7 +272,7 @@ def _half_published(transform: Definition, last: Marker) -> DataError:
     )
 
 
-def _swapped(asset: Asset, marker: Marker) -> RunFacts:
+def _swapped(asset: Asset, marker: CommitInfo) -> RunFacts:
     assert marker.swap is not None
     state = marker.swap.taken[asset.transform.state_table]
     return swap.finish(asset, swap.store(asset, marker, state))
@@ -288,7 +288,7 @@ def _renamed(
     return {name: (other, found[other]) for name, other in pairs if other in found}
 
 
-def _kept(asset: Asset, last: Marker) -> tuple[Marker, dict[str, int]]:
+def _kept(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
     """Return the commit of the last switch, and the versions of the tables before it."""
     name = asset.transform.name
     if last.switched < 0:
@@ -305,7 +305,7 @@ def _kept(asset: Asset, last: Marker) -> tuple[Marker, dict[str, int]]:
     return switched, kept
 
 
-def _published(asset: Asset) -> Marker:
+def _published(asset: Asset) -> CommitInfo:
     """Return the newest commit once it is published, or after `_PATIENCE` seconds."""
     began, last = time.monotonic(), asset.state.last()
     if last.swap is not None and asset.published() < last.seq:

@@ -39,11 +39,11 @@ from tidemark.run.admission import Admission
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
-from tidemark.store import erasures, integrity, kinds, ledger
-from tidemark.store.arrival import NOTHING, Recent
+from tidemark.store import erasures, integrity, ledger, rollup_generation
+from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
@@ -52,7 +52,7 @@ ATTEMPTS = 12
 LISTED = 1000
 """Default number of a correction's changes that are listed."""
 
-_Planner = Callable[[Asset, Marker], Plan | None]
+_Planner = Callable[[Asset, CommitInfo], Plan | None]
 
 
 def incremental(
@@ -61,7 +61,7 @@ def incremental(
     *,
     through: int | None = None,
     limit: int | Admission | None = None,
-    recent: Recent = NOTHING,
+    recent: RecentArrivals = NO_ARRIVALS,
     standing: bool = False,
     reported: bool = False,
 ) -> RunFacts | None:
@@ -92,7 +92,7 @@ def incremental(
             f"limit the runs of '{transform.follows}' instead."
         )
 
-    def planned(asset: Asset, last: Marker) -> Plan | None:
+    def planned(asset: Asset, last: CommitInfo) -> Plan | None:
         return plan.increment(asset, last, through, admission, recent.arrivals)
 
     return _run(warehouse, transform, planned, recent=recent, reported=reported, standing=standing)
@@ -186,7 +186,7 @@ def correct(
     _check_state(transform, "correct")
     since = -1
 
-    def planned(asset: Asset, last: Marker) -> Plan | None:
+    def planned(asset: Asset, last: CommitInfo) -> Plan | None:
         nonlocal since
         since = warehouse.version(transform.table)
         return plan.correction(asset, last)
@@ -222,7 +222,7 @@ def _run(
     transform: Definition,
     planned: _Planner,
     *,
-    recent: Recent = NOTHING,
+    recent: RecentArrivals = NO_ARRIVALS,
     reported: bool = False,
     anew: bool = False,
     standing: bool = False,
@@ -236,7 +236,7 @@ def _run(
     integrity.demand(warehouse, transform.source, transform)
     for n in range(ATTEMPTS):
         try:
-            with warehouse.catalog.aside(), translate_failures(transform.name):
+            with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
                 if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:
@@ -258,23 +258,23 @@ def _run(
     )
 
 
-def publish_again(asset: Asset, marker: Marker) -> None:
+def publish_again(asset: Asset, marker: CommitInfo) -> None:
     """Publish a state commit again. Tables that already have it stay as they are."""
     _carry_out(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _attempt(
-    asset: Asset, last: Marker, planned: _Planner, *, reported: bool, anew: bool
+    asset: Asset, last: CommitInfo, planned: _Planner, *, reported: bool, anew: bool
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
     behind = None if anew else plan.left_behind(asset, last)
     if behind is not None:
-        asset.warehouse.enter(*asset.transform.tables, ledger.TABLE, results.TABLE)
+        asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
         _carry_out(asset, behind, reported=False)
     elif last.seq < 0:
-        asset.warehouse.enter(*asset.transform.tables)
+        asset.warehouse.register(*asset.transform.tables)
     # Count the erasures before the log is read for the first time.
-    erased = erasures.gone(asset.warehouse, asset.transform.source) if last.seq < 0 else 0
+    erased = erasures.count_erasures(asset.warehouse, asset.transform.source) if last.seq < 0 else 0
     todo = planned(asset, last)
     if todo is None:
         return None
@@ -328,7 +328,9 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             compute.published_columns(computed.windows),
             transform.description,
             feed=True,
-            told={kinds.PROPERTY: kinds.first(transform)} if asset.rolls_up else None,
+            told={rollup_generation.PROPERTY: rollup_generation.initial_generation(transform)}
+            if asset.rolls_up
+            else None,
         )
         asset.life = asset.life or asset.lifetime()
         if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.seq)):

@@ -14,12 +14,18 @@ from tidemark.compute.settled import settled
 from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.rows import Rows, frame
 
 
 def merging(
-    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool, few: bool
+    asset: Asset,
+    marker: CommitInfo,
+    rows: DataFrame,
+    scratch: Scratch,
+    *,
+    all_plain: bool,
+    few: bool,
 ) -> DataFrame:
     """Return the current sessions near the marker's ranges, and the earlier rows that they replace.
 
@@ -43,7 +49,7 @@ def merging(
     )
 
 
-def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
+def open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 
     It is for a commit that replaces windows by `partials`. None means no bound: every session can
@@ -62,7 +68,7 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
 
 
 def first_open(
-    transform: Definition, marker: Marker, observed: Mapping[str, int | None]
+    transform: Definition, marker: CommitInfo, observed: Mapping[str, int | None]
 ) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 

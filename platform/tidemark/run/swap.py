@@ -24,8 +24,8 @@ from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.run import facts
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
@@ -43,7 +43,7 @@ def versions(asset: Asset) -> dict[str, int]:
     return {name: version for name, version in found.items() if version >= 0}
 
 
-def store(asset: Asset, marker: Marker, state: tuple[str, int]) -> Marker:
+def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInfo:
     """Commit a swap to the state, with the partials of one version of a state table.
 
     Raises:
@@ -62,7 +62,7 @@ def store(asset: Asset, marker: Marker, state: tuple[str, int]) -> Marker:
     return begun
 
 
-def finish(asset: Asset, marker: Marker) -> RunFacts:
+def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
     warehouse, taken = asset.warehouse, marker.swap.taken if marker.swap else {}
     windows = 0
@@ -72,7 +72,7 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
         if table == asset.transform.table:
             windows = done
     pass_fail_point("ledger")
-    warehouse.catalog.entered()
+    warehouse.catalog.wait_until_registered()
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
     held = count(warehouse, quarantine)
     found = facts.of_commit(asset, marker, counts, windows=windows, quarantined=held)
@@ -89,7 +89,7 @@ def _steps(transform: Definition) -> list[str]:
 
 
 def _take_over(
-    asset: Asset, marker: Marker, table: str, taken: Mapping[str, tuple[str, int]]
+    asset: Asset, marker: CommitInfo, table: str, taken: Mapping[str, tuple[str, int]]
 ) -> int:
     """Replace all rows of a table by those of the swap; return how many rows were written."""
     warehouse = asset.warehouse

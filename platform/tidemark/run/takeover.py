@@ -6,7 +6,7 @@ tables are recreated by the new definition (`rebuild`, or a backfill of everythi
 definition in the code takes over, and a stream with the earlier definition ends itself.
 
 A roll-up derives its windows, keys and aggregates from its base at any time. If they changed, it
-recomputes its table automatically (`store.kinds`).
+recomputes its table automatically (`store.rollup_generation`).
 """
 
 from tidemark.base.errors import DefinitionChanged, DefinitionError
@@ -15,15 +15,15 @@ from tidemark.define import parts
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Change, Effect
-from tidemark.store import kinds
+from tidemark.store import rollup_generation
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import CommitInfo, Mode
 from tidemark.store.committers import Head
-from tidemark.store.marker import Marker, Mode
 
 _SHOWN = 3
 
 
-def check(asset: Asset, last: Marker, *, standing: bool) -> None:
+def check(asset: Asset, last: CommitInfo, *, standing: bool) -> None:
     """Raise an error if this asset's definition can't continue from the newest commit.
 
     Args:
@@ -81,17 +81,19 @@ def renew(asset: Asset, *, standing: bool) -> None:
         return
     if standing and head.kind:
         raise _changed(asset.transform.name)
-    warehouse.committer.tell(table, {kinds.PROPERTY: kind})
+    warehouse.committer.set_properties(table, {rollup_generation.PROPERTY: kind})
     asset.life = asset.lifetime()
 
 
 def renews(asset: Asset) -> bool:
     """Return whether a roll-up's next run starts its table over."""
     head = asset.warehouse.head(asset.transform.table)
-    return head is not None and kinds.suffix(head.kind) != kinds.suffix(_kind(asset, head))
+    return head is not None and rollup_generation.identity_suffix(
+        head.kind
+    ) != rollup_generation.identity_suffix(_kind(asset, head))
 
 
-def of_another_log(asset: Asset, last: Marker) -> bool:
+def of_another_log(asset: Asset, last: CommitInfo) -> bool:
     """Return whether the newest commit's arrivals are from another event log than the definition's.
 
     That is the case if the source had another name then.
@@ -101,7 +103,7 @@ def of_another_log(asset: Asset, last: Marker) -> bool:
     return parts.reads_another_log(since(asset, last))
 
 
-def since(asset: Asset, last: Marker) -> list[Change]:
+def since(asset: Asset, last: CommitInfo) -> list[Change]:
     """Return how an asset's definition differs from the one that made the newest commit.
 
     The list is empty if that commit does not record its definition.
@@ -115,11 +117,11 @@ def since(asset: Asset, last: Marker) -> list[Change]:
 def _kind(asset: Asset, head: Head) -> str:
     """Return the kind of windows that a roll-up's table must have."""
     transform = asset.transform
-    told = head.kind or kinds.first(transform)
+    told = head.kind or rollup_generation.initial_generation(transform)
     if not head.kind and not _fits(transform, asset.warehouse.schema(transform.table).names):
         # An earlier Tidemark recorded no kind, so the columns are compared instead.
         told = "0-"
-    return kinds.next_to(told, transform)
+    return rollup_generation.next_generation(told, transform)
 
 
 def _fits(transform: Definition, columns: list[str]) -> bool:

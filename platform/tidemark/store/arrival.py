@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidemark.base.instants import INFINITY
-from tidemark.store.rows import INSTANT, Rows, fetched
+from tidemark.store.rows import INSTANT, Rows, fetch_rows
 
 TIMELINE = pa.schema(
     {
@@ -95,9 +95,9 @@ class Arrival:
         return self.after == INFINITY
 
 
-def arrivals(rows: Rows) -> list[Arrival]:
+def read_arrivals(rows: Rows) -> list[Arrival]:
     """Return the arrivals that timeline rows describe, sorted by number."""
-    table = fetched(rows)
+    table = fetch_rows(rows)
     for name, usual in _LATER.items():
         if name not in table.column_names:
             # A timeline gains new columns only when an ingest opens it.
@@ -125,7 +125,7 @@ def timeline_rows(arrivals: Sequence[Arrival]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Recent:
+class RecentArrivals:
     """Arrivals that a process holds in memory, because it has just ingested or read them.
 
     Args:
@@ -163,4 +163,4 @@ class Recent:
         return first <= after + 1 <= through + 1 <= last + 1
 
 
-NOTHING = Recent()
+NO_ARRIVALS = RecentArrivals()

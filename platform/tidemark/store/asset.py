@@ -3,13 +3,13 @@
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
-from tidemark.store import kinds, ledger
-from tidemark.store.arrival import NOTHING, Recent
+from tidemark.store import ledger, rollup_generation
+from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
-HELD = 50_000
+IN_MEMORY_ROWS = 50_000
 """Maximum number of partials or window rows for which the rows of their windows stay in memory."""
 
 
@@ -27,7 +27,7 @@ class Asset:
         warehouse: Warehouse,
         transform: Definition,
         life: str | None = None,
-        recent: Recent = NOTHING,
+        recent: RecentArrivals = NO_ARRIVALS,
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
@@ -45,7 +45,11 @@ class Asset:
         if base is None or not self.rolls_up:
             return base
         own = self.warehouse.head(self.transform.table)
-        return None if own is None else f"{base}+{own.life}{kinds.suffix(own.kind)}"
+        return (
+            None
+            if own is None
+            else f"{base}+{own.life}{rollup_generation.identity_suffix(own.kind)}"
+        )
 
     @property
     def counting(self) -> WindowedTransform:
@@ -61,7 +65,7 @@ class Asset:
         """Return the number of the newest commit known to be published; -1 before the first."""
         if self.life is None:
             return -1
-        return ledger.published(self.warehouse, self.transform.name, self.life)
+        return ledger.last_published_commit(self.warehouse, self.transform.name, self.life)
 
     def few(self) -> bool:
         """Return whether its source's events, and the rows computed from them, fit in memory.
@@ -71,7 +75,7 @@ class Asset:
         """
         tables = (self.transform.table, self.state.table)
         most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
-        return self.log.few() and all(n is not None and n <= HELD for n in most)
+        return self.log.few() and all(n is not None and n <= IN_MEMORY_ROWS for n in most)
 
     @property
     def app(self) -> str:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
 
-Beside = Callable[[Callable[[], None]], Future[None]]
+RunInBackground = Callable[[Callable[[], None]], Future[None]]
 
 
 class Catalog:
@@ -20,33 +20,39 @@ class Catalog:
 
     Args:
         path: returns the location of a table.
-        beside: runs a function in the background.
+        run_in_background: runs a function in the background.
     """
 
     def __init__(
-        self, spark: SparkSession, database: str, path: Callable[[str], str], beside: Beside
+        self,
+        spark: SparkSession,
+        database: str,
+        path: Callable[[str], str],
+        run_in_background: RunInBackground,
     ) -> None:
         self._spark = spark
         self._database = database
         self._path = path
-        self._beside = beside
+        self._run_in_background = run_in_background
         self._begun = False
-        # Background registrations; None outside of `aside`.
+        # Background registrations; None outside of `registering_in_background`.
         self._pending: list[Future[None]] | None = None
 
-    def enter(self, table: str) -> None:
-        """Register a table if it is not registered yet; in the background within `aside`.
+    def register(self, table: str) -> None:
+        """Register a table if it is not registered yet.
+
+        In the background within `registering_in_background`.
 
         Raises:
             DataError: the catalog has it at another location.
         """
         if self._pending is None:
-            self._enter(table)
+            self._register(table)
         else:
-            self._pending.append(self._beside(lambda: self._enter(table)))
+            self._pending.append(self._run_in_background(lambda: self._register(table)))
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def registering_in_background(self) -> Iterator[None]:
         """Register tables in the background within the context, and wait for them at its end.
 
         Only for work that does not need the catalog.
@@ -58,12 +64,12 @@ class Catalog:
         self._pending = own
         try:
             yield
-            self.entered()
+            self.wait_until_registered()
         finally:
             self._pending = before
             wait(own)
 
-    def entered(self) -> None:
+    def wait_until_registered(self) -> None:
         """Wait until all tables so far are registered.
 
         Raises:
@@ -84,14 +90,14 @@ class Catalog:
         }
         for table in tables:
             if table not in known:
-                self._enter(table)
+                self._register(table)
 
-    def leave(self, table: str) -> None:
+    def unregister(self, table: str) -> None:
         """Unregister a table if it is registered."""
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
         self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
 
-    def _enter(self, table: str) -> None:
+    def _register(self, table: str) -> None:
         place, path = self._name(table), self._path(table)
         if not self._begun:
             self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from tidemark.store.committers.staged import file_system
-from tidemark.store.refusals import translated
+from tidemark.store.refusals import translate_refusals
 from tidemark.store.warehouse import Warehouse
 
 FOLDER = "_checkpoints"
@@ -40,7 +40,7 @@ def remove(warehouse: Warehouse, asset: str) -> None:
     """
     system, path = file_system(warehouse.path(folder(asset)))
     if system.get_file_info(path).type == pafs.FileType.Directory:
-        with translated("remove the checkpoint of the stream"):
+        with translate_refusals("remove the checkpoint of the stream"):
             warehouse.remove(folder(asset))
 
 

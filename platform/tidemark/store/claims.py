@@ -50,7 +50,7 @@ def release(handle: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The result of a sweep of a folder.
 
     Args:
@@ -63,14 +63,14 @@ class Swept:
     left: list[str]
 
 
-def sweep(place: str) -> Swept:
+def sweep(place: str) -> SweepResult:
     """Remove the subfolders of a folder that no living process claims."""
     system, path = file_system(place)
     found = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     folders = [each for each in found if each.type == pafs.FileType.Directory]
     claimed = isinstance(system, pafs.LocalFileSystem)
     left = sorted(each.base_name for each in folders if not claimed or not _swept(each.path))
-    return Swept(len(folders) - len(left), left)
+    return SweepResult(len(folders) - len(left), left)
 
 
 def _swept(path: str) -> bool:

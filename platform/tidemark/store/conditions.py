@@ -46,7 +46,7 @@ class Condition(Protocol):
 
 
 @dataclass(frozen=True)
-class Within:
+class InRanges:
     """A column's value is in one of the ranges [start, end); without ranges, always true.
 
     Args:
@@ -106,7 +106,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Is:
+class Equals:
     """A text column equals a text.
 
     Args:
@@ -133,9 +133,9 @@ class Is:
         return False
 
 
-def started(ranges: Ranges) -> Within:
+def window_starts_in(ranges: Ranges) -> InRanges:
     """Return the condition that a window starts in one of the ranges."""
-    return Within("window_start", ranges)
+    return InRanges("window_start", ranges)
 
 
 def _micros(instant: datetime) -> int:

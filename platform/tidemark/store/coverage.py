@@ -9,7 +9,7 @@ from tidemark.engine.plan_literals import uncompiled_literal
 
 
 @dataclass(frozen=True)
-class Position:
+class TimelinePosition:
     """The state of a source's timeline after an arrival.
 
     Args:
@@ -24,12 +24,12 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Cover:
+class BackfilledRange:
     """A range of window starts [start, end) that a backfill brought up to date through `at`."""
 
     start: int
     end: int
-    at: Position
+    at: TimelinePosition
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Coverage:
             windows that start in it.
     """
 
-    at: Position = Position()
-    covers: tuple[Cover, ...] = ()
+    at: TimelinePosition = TimelinePosition()
+    covers: tuple[BackfilledRange, ...] = ()
     whole: bool = False
 
     @property
@@ -53,11 +53,11 @@ class Coverage:
         """The newest arrival through which any window is up to date."""
         return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
-    def advance(self, at: Position) -> "Coverage":
+    def advance(self, at: TimelinePosition) -> "Coverage":
         """Return the coverage after an incremental run, without the covers that it reached."""
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
-    def cover(self, new: Cover) -> "Coverage":
+    def cover(self, new: BackfilledRange) -> "Coverage":
         """Return the coverage after a backfill of a range."""
         if new.at.arrival <= self.at.arrival:
             return self
@@ -75,7 +75,7 @@ class Coverage:
         return picked
 
 
-def _cut(old: Cover, new: Cover) -> list[Cover]:
+def _cut(old: BackfilledRange, new: BackfilledRange) -> list[BackfilledRange]:
     pieces = []
     if old.start < new.start:
         pieces.append(replace(old, end=min(old.end, new.start)))

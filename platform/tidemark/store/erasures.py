@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.define.source import Source
-from tidemark.store.conditions import Is
-from tidemark.store.ranges import Ranges, joined
-from tidemark.store.rows import INSTANT, plain
+from tidemark.store.conditions import Equals
+from tidemark.store.ranges import Ranges, merge_ranges
+from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.ERASURES
@@ -75,7 +75,7 @@ class Erasure:
         return f"erasure/{self.id}"
 
 
-def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
+def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     """Record an erasure, once for each phase."""
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
     row = {
@@ -92,14 +92,14 @@ def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     warehouse.append(rows, TABLE, erasure.app, 0 if phase == BEGUN else 1)
 
 
-def unended(warehouse: Warehouse, source: Source) -> list[Erasure]:
+def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
     """Return the erasures of a source that have begun but not ended, the oldest first."""
     rows = _rows(warehouse, source)
     phases = Counter(row["erasure"] for row in rows)
     return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
 
 
-def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
+def count_erased_events(warehouse: Warehouse, source: Source) -> Counter[int]:
     """Return how many events of each arrival were deleted from a source's event log."""
     found = Counter[int]()
     for row in _rows(warehouse, source):
@@ -108,7 +108,7 @@ def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
     return found
 
 
-def gone(warehouse: Warehouse, source: Source) -> int:
+def count_erasures(warehouse: Warehouse, source: Source) -> int:
     """Return the number of erasures whose events have left a source's event log.
 
     A run that counts events takes this number before it reads the event log, and checks it again
@@ -122,16 +122,16 @@ def gone(warehouse: Warehouse, source: Source) -> int:
     )
 
 
-def numbers(counts: Mapping[int, int]) -> Ranges:
+def arrival_ranges(counts: Mapping[int, int]) -> Ranges:
     """Return the arrivals that have a count, as ranges."""
-    return joined((n, n + 1) for n in counts)
+    return merge_ranges((n, n + 1) for n in counts)
 
 
 def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
     if not warehouse.exists(TABLE):
         return []
-    rows = warehouse.take(TABLE, Is("source", source.name))
-    return plain(rows.sort_by("at"))
+    rows = warehouse.take(TABLE, Equals("source", source.name))
+    return to_dicts(rows.sort_by("at"))
 
 
 def _erasure(row: Mapping[str, object]) -> Erasure:

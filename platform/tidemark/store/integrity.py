@@ -42,11 +42,11 @@ from tidemark.define.tables import (
     Role,
     TableName,
 )
-from tidemark.store.committers import listed, statistics
-from tidemark.store.committers.durable import LOG, added
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.committers import file_list, statistics
+from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import Within
-from tidemark.store.marker import Marker
+from tidemark.store.conditions import InRanges
 
 if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
@@ -245,7 +245,7 @@ def broken_entry(place: str) -> str | None:
         # delta-rs writes one action a line, and no line break after the last one.
         cut = text.endswith("\n") and _BY_DELTA_RS in text
         whole = text.strip() != "" and not cut
-        added(text)
+        added_files(text)
     except (ValueError, UnicodeDecodeError):
         whole = False
     except FileNotFoundError:
@@ -303,7 +303,7 @@ def _rows_lacking(
 def expected(tables: Tables, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
     """Return the number of rows of each arrival in the event log or the dead letters."""
     column = "rows" if table == source.log_table else "dead_letters"
-    found = listed.load(timeline, (), ["arrival", column]).to_pydict()
+    found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
     rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
     if column == "rows":
         for arrival, events in _erased(tables, source).items():
@@ -319,7 +319,7 @@ def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
     found: dict[int, int] = {}
     by_erasure = {
         row["erasure"]: row["events"]
-        for row in listed.load(opened, (), ["erasure", "source", "events"]).to_pylist()
+        for row in file_list.load(opened, (), ["erasure", "source", "events"]).to_pylist()
         if row["source"] == source.name
     }
     for erasure, events in by_erasure.items():
@@ -336,8 +336,8 @@ def _rows_through(opened: DeltaTable, arrival: int) -> int:
     Later rows belong to a writer that died or is still at work.
     """
     total = sum(file["num_records"] for file in statistics.files(opened))
-    beyond = Within("arrival", ((arrival + 1, 1 << 62),), instants=False)
-    return total - listed.load(opened, (beyond,), ["arrival"]).num_rows
+    beyond = InRanges("arrival", ((arrival + 1, 1 << 62),), instants=False)
+    return total - file_list.load(opened, (beyond,), ["arrival"]).num_rows
 
 
 def _of_asset(
@@ -406,10 +406,10 @@ def _unpublished(
     """
     with suppress(TableNotFoundError, DeltaError):
         now = DeltaTable(f"{tables.folder}/{LEDGER}").transaction_version(app)
-        bound = Within("seq", ((-1 if now is None else now, seq + 1),), instants=False)
-        rows = listed.load(state, (bound,), ["seq", "marker"])
+        bound = InRanges("seq", ((-1 if now is None else now, seq + 1),), instants=False)
+        rows = file_list.load(state, (bound,), ["seq", "marker"])
         waiting = [
-            Marker.from_json(row["marker"])
+            CommitInfo.from_json(row["marker"])
             for row in rows.sort_by("seq").to_pylist()
             if row["marker"] is not None and (now is None or row["seq"] > now)
         ]
@@ -439,7 +439,7 @@ def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:
     timeline = tables.open(name)
     if name in tables.broken:
         return
-    last = None if timeline is None else listed.greatest(timeline, "arrival")
+    last = None if timeline is None else file_list.max_value(timeline, "arrival")
     newest = -1 if last is None else last
     for state, through in counted.items():
         if through > newest:

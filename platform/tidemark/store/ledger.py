@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.store import integrity
-from tidemark.store.conditions import Within
-from tidemark.store.rows import INSTANT, plain
+from tidemark.store.conditions import InRanges
+from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.LEDGER
@@ -137,14 +137,14 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
     """
     create(warehouse)
     # A recorded run is complete, so all tables must be in the catalog first.
-    warehouse.catalog.entered()
+    warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
     app = f"{facts.asset}/{facts.life}"
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.seq, vouches=vouches) is not None:
         return facts
-    found = warehouse.take(TABLE, Within("seq", ((facts.seq, facts.seq + 1),), instants=False))
-    own = [r for r in plain(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
+    found = warehouse.take(TABLE, InRanges("seq", ((facts.seq, facts.seq + 1),), instants=False))
+    own = [r for r in to_dicts(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
     # A later commit of the asset may be recorded although this one is not.
     return RunFacts(**own[0]) if own else facts
 
@@ -153,7 +153,7 @@ def create(warehouse: Warehouse) -> None:
     """Create the ledger if it does not exist; add columns that an existing one lacks."""
     if not warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset"):
         # A ledger of an earlier Tidemark lacks the columns of the steps.
-        warehouse.widen(TABLE, _SCHEMA)
+        warehouse.add_columns(TABLE, _SCHEMA)
 
 
 def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -176,7 +176,7 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return found
 
 
-def published(warehouse: Warehouse, asset: str, life: str) -> int:
+def last_published_commit(warehouse: Warehouse, asset: str, life: str) -> int:
     """Return the number of the newest state commit that is known to be published; -1 if none.
 
     Args:

@@ -25,13 +25,20 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import next_tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.store import integrity
-from tidemark.store.arrival import NOTHING, TIMELINE, Arrival, Recent, arrivals, timeline_rows
-from tidemark.store.arriving import Arriving
-from tidemark.store.conditions import Within
+from tidemark.store.arrival import (
+    NO_ARRIVALS,
+    TIMELINE,
+    Arrival,
+    RecentArrivals,
+    read_arrivals,
+    timeline_rows,
+)
+from tidemark.store.conditions import InRanges
 from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.fence import Fence
+from tidemark.store.incoming_rows import IncomingRows
 from tidemark.store.log_columns import ddl, follow, protection
-from tidemark.store.rows import FEW, Rows, frame
+from tidemark.store.rows import SMALL_BATCH_ROWS, Rows, frame
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
@@ -48,7 +55,9 @@ class Log:
         recent: arrivals that the caller has in memory; their rows are not read again.
     """
 
-    def __init__(self, warehouse: Warehouse, source: Source, recent: Recent = NOTHING) -> None:
+    def __init__(
+        self, warehouse: Warehouse, source: Source, recent: RecentArrivals = NO_ARRIVALS
+    ) -> None:
         self.warehouse = warehouse
         self.source = source
         self.schema_version = 1
@@ -93,27 +102,27 @@ class Log:
             self.schema_version = follow(self.warehouse, self.source)
         if not begun:
             # A timeline of an earlier Tidemark has fewer columns.
-            self.warehouse.widen(self.source.timeline_table, TIMELINE)
+            self.warehouse.add_columns(self.source.timeline_table, TIMELINE)
         whole = begun and made and kept
         if not whole and self.warehouse.version(self.source.timeline_table) == 0:
-            self.warehouse.enter(*self._tables)
+            self.warehouse.register(*self._tables)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """Return the arrivals with `after` < number <= `through`, in order."""
         end = INFINITY if through is None else through + 1
         rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
-        return arrivals(rows)
+        return read_arrivals(rows)
 
     def few(self, through: int | None = None) -> bool:
         """Return whether the events of all arrivals, or of those up to `through`, are few."""
         end = INFINITY if through is None else through + 1
         bound = _numbers(0, end)
         rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
-        return (pc.sum(rows).as_py() or 0) <= FEW
+        return (pc.sum(rows).as_py() or 0) <= SMALL_BATCH_ROWS
 
     def last(self) -> Arrival | None:
         """Return the newest arrival; `None` before the first."""
-        newest = self.warehouse.greatest(self.source.timeline_table, "arrival")
+        newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
         return None if newest is None else self.timeline(newest - 1, newest)[0]
 
     def read(
@@ -134,7 +143,7 @@ class Log:
         low = BEGINNING if start is None else max(start, BEGINNING)
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
-            bounds.append(Within(self.source.event_time, ((low, high),)))
+            bounds.append(InRanges(self.source.event_time, ((low, high),)))
         rows = self._declared(self.warehouse.read(self.source.log_table, *bounds))
         if self._only is None:
             return rows
@@ -147,7 +156,7 @@ class Log:
             events: their `arrival` and `position`.
         """
         log = copy(self)
-        log._recent, log._only = NOTHING, events
+        log._recent, log._only = NO_ARRIVALS, events
         return log
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:
@@ -218,7 +227,7 @@ class Log:
         last = self.last()
         known = -1 if last is None else last.arrival
         for fence in (self._log_fence, self._dead_fence):
-            beyond = self.warehouse.greatest(fence.table, "arrival")
+            beyond = self.warehouse.max_value(fence.table, "arrival")
             left = beyond is not None and beyond > known
             fence.take(removing=f"arrival > {known}" if left else None)
 
@@ -229,7 +238,7 @@ class Log:
         has a fail point.
 
         Args:
-            rows: all rows of these arrivals, as `Arriving` takes them.
+            rows: all rows of these arrivals, as `IncomingRows` takes them.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Returns:
@@ -241,7 +250,7 @@ class Log:
         events: Rows | None = None
         try:
             if any(a.rows or a.dead_letters for a in arrivals):
-                arriving = Arriving(self.source, rows, arrivals)
+                arriving = IncomingRows(self.source, rows, arrivals)
                 pass_fail_point("log")
                 if (events := arriving.events()) is not None:
                     self._log_fence.append(events)
@@ -284,6 +293,6 @@ class Log:
         return (source.timeline_table, source.log_table, source.dead_letters_table)
 
 
-def _numbers(start: int, end: int) -> Within:
+def _numbers(start: int, end: int) -> InRanges:
     """Return the condition that an arrival's number is in [start, end)."""
-    return Within("arrival", ((start, end),), instants=False)
+    return InRanges("arrival", ((start, end),), instants=False)

@@ -73,9 +73,9 @@ def follow(warehouse: Warehouse, source: Source) -> int:
         if name in ways or name in said:
             told[name] = ways.get(name, "")
     pass_fail_point("schema")
-    warehouse.committer.tell(table, told)
+    warehouse.committer.set_properties(table, told)
     pass_fail_point("columns")
-    warehouse.widen(table, pa.schema(added))
+    warehouse.add_columns(table, pa.schema(added))
     return version
 
 

@@ -20,16 +20,16 @@ import pyarrow.fs as pafs
 
 from tidemark.base.errors import ConflictError, DataError, describe_unknown
 from tidemark.define.tables import TableName
-from tidemark.store import needed
-from tidemark.store.committers import Committer, Spared
-from tidemark.store.committers.leftovers import written
+from tidemark.store import retention_holds
+from tidemark.store.committers import Committer, KeptFiles
+from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.staged import file_system
-from tidemark.store.needed import if_there
+from tidemark.store.retention_holds import unless_dropped
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
 RETENTION = 7 * DAY
-KEPT = 7 * DAY
+ROLLBACK_PERIOD = 7 * DAY
 """How long a switch to rebuilt tables can be rolled back."""
 
 TARGET = 128 << 20
@@ -43,7 +43,7 @@ _LOG = 7 * DAY
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintenanceResult:
     """The result of maintaining a table or the database's scratch folder.
 
     Args:
@@ -72,7 +72,7 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
         told = committer.properties(table)
         return TableName.of(table, told) if told.get("tidemark.format") == str(FORMAT) else None
 
-    found = (if_there(committer, table, own) for table in committer.tables())
+    found = (unless_dropped(committer, table, own) for table in committer.tables())
     return [name for name in found if name is not None]
 
 
@@ -82,7 +82,7 @@ def maintain(
     *,
     retention: int = RETENTION,
     dry_run: bool = False,
-) -> Iterator[Maintained]:
+) -> Iterator[MaintenanceResult]:
     """Compact tables, checkpoint their transaction logs and vacuum them, one after the other.
 
     A table that is dropped in the meantime is skipped. An error of one table is reported in its
@@ -101,9 +101,9 @@ def maintain(
     for name in asked:
         if name not in there:
             raise DataError(describe_unknown("Tidemark table", name, there))
-    versions = needed.recorded(warehouse, there)
-    kept = needed.kept(warehouse, there, now - KEPT)
-    read = needed.read(warehouse)
+    versions = retention_holds.versions_in_arrivals(warehouse, there)
+    kept = retention_holds.versions_for_rollback(warehouse, there, now - ROLLBACK_PERIOD)
+    read = retention_holds.versions_read(warehouse)
     for table in asked or there:
         found = _tried(
             warehouse.committer,
@@ -125,7 +125,7 @@ def maintain(
         yield _scratch(warehouse, now - DAY, dry_run=dry_run)
 
 
-def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[Maintained]:
+def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[MaintenanceResult]:
     """Remove files that tables do not contain any more, and their transaction log history, at once.
 
     After that, earlier versions of the tables, and the changes since them, can't be read. Versions
@@ -135,35 +135,35 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         begun: when the files of the current versions began to be written, in microseconds. Files
             that no version refers to are removed if they are older.
     """
-    recorded = needed.recorded(warehouse, own_tables(warehouse))
+    recorded = retention_holds.versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:
         if warehouse.version(table) < 0:
             continue
         versions, now = tuple(sorted(recorded[table])), time.time_ns() // 1000
-        spared = Spared(now + _SLACK, begun, versions, now + _SLACK)
+        spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
         freed = warehouse.committer.vacuum(table, spared)
         short = not versions and warehouse.committer.shorten(table)
         told = f"{len(versions)} recorded versions" if versions else ""
-        yield Maintained(
+        yield MaintenanceResult(
             table, *(0, 0), *freed, spared=told or ("" if short else "the transaction log")
         )
 
 
-def troubles(found: Iterable[Maintained]) -> DataError | None:
+def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
     told = [f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble]
     return DataError(f"Maintenance failed for some tables. {'. '.join(told)}.") if told else None
 
 
 def _tried(
-    committer: Committer, table: str, work: Callable[[str], Maintained]
-) -> Maintained | None:
+    committer: Committer, table: str, work: Callable[[str], MaintenanceResult]
+) -> MaintenanceResult | None:
     """Return the result of maintaining a table, or its error; None if the table was dropped."""
     try:
-        return if_there(committer, table, work)
+        return unless_dropped(committer, table, work)
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [""]
-        return Maintained(table, trouble=first or type(error).__name__)
+        return MaintenanceResult(table, trouble=first or type(error).__name__)
 
 
 def _maintain(
@@ -176,7 +176,7 @@ def _maintain(
     retention: int,
     *,
     dry_run: bool,
-) -> Maintained:
+) -> MaintenanceResult:
     head = committer.head(table)
     if head is None:
         raise DataError(f"Table '{table}' does not exist any more.")
@@ -196,17 +196,17 @@ def _maintain(
     if unread is not None:
         since = min(since, unread)
     # A file is written before the commit that adds it, perhaps long before.
-    spared = Spared(since, min(since, (unread or now) - DAY), tuple(looked))
+    spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
     freed = committer.vacuum(table, spared, dry_run=dry_run)
     told = [
         *([f"{len(versions)} recorded versions"] if versions else []),
         *([f"unread changes since version {feed}"] if unread is not None else []),
         *([f"version {kept}, from before a switch"] if kept is not None else []),
     ]
-    return Maintained(table, *files, *freed, busy=busy, spared=", ".join(told))
+    return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(told))
 
 
-def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> Maintained:
+def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:
     """Remove the scratch folders that killed processes left, last written before an instant."""
     system, folder = file_system(warehouse.path(SCRATCH))
     removed = freed = 0
@@ -214,10 +214,10 @@ def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> Maintained:
         below = [top]
         if top.type == pafs.FileType.Directory:
             below += system.get_file_info(pafs.FileSelector(top.path, recursive=True))
-        if max(written(info) for info in below) >= before:
+        if max(written_at(info) for info in below) >= before:
             continue
         files = [info for info in below if info.type == pafs.FileType.File]
         removed, freed = removed + len(files), freed + sum(info.size for info in files)
         if not dry_run:
             system.delete_dir(top.path)
-    return Maintained(SCRATCH, removed=removed, freed=freed)
+    return MaintenanceResult(SCRATCH, removed=removed, freed=freed)

@@ -15,7 +15,7 @@ EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
 NOWHERE: Ranges = ((0, 0),)
 """No window start. An empty tuple would mean all of them."""
 
-MOST = 100
+MAX_RANGES = 100
 """Maximum number of ranges in a correction; filtering by more would cost more than it saves."""
 
 
@@ -33,7 +33,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
     return f"({' OR '.join(inside)})" if inside and ranges != EVERYTHING else "TRUE"
 
 
-def joined(ranges: Iterable[tuple[int, int]], most: int = MOST) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = MAX_RANGES) -> Ranges:
     """Merge touching ranges, then the nearest ones, until at most `most` are left."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):

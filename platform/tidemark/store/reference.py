@@ -33,7 +33,7 @@ class Span:
     versions: dict[str, int]
 
 
-def current(warehouse: Warehouse, source: Source) -> dict[str, int]:
+def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
     """Return the current version of each of a source's references.
 
     Raises:
@@ -42,7 +42,7 @@ def current(warehouse: Warehouse, source: Source) -> dict[str, int]:
     return {reference_name(r): _version(warehouse, source, r) for r in source.references}
 
 
-def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
+def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
     """Return the versions of references that apply to the arrivals (after, through], in order.
 
     Without arrivals in that range, these are the current versions.
@@ -52,7 +52,7 @@ def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[S
     """
     arrivals = log.timeline(after, through)
     if not arrivals:
-        return [Span(after, through, _of(names, current(log.warehouse, log.source)))]
+        return [Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
     known = [(a.arrival, json.loads(a.references or "{}")) for a in arrivals]
     missing = {name for name in names for _, found in known if name not in found}
     first = {name: _first(log, name) for name in missing}

@@ -53,14 +53,14 @@ def changed_columns(table: str) -> DataError:
     )
 
 
-def history_gone(table: str, version: int) -> HistoryGone:
+def history_expired(table: str, version: int) -> HistoryGone:
     """Return the error for changes that are not kept any more."""
     return HistoryGone(
         f"The changes of table '{table}' since version {version} are not available any more."
     )
 
 
-def unwritable(what: str, error: Exception) -> DataError | None:
+def explain_unwritable(what: str, error: Exception) -> DataError | None:
     """Return the error for a location that can't be written; None for other errors."""
     text = str(error)
     reason = next((reason for sign, reason in _UNWRITABLE.items() if sign in text), None)
@@ -68,7 +68,7 @@ def unwritable(what: str, error: Exception) -> DataError | None:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translate_refusals(what: str) -> Iterator[None]:
     """Translate exceptions that a user can fix into Tidemark's errors."""
     try:
         yield
@@ -76,9 +76,9 @@ def translated(what: str) -> Iterator[None]:
         text = str(error)
         if failed := store_failure(error):
             raise failed from error
-        if refused := unwritable(what, error):
+        if refused := explain_unwritable(what, error):
             raise refused from error
-        if conflicts(error):
+        if is_conflict(error):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
             raise changed_columns(what.removeprefix("write table ").strip("'")) from error
@@ -95,7 +95,7 @@ def store_failure(error: Exception) -> StoreError | None:
     """Return the error for an exception of an object store's client; None for other exceptions."""
     text = str(error)
     found = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
-    if found is None or conflicts(error):
+    if found is None or is_conflict(error):
         return None
     reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
     said = " ".join(text[found.start() :].split())[:200].rstrip(".")
@@ -106,7 +106,7 @@ def store_failure(error: Exception) -> StoreError | None:
     )
 
 
-def conflicts(error: Exception) -> bool:
+def is_conflict(error: Exception) -> bool:
     """Return whether another commit came first.
 
     Decides by the error's type and condition. A message may contain any name.

@@ -30,7 +30,7 @@ from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, ERASURES, LEDGER, Role, TableName
 from tidemark.store import integrity
 from tidemark.store.checkpoints import FOLDER
-from tidemark.store.committers import durable, listed
+from tidemark.store.committers import durable, file_list
 from tidemark.store.committers.durable import LOG
 from tidemark.store.integrity import Tables, entries
 
@@ -143,7 +143,7 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
         for arrival, rows in integrity.expected(tables, source, timeline, table).items()
         if rows != _by_arrival(tables.open(table))[arrival]
     ]
-    rows = listed.load(timeline, ())
+    rows = file_list.load(timeline, ())
     last = max(rows["arrival"].to_pylist(), default=-1)
     through = min(bad, default=last + 1) - 1
     kept = rows.filter(ds.field("arrival") <= through)
@@ -165,7 +165,7 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
 def _by_arrival(opened: DeltaTable | None) -> Counter[int]:
     if opened is None:
         return Counter()
-    return Counter(listed.load(opened, (), ["arrival"])["arrival"].to_pylist())
+    return Counter(file_list.load(opened, (), ["arrival"])["arrival"].to_pylist())
 
 
 def _dropped(folder: str, asset: str) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
         return
     there = tables.version(CHECKS)
     told = [Transaction(app, there) for app in integrity.results_apps(tables, definitions)]
-    nothing = listed.load(ledger, ()).slice(0, 0)
+    nothing = file_list.load(ledger, ()).slice(0, 0)
     write_deltalake(
         ledger, nothing, mode="append", commit_properties=CommitProperties(None, None, told)
     )

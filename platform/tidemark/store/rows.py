@@ -24,19 +24,19 @@ compute: Any = pyarrow.compute
 INSTANT = pa.timestamp("us", "UTC")
 """The Arrow type of instants in memory."""
 
-BEYOND = (OverflowError, ValueError)
+OUT_OF_RANGE_ERRORS = (OverflowError, ValueError)
 """The exceptions that Python raises for an instant or a date outside of its range."""
 
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
-FEW = 20_000
+SMALL_BATCH_ROWS = 20_000
 """Maximum number of rows that are kept in memory.
 
 For up to this many, the engine interprets its plans instead of compiling them.
 """
 
-SENT = 5_000
+INLINE_ROWS = 5_000
 """Maximum number of rows that are sent to the engine with a plan; it reads more rows from files."""
 
 
@@ -49,28 +49,28 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
     return to_dataframe(spark, rows)
 
 
-def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
+def to_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
     """Return instants in microseconds."""
     return column.cast(INSTANT).cast(pa.int64()).to_pylist()
 
 
-def plain(table: pa.Table) -> list[dict[str, Any]]:
+def to_dicts(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows as Python dictionaries, with instants in microseconds."""
     whole = {
         name
         for name, t in zip(table.schema.names, table.schema.types, strict=True)
         if pa.types.is_timestamp(t)
     }
-    columns = {n: micros(table[n]) if n in whole else table[n] for n in table.schema.names}
+    columns = {n: to_micros(table[n]) if n in whole else table[n] for n in table.schema.names}
     return pa.table(columns).to_pylist()
 
 
-def told(rows: pa.Table) -> list[dict[str, Any]]:
+def to_display(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows as Python dictionaries for display; values beyond Python's range are text."""
-    return held(rows, _as_text)
+    return to_python(rows, _as_text)
 
 
-def held(
+def to_python(
     rows: pa.Table, beyond: "Callable[[pa.Scalar[Any]], object]" = lambda _: None
 ) -> list[dict[str, Any]]:
     """Return rows as Python dictionaries.
@@ -80,7 +80,7 @@ def held(
     """
     try:
         return rows.to_pylist()
-    except BEYOND:
+    except OUT_OF_RANGE_ERRORS:
         columns = {n: [_held(value, beyond) for value in rows[n]] for n in rows.column_names}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -88,7 +88,7 @@ def held(
 def _held(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
     try:
         return value.as_py()
-    except BEYOND:
+    except OUT_OF_RANGE_ERRORS:
         return beyond(value)
 
 
@@ -101,7 +101,7 @@ def _as_text(value: "pa.Scalar[Any]") -> str | None:
     return f"{np.datetime64(micros, 'us')}Z"
 
 
-def fetched(rows: Rows) -> pa.Table:
+def fetch_rows(rows: Rows) -> pa.Table:
     """Return rows in memory."""
     return fetch(rows) if isinstance(rows, DataFrame) else rows
 
@@ -111,7 +111,7 @@ def is_empty(rows: Rows) -> bool:
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
 
 
-def staying(rows: Rows) -> Rows:
+def drop_deleted(rows: Rows) -> Rows:
     """Return the rows that stay: those whose `gone` is false, without that column.
 
     Rows without a column `gone` all stay.
@@ -148,7 +148,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema(cast(Any, schema.to_arrow()))
 
 
-def fitted(rows: Rows, schema: Schema, table: str) -> Rows:
+def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
     """Return rows with their columns in the order of a table's.
 
     Raises:

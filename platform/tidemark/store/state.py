@@ -24,8 +24,8 @@ from tidemark.define.verdict import VERDICTS
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.requests import fetch
 from tidemark.store import integrity
-from tidemark.store.conditions import Within, started
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges, window_starts_in
 from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
@@ -55,7 +55,7 @@ class State:
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers."""
-        rows = self.warehouse.read(self.table, started(ranges))
+        rows = self.warehouse.read(self.table, window_starts_in(ranges))
         return rows.where("marker IS NULL").drop("marker")
 
     def at_most(self, ranges: Ranges = ()) -> int | None:
@@ -63,22 +63,22 @@ class State:
 
         None if table statistics do not show it.
         """
-        return self.warehouse.at_most(self.table, started(ranges))
+        return self.warehouse.at_most(self.table, window_starts_in(ranges))
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the same partials as `read` in memory, with `seq` and a null `marker`."""
-        rows = self.warehouse.take(self.table, started(ranges))
+        """Return the same partials as `read` in memory, with `seq` and a null `commit_info`."""
+        rows = self.warehouse.take(self.table, window_starts_in(ranges))
         return rows.filter(rows["marker"].is_null())
 
-    def last(self) -> Marker:
+    def last(self) -> CommitInfo:
         """Return the newest commit's marker; one with seq -1 if there is none."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
-    def at(self, seq: int) -> Marker:
+    def at(self, seq: int) -> CommitInfo:
         """Return the marker of a commit; one with seq -1 for a negative number."""
-        return Marker() if seq < 0 else self._markers(seq, seq + 1)[0]
+        return CommitInfo() if seq < 0 else self._markers(seq, seq + 1)[0]
 
-    def since(self, seq: int) -> list[Marker]:
+    def since(self, seq: int) -> list[CommitInfo]:
         """Return the markers of the commits after that number, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
         return self._markers(seq + 1, newest + 1) if newest > seq else []
@@ -94,7 +94,7 @@ class State:
         assert life is not None
         return life
 
-    def commit(self, partials: Rows, marker: Marker) -> None:
+    def commit(self, partials: Rows, marker: CommitInfo) -> None:
         """Store a run's partials under its number.
 
         Args:
@@ -133,27 +133,27 @@ class State:
         """Return the number of the newest switch whose earlier tables are not kept; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
-    def counts(self, marker: Marker) -> Counter[int]:
+    def counts(self, marker: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""
         columns = ["verdict", "events", "marker"]
         rows = self.warehouse.take(
             self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
         )
-        return by_verdict(rows.filter(rows["marker"].is_null()))
+        return count_by_verdict(rows.filter(rows["marker"].is_null()))
 
     def of(self, seq: int) -> DataFrame:
         """Return the partials of one commit."""
         rows = self.warehouse.read(self.table, _numbered(seq, seq + 1))
         return rows.where("marker IS NULL").drop("marker")
 
-    def _markers(self, start: int, end: int) -> list[Marker]:
+    def _markers(self, start: int, end: int) -> list[CommitInfo]:
         columns = ["seq", "marker"]
         rows = self.warehouse.take(self.table, _numbered(start, end), columns=columns)
         told = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
-        return [Marker.from_json(text) for text in told]
+        return [CommitInfo.from_json(text) for text in told]
 
 
-def numbered(partials: DataFrame, seq: int) -> DataFrame:
+def with_commit_number(partials: DataFrame, seq: int) -> DataFrame:
     """Return partials as the state stores them: with their commit's number and a null marker."""
     # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
@@ -161,10 +161,12 @@ def numbered(partials: DataFrame, seq: int) -> DataFrame:
     )
 
 
-def by_verdict(partials: Rows) -> Counter[int]:
+def count_by_verdict(partials: Rows) -> Counter[int]:
     """Return the number of events in partials, by class of lateness."""
     if isinstance(partials, DataFrame):
-        return by_verdict(fetch(partials.groupBy("verdict").agg(F.sum("events").alias("events"))))
+        return count_by_verdict(
+            fetch(partials.groupBy("verdict").agg(F.sum("events").alias("events")))
+        )
     counts = Counter(dict.fromkeys(VERDICTS, 0))
     added = partials.group_by("verdict").aggregate([("events", "sum")])
     for row in added.to_pylist():
@@ -180,5 +182,5 @@ def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _numbered(start: int, end: int) -> Within:
-    return Within("seq", ((start, end),), instants=False)
+def _numbered(start: int, end: int) -> InRanges:
+    return InRanges("seq", ((start, end),), instants=False)

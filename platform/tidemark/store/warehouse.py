@@ -89,7 +89,7 @@ class Warehouse:
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
-        self.catalog = Catalog(spark, database, self.path, self.beside)
+        self.catalog = Catalog(spark, database, self.path, self.run_in_background)
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -139,35 +139,40 @@ class Warehouse:
         if not made and (found := self.head(table)) is not None:
             _check_owner(table, found)
         if self.registered:
-            self.catalog.enter(table)
+            self.catalog.register(table)
         return made
 
-    def widen(self, table: str, schema: pa.Schema) -> None:
+    def add_columns(self, table: str, schema: pa.Schema) -> None:
         """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
         there = set(self.schema(table).names)
         lacking = [field for field in schema if field.name not in there]
         if lacking:
-            self.committer.widen(table, pa.schema(lacking))
+            self.committer.add_columns(table, pa.schema(lacking))
 
-    def enter(self, *tables: str) -> None:
+    def register(self, *tables: str) -> None:
         """Register the given tables that exist in the catalog, if they are not registered yet.
 
         The process that created them may have been killed before it registered them.
         """
         for table in tables if self.registered else ():
             if self.exists(table):
-                self.catalog.enter(table)
+                self.catalog.register(table)
 
     def restore(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
-        for place in (self, self.of_marts()):
+        for place in (self, self.marts()):
             if place.registered and (there := place.committer.tables()):
                 place.catalog.restore(there)
 
-    def of_marts(self) -> "Warehouse":
-        """Return the database of the marts, which dbt writes."""
+    def marts(self, *, registered: bool | None = None) -> "Warehouse":
+        """Return the database of the marts, which dbt writes.
+
+        Args:
+            registered: as for `Warehouse`; the default is this warehouse's.
+        """
         name = f"{self.database}_marts"
-        return Warehouse(self.spark, self.location, name, self.registered, self._kind)
+        registered = self.registered if registered is None else registered
+        return Warehouse(self.spark, self.location, name, registered, self._kind)
 
     def head(self, table: str) -> Head | None:
         """Return a table's identity, version and properties; None if it does not exist.
@@ -243,10 +248,10 @@ class Warehouse:
         self._demand(table)
         return self.committer.schema(table)
 
-    def greatest(self, table: str, column: str) -> int | None:
+    def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest whole number in a column; None if there is none."""
         self._demand(table)
-        return self.committer.greatest(table, column)
+        return self.committer.max_value(table, column)
 
     def version(self, table: str) -> int:
         """Return the number of the table's newest commit; -1 if the table does not exist."""
@@ -268,10 +273,10 @@ class Warehouse:
         """
         return self.committer.changed(table, since, through)
 
-    def whole(self, table: str) -> tuple[Head, pa.Table]:
+    def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         """Return a table's head, and all of its rows as of that commit."""
         self._demand(table)
-        return self.committer.whole(table)
+        return self.committer.snapshot(table)
 
     def transaction(self, table: str, app: str) -> int:
         """Return the newest version of an application in a table; -1 before its first commit."""
@@ -281,23 +286,23 @@ class Warehouse:
         """Write in-memory tables into a folder of the database. Return them as one DataFrame."""
         return self.committer.spill(self.path(folder), tables)
 
-    def aside(self, rows: DataFrame, folder: str, most: int) -> Rows:
+    def materialize(self, rows: DataFrame, folder: str, most: int) -> Rows:
         """Materialize rows: compute them once, in full, into a folder of the database.
 
         A commit of these rows reuses the files. At most `most` rows are returned in memory; more
         rows are returned as a DataFrame that reads the files.
         """
-        return self.committer.aside(self.path(folder), rows, most)
+        return self.committer.materialize(self.path(folder), rows, most)
 
-    def pick(self, rows: Rows, *columns: str) -> pa.Table:
+    def select(self, rows: Rows, *columns: str) -> pa.Table:
         """Return some columns of materialized rows, in memory."""
         if isinstance(rows, DataFrame):
-            return self.committer.pick(rows, columns)
+            return self.committer.select(rows, columns)
         return rows.select(list(columns))
 
     def count(self, rows: Rows) -> int:
         """Return the number of materialized window rows, which all have a column `events`."""
-        return self.pick(rows, "events").num_rows
+        return self.select(rows, "events").num_rows
 
     def at_most(self, table: str, *bounds: Condition) -> int | None:
         """Return an upper bound of the rows that satisfy all bounds; None if it is unknown."""
@@ -374,7 +379,7 @@ class Warehouse:
         if found is not None:
             _check_owner(table, found)
         if self.registered:
-            self.catalog.leave(table)
+            self.catalog.unregister(table)
         if found is None:
             return False
         system, path = file_system(self.path(table))
@@ -399,7 +404,7 @@ class Warehouse:
         if system.get_file_info(path).type != pafs.FileType.NotFound:
             system.delete_dir(path)
 
-    def beside(self, work: Callable[[], T]) -> Future[T]:
+    def run_in_background(self, work: Callable[[], T]) -> Future[T]:
         """Run a function in a background thread; a query mostly waits for the engine."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")

@@ -29,8 +29,8 @@ from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within, started
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges, window_starts_in
 from tidemark.store.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import compared
@@ -161,7 +161,7 @@ def _counting(warehouse: Warehouse, transform: Definition) -> Asset:
     return asset
 
 
-def _differing(asset: Asset, commit: Marker) -> Changes:
+def _differing(asset: Asset, commit: CommitInfo) -> Changes:
     name, found = asset.transform.name, takeover.since(asset, commit)
     if commit.defined < 0:
         raise DataError(
@@ -178,7 +178,7 @@ def _differing(asset: Asset, commit: Marker) -> Changes:
     )
 
 
-def _earlier(asset: Asset, commit: Marker) -> int | None:
+def _earlier(asset: Asset, commit: CommitInfo) -> int | None:
     """Return the arrival through which an earlier definition counted existing windows, or None."""
     first = asset.state.at(commit.defined)
     if first.seq <= 0 or first.renews:
@@ -190,14 +190,14 @@ def _earlier(asset: Asset, commit: Marker) -> int | None:
 
 def _settled(
     asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
-) -> tuple[DataFrame, Marker]:
+) -> tuple[DataFrame, CommitInfo]:
     """Return the rows that an asset has computed, published or quarantined, and their commit.
 
     They have their keys as JSON, and the columns of the definition that made them.
     """
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
-    bound = Within("window_start", ranges)
+    bound = InRanges("window_start", ranges)
     while True:
         versions = [warehouse.version(table) for table in tables]
         commit = asset.state.at(
@@ -217,7 +217,7 @@ def _settled(
             return rows, commit
 
 
-def _keys(asset: Asset, commit: Marker, columns: Sequence[str]) -> list[str]:
+def _keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]:
     """Return the keys of a published table with these columns.
 
     These are the columns that are neither a window's facts nor an aggregate of the definition that
@@ -231,7 +231,7 @@ def _keys(asset: Asset, commit: Marker, columns: Sequence[str]) -> list[str]:
 
 def _counted(
     asset: Asset,
-    commit: Marker,
+    commit: CommitInfo,
     told: Changes,
     published: DataFrame,
     ranges: Ranges,
@@ -249,7 +249,7 @@ def _counted(
 
     def computed(partials: DataFrame) -> DataFrame:
         rows = finished(partials, transform, asset.log, as_of(coverage))
-        return rows.where(started(ranges).sql()).withColumn("keys", named(transform.keys))
+        return rows.where(window_starts_in(ranges).sql()).withColumn("keys", named(transform.keys))
 
     streamed = computed(stored)
     complete = computed(stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE))

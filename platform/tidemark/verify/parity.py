@@ -23,8 +23,8 @@ from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within, started
-from tidemark.store.marker import Marker
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges, window_starts_in
 from tidemark.store.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 
@@ -116,7 +116,7 @@ def parity(
         def computed(partials: DataFrame) -> DataFrame:
             rows = rolling.placed(warehouse, transform, partials, coverage)
             return finished(rows, transform, asset.log, as_of(coverage)).where(
-                started(ranges).sql()
+                window_starts_in(ranges).sql()
             )
 
         streamed = computed(stored)
@@ -155,7 +155,7 @@ class _Held(NamedTuple):
 
 def _settled(
     asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
-) -> tuple[DataFrame, _Held, Marker]:
+) -> tuple[DataFrame, _Held, CommitInfo]:
     """Return the rows as computed, the counts of quarantined ones among them, and their commit.
 
     A stream may publish in the meantime, so the rows are read again until no table has changed.
@@ -177,7 +177,7 @@ def _settled(
 def _count(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
     if not warehouse.exists(transform.quarantine_table):
         return 0
-    return warehouse.take(transform.quarantine_table, Within("window_start", ranges)).num_rows
+    return warehouse.take(transform.quarantine_table, InRanges("window_start", ranges)).num_rows
 
 
 def compared(

@@ -17,7 +17,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
 from tidemark.define import tables
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import Is
+from tidemark.store.conditions import Equals
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
@@ -107,7 +107,7 @@ def silence(warehouse: Warehouse, asset: str) -> None:
     """Delete the listed differences of an asset's comparisons; the counts stay."""
     if not warehouse.exists(TABLE):
         return
-    rows = warehouse.take(TABLE, Is("asset", asset))
+    rows = warehouse.take(TABLE, Equals("asset", asset))
     told = rows.filter(pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_()))
     if not told.num_rows:
         return

@@ -22,11 +22,11 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within
+from tidemark.store.commit_info import CommitInfo
+from tidemark.store.conditions import InRanges
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
-from tidemark.store.rows import FEW
-from tidemark.store.rows import told as as_told
+from tidemark.store.rows import SMALL_BATCH_ROWS
+from tidemark.store.rows import to_display as as_told
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -47,7 +47,7 @@ class Step:
 
     name: str
     meaning: str
-    again: Callable[[Log, WindowedTransform, Marker], DataFrame] | None = None
+    again: Callable[[Log, WindowedTransform, CommitInfo], DataFrame] | None = None
     table: str = ""
 
 
@@ -59,7 +59,7 @@ class Tapped:
     more: bool
 
 
-def _partials(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def _partials(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     earlier = None
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
         stored = State(log.warehouse, transform).read(changing(transform, marker))
@@ -144,7 +144,7 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
     found = asset.state.since(seq - 1)[:1]
     if not found or found[0].seq != seq:
         raise DataError(f"'{transform.name}' has no run {seq}.")
-    with warehouse.planning(Planning.of(limit <= FEW)):
+    with warehouse.planning(Planning.of(limit <= SMALL_BATCH_ROWS)):
         rows = step.again(asset.log, asset.counting, found[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch(rows.orderBy(*order).limit(limit + 1))
@@ -155,7 +155,7 @@ def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
     """Return the rows with a commit's number; none if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
-    rows = warehouse.take(table, Within("seq", ((seq, seq + 1),), instants=False))
+    rows = warehouse.take(table, InRanges("seq", ((seq, seq + 1),), instants=False))
     return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
 
 

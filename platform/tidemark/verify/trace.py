@@ -28,12 +28,12 @@ from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
 from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Is, Within
+from tidemark.store.conditions import Equals, InRanges
 from tidemark.store.coverage import Coverage
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
-from tidemark.store.rows import FEW
-from tidemark.store.rows import told as as_told
+from tidemark.store.rows import SMALL_BATCH_ROWS
+from tidemark.store.rows import to_display as as_told
 from tidemark.store.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -129,8 +129,8 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
     last = log.last() if warehouse.exists(source.timeline_table) else None
     if last is None:
         return
-    named = Is("correlation_id", correlation_id)
-    known = Within("arrival", ((0, last.arrival + 1),), instants=False)
+    named = Equals("correlation_id", correlation_id)
+    known = InRanges("arrival", ((0, last.arrival + 1),), instants=False)
     tables = filter(warehouse.exists, (source.log_table, source.dead_letters_table))
     numbers = {
         (number, table)
@@ -141,7 +141,7 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
     }
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
-        alone = Within("arrival", ((number, number + 1),), instants=False)
+        alone = InRanges("arrival", ((number, number + 1),), instants=False)
         for row in as_told(warehouse.take(table, alone, named).sort_by("position")):
             dead = table == source.dead_letters_table
             yield Event(
@@ -163,7 +163,7 @@ def follow(warehouse: Warehouse, transforms: Sequence[Definition], event: Event)
     fates: dict[str, Fate] = {}
     if event.dead_letter is not None:
         return []
-    few = event.arrival.rows <= FEW
+    few = event.arrival.rows <= SMALL_BATCH_ROWS
     with warehouse.planning(Planning.of(few)):
         for transform in sorted(transforms, key=lambda t: t.follows is not None):
             if transform.source.name == event.source:
@@ -265,7 +265,7 @@ def _fired(
     which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
     counted = panes(stored, own, asset.log, at).where(f"{_HELD} > 0").select(*which)
     there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
-    bound = Within("window_start", ranges)
+    bound = InRanges("window_start", ranges)
     rows = as_told(asset.warehouse.take(table, bound))
     kept = [row for row in rows if tuple(row[name] for name in which) in there]
     kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
@@ -284,8 +284,8 @@ def _late(asset: Asset, event: Event, place: Place) -> Row | None:
     if not asset.warehouse.exists(table):
         return None
     number = event.arrival.arrival
-    alone = Within("arrival", ((number, number + 1),), instants=False)
-    same = Is("correlation_id", event.correlation_id)
+    alone = InRanges("arrival", ((number, number + 1),), instants=False)
+    same = Equals("correlation_id", event.correlation_id)
     rows = as_told(asset.warehouse.take(table, alone, same))
     mine = (
         row
@@ -325,12 +325,12 @@ def _of_window(
     assert place.start is not None
     assert place.end is not None
     after = place.start + 1
-    bounds = [Within("window_start", ((place.start, after),))]
+    bounds = [InRanges("window_start", ((place.start, after),))]
     if transform.window.merges:
-        before = Within("window_start", ((BEGINNING, after),))
-        bounds = [before, Within("window_end", ((place.end, INFINITY),))]
+        before = InRanges("window_start", ((BEGINNING, after),))
+        bounds = [before, InRanges("window_end", ((place.end, INFINITY),))]
     else:
-        bounds.append(Within("window_end", ((place.end, place.end + 1),)))
+        bounds.append(InRanges("window_end", ((place.end, place.end + 1),)))
     rows = warehouse.take(table, *bounds)
     for key, value in place.keys.items():
         none = value is None

@@ -142,7 +142,7 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
 
 def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
     """Log what has arrived, and which rows of it could not be decoded."""
-    from tidemark.store.conditions import Within
+    from tidemark.store.conditions import InRanges
 
     for a in arrivals:
         logs.tell(
@@ -158,7 +158,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
         )
     if not any(a.dead_letters for a in arrivals):
         return
-    within = Within("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
+    within = InRanges("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
     columns = ("arrival", "position", "read_from", "correlation_id", "reason")
     letters = store.take(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]

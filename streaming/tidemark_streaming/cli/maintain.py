@@ -12,7 +12,7 @@ from tidemark_streaming.cli.console import NONE, Json, confirm, err, out, print_
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
-    from tidemark.store.maintenance import Maintained
+    from tidemark.store.maintenance import MaintenanceResult
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -50,7 +50,7 @@ def maintain(
 
     settings = Settings()
     store = warehouse(settings)
-    found: list[Maintained] = []
+    found: list[MaintenanceResult] = []
     with step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
         for done in maintenance.maintain(
@@ -64,7 +64,7 @@ def maintain(
         print_json([asdict(each) for each in found])
     else:
         _show(found, dry_run=dry_run)
-    if (trouble := maintenance.troubles(found)) is not None:
+    if (trouble := maintenance.combine_errors(found)) is not None:
         raise trouble
 
 
@@ -138,7 +138,7 @@ def _stop_first(command: str, asset: str) -> str:
     )
 
 
-def _show(found: "list[Maintained]", *, dry_run: bool) -> None:
+def _show(found: "list[MaintenanceResult]", *, dry_run: bool) -> None:
     title = "planned maintenance" if dry_run else "maintenance"
     table = Table(title=title, title_justify="left")
     for name in ("table", "files before", "after", "files removed", "freed", "retained"):

@@ -54,7 +54,7 @@ def command(
     """
     import pyarrow as pa
 
-    from tidemark.store.rows import told as as_told
+    from tidemark.store.rows import to_display as as_told
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.newest import newest
@@ -151,7 +151,7 @@ def _late_columns(transform: "Definition") -> list[str]:
 
 
 def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
-    from tidemark.store.rows import told as as_told
+    from tidemark.store.rows import to_display as as_told
 
     if not rows.num_rows:
         err().print("No rows found.")

@@ -19,8 +19,8 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.committers import listed
-from tidemark.store.rows import FEW, INSTANT, Rows, frame, spark_schema
+from tidemark.store.committers import file_list
+from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, frame, spark_schema
 from tidemark_streaming.accepted import Acceptance, recorded
 from tidemark_streaming.delta.versions import (
     COMMITTED_AT,
@@ -181,7 +181,10 @@ class DeltaFeed:
         return rows
 
     def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
+        many = (
+            sum(c.rows for c in chunks) > SMALL_BATCH_ROWS
+            or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
+        )
         if many and not self.change_feed and not self.source.protect:
             return self._read_by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
@@ -265,7 +268,7 @@ class DeltaFeed:
         if done is None:
             raise self._lost([version], table.version())
         try:
-            rows = listed.changes(table, version - 1, version)
+            rows = file_list.changes(table, version - 1, version)
         except DeltaError as error:
             if "change data" not in str(error):
                 raise self._lost([version], table.version()) from error

@@ -19,7 +19,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess, cache, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark_streaming.kafka.client import client_properties
 
 HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ MEMORY = "512m"
 START_DEADLINE = 180.0
 
 
-def broker_process(settings: Settings) -> Managed:
+def broker_process(settings: Settings) -> ManagedProcess:
     """Return the handle of the broker's process."""
     return ManagedProcess(settings.home, "kafka")
 

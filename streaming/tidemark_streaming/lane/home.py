@@ -33,7 +33,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
     """Return the settings for a lane's Spark: those of the home, with its own folder, port and
     memory."""
     home = lane_folder(settings, name)
-    record = engine.Managed(home, "engine").running()
+    record = engine.ManagedProcess(home, "engine").running()
     port = free_port() if record is None else record.port
     own = {"home": home, "engine_port": port, "engine_memory": SPARK_MEMORY, "remote": None}
     # Only one process can have the port of Spark's web UI: the home's engine.
@@ -50,7 +50,7 @@ def ensure(settings: Settings, lane: Lane, tell: ProgressCallback = ignore_progr
     """
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
-    if engine.Managed(own.home, "engine").running() is not None and _has(own) < tasks:
+    if engine.ManagedProcess(own.home, "engine").running() is not None and _has(own) < tasks:
         tell(f"{lane} has more partitions than before: restarting its Spark")
         engine.stop(own)
         own = settings_of(settings, lane.name)
@@ -67,7 +67,7 @@ def is_started(settings: Settings, name: str) -> bool:
 
 def is_running(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark runs."""
-    return engine.Managed(lane_folder(settings, name), "engine").running() is not None
+    return engine.ManagedProcess(lane_folder(settings, name), "engine").running() is not None
 
 
 def running_lanes(settings: Settings) -> list[str]:

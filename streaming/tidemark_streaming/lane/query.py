@@ -244,7 +244,7 @@ def _check_topics(lane: Lane, home: Path) -> None:
 def _references(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
     if not lane.references:
         return {}
-    now = reference.current(warehouse, lane.source)
+    now = reference.current_versions(warehouse, lane.source)
     return {n: reference.read(warehouse, lane.source, n, now[n]) for n in lane.references}
 
 

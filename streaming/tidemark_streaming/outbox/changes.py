@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.store.rows import told
+from tidemark.store.rows import to_display
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -71,7 +71,7 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
     """Yield all rows of a table as new windows."""
     for batch in rows.to_batches(max_chunksize=_BATCH_WINDOWS):
-        yield from (Change(None, row) for row in told(pa.Table.from_batches([batch])))
+        yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
 
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
@@ -80,7 +80,7 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
 
 def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
-    return told(rows.take(pa.array(numbers, pa.int64())))
+    return to_display(rows.take(pa.array(numbers, pa.int64())))
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

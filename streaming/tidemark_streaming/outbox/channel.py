@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
-from tidemark.base.failpoint import FAIL_AT, reach
+from tidemark.base.failpoint import FAIL_AT, pass_fail_point
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.position import Topic
@@ -214,10 +214,10 @@ class Channel:
             if os.environ.get(FAIL_AT):
                 # The fail points are about records that have reached the brokers.
                 self._ask(lambda: producer.flush(_COMMIT_SECONDS))
-            reach("emitted")
+            pass_fail_point("emitted")
             self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
             self._brokers.record_response()
-            reach("noted")
+            pass_fail_point("noted")
         except BaseException:
             # The next producer that opens ends this transaction.
             self._producer = None

@@ -38,10 +38,10 @@ from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
 from tidemark.run.traced import arrived
 from tidemark.store.asset import Asset
+from tidemark.store.commit_info import Mode
 from tidemark.store.committers import Head
-from tidemark.store.conditions import Within
-from tidemark.store.marker import Mode
-from tidemark.store.rows import told as in_python
+from tidemark.store.conditions import InRanges
+from tidemark.store.rows import to_display as in_python
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
@@ -196,7 +196,7 @@ class Outbox:
         """Begin a new epoch with the table as it is. Return the number of records."""
         # Before the rows that it numbered, as in `_step`.
         state = self._state.life() or ""
-        head, rows = self._warehouse.whole(self._transform.table)
+        head, rows = self._warehouse.snapshot(self._transform.table)
         self._check_columns(rows)
         now = time.time_ns() // 1000
         epoch = now if self._position is None else max(now, self._position.epoch + 1)
@@ -312,7 +312,7 @@ class Outbox:
             return {}
         if not self._warehouse.exists(table):
             return {}
-        bound = Within("seq", tuple((n, n + 1) for n in numbers), instants=False)
+        bound = InRanges("seq", tuple((n, n + 1) for n in numbers), instants=False)
         return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
-from tidemark.store.rows import plain
+from tidemark.store.rows import to_dicts
 from tidemark_streaming.dead_letters import Place, returned
 from tidemark_streaming.kafka import position
 from tidemark_streaming.watch.tables import Tables
@@ -119,13 +119,13 @@ class Arrivals:
         if (life := tables.life(self._table)) != self._life:
             self._begin(life)
         table = tables.appended(self._table, _ARRIVALS, self._seen)
-        rows = [] if table is None else plain(table.sort_by("arrival"))
+        rows = [] if table is None else to_dicts(table.sort_by("arrival"))
         last = self.count - 1
         if any(r["arrival"] == last and r["watermark_after"] != self.watermark for r in rows):
             # Its watermarks were lowered since.
             self._begin(life)
             table = tables.appended(self._table, _ARRIVALS, self._seen)
-            rows = [] if table is None else plain(table.sort_by("arrival"))
+            rows = [] if table is None else to_dicts(table.sort_by("arrival"))
         for row in rows:
             if row["arrival"] != self.count:
                 continue
@@ -288,7 +288,7 @@ class Ledger:
             self._life, self._seen, self._runs = life, set[str](), {}
         table = tables.appended(ledger.TABLE, _RUNS, self._seen)
         known = dict[str, Arrivals]()
-        for row in [] if table is None else plain(table.sort_by("seq")):
+        for row in [] if table is None else to_dicts(table.sort_by("seq")):
             name = row["asset"]
             if name not in arrivals:
                 continue

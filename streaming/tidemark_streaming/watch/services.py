@@ -196,7 +196,7 @@ def _way(command: Command) -> WayState:
 
 
 def _lane(settings: Settings, name: str, command: Command | None) -> WayState:
-    process = Managed(home.lane_folder(settings, name), "engine")
+    process = ManagedProcess(home.lane_folder(settings, name), "engine")
     error = None if command is None else command.error
     if process.running() is not None and error is None:
         return WayState(RUNNING)

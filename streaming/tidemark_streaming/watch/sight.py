@@ -19,7 +19,7 @@ from tidemark.define.source import Source
 from tidemark.quality import results
 from tidemark.quality.quarantine import HELD
 from tidemark.store import ledger
-from tidemark.store.rows import micros
+from tidemark.store.rows import to_micros
 from tidemark_streaming import domains
 from tidemark_streaming.future_watermark import find, is_far_ahead
 from tidemark_streaming.glance import Glance
@@ -371,7 +371,7 @@ def _published(
     ends = ds.field("window_end")
     near = rows.filter((ends > instant(span.start)) & (ends <= instant(span.end)))
     counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
-    places = zip(micros(counted["window_end"]), counted["final"].to_pylist(), strict=True)
+    places = zip(to_micros(counted["window_end"]), counted["final"].to_pylist(), strict=True)
     recent = Counter(dict(zip(places, counted["count_all"].to_pylist(), strict=True)))
     return rows.num_rows, total(rows["final"]), recent
 
@@ -383,7 +383,7 @@ def _open(tables: Tables, transform: Definition, mark: int | None) -> Counter[in
     if rows is None or least >= INFINITY:
         return Counter()
     rows = rows.filter(rows["admitted"]).group_by(by).aggregate([])
-    return Counter(micros(rows["window_end"]))
+    return Counter(to_micros(rows["window_end"]))
 
 
 def _withheld(
@@ -402,7 +402,7 @@ def _withheld(
             why="; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"]),
         )
         for start, row in zip(
-            micros(held["window_start"][:SHOWN]), held.slice(0, SHOWN).to_pylist(), strict=True
+            to_micros(held["window_start"][:SHOWN]), held.slice(0, SHOWN).to_pylist(), strict=True
         )
     ]
-    return Counter(micros(held["window_end"])), rows.num_rows - held.num_rows, tuple(newest)
+    return Counter(to_micros(held["window_end"])), rows.num_rows - held.num_rows, tuple(newest)

@@ -13,8 +13,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
-from tidemark.store import kinds
-from tidemark.store.committers.opened import OpenTables
+from tidemark.store import rollup_generation
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import INSTANT, arrow_schema
 
@@ -80,7 +80,7 @@ class Tables:
     def opened(self, table: str) -> DeltaTable | None:
         """A table as it is now; None where there is none."""
         try:
-            return self._open.now(table)
+            return self._open.newest(table)
         except TableNotFoundError:
             return None
 
@@ -156,7 +156,7 @@ class Tables:
         if opened is None:
             return None
         found = opened.metadata()
-        return kinds.life(str(found.id), found.configuration)
+        return rollup_generation.table_identity(str(found.id), found.configuration)
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.opened(table)

@@ -153,19 +153,21 @@ def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
     assert managed.log.read_text() == "at sc://here/;token=***\nbye ***\n"
 
 
-def test_last_words_are_the_line_that_tells_most(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_last_log_lines_are_the_line_that_tells_most(
+    managed: ManagedProcess, tmp_path: Path
+) -> None:
     managed.log.parent.mkdir()
     managed.log.write_text("starting\njava.net.BindException: taken\nbye\n")
-    assert managed.last_words() == f"java.net.BindException: taken (log: {managed.log})"
+    assert managed.last_log_lines() == f"java.net.BindException: taken (log: {managed.log})"
 
 
-def test_a_program_that_is_not_there_is_in_the_last_words(
+def test_a_program_that_is_not_there_is_in_the_last_log_lines(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:
     with contextlib.suppress(EngineError):
         start(managed, ("/nowhere/program",), tmp_path)
     wait_for(lambda: managed.running() is None)
-    assert "/nowhere/program: not found" in managed.last_words()
+    assert "/nowhere/program: not found" in managed.last_log_lines()
 
 
 def test_a_port_that_another_home_has_is_told_by_that_home(tmp_path: Path) -> None:

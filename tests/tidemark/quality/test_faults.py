@@ -22,8 +22,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
+from tidemark.store.commit_info import CommitInfo
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
@@ -144,7 +144,9 @@ def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, m
 def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def at_fault(log: Log, transform: WindowedTransform, marker: Marker, *_: object) -> DataFrame:
+    def at_fault(
+        log: Log, transform: WindowedTransform, marker: CommitInfo, *_: object
+    ) -> DataFrame:
         events = covered(log, transform, marker)
         doubled = events.where("arrival = 5 AND sensor = 'a'")
         kept = events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
@@ -167,7 +169,7 @@ def test_a_window_with_two_rows_is_found_out(
 ) -> None:
     lifecycle, in_memory = compute_step.lifecycle, few_windows.changes
 
-    def twice(partials: pa.Table, of: Definition, marker: Marker) -> pa.Table | None:
+    def twice(partials: pa.Table, of: Definition, marker: CommitInfo) -> pa.Table | None:
         rows = in_memory(partials, of, marker)
         assert rows is not None
         first = pc.equal(pc.cast(rows["window_start"], pa.int64()), T0)

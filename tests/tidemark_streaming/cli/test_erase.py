@@ -121,6 +121,6 @@ def test_killed_amid_it_it_is_given_again(here: Settings, spark: SparkSession, p
     # What the process that was killed amid its search had set aside goes too.
     assert told["swept"] == int(point == "letters")
     assert found(Path(here.warehouse), bob) == []
-    assert erasures.unended(store, SOURCE) == []
+    assert erasures.find_unfinished(store, SOURCE) == []
     for asset in ("by_minute", "by_hour"):
         assert call("parity", asset).exit_code == 0

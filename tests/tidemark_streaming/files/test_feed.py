@@ -21,7 +21,7 @@ from landing import HEADER, SOURCE, T0, feed, land, log_rows
 from tidemark.base.errors import DataError
 from tidemark.compute import held
 from tidemark.store.arrival import Arrival
-from tidemark.store.rows import fetched
+from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk
 from tidemark_streaming.files import FileFeed, reading
@@ -45,7 +45,7 @@ def rows_of(spark: SparkSession, source_feed: FileFeed) -> pa.Table:
     rows = source_feed.read(spark, source_feed.pending([]))
     if not isinstance(rows, pa.Table | DataFrame):
         return pa.concat_tables(rows)
-    return fetched(rows).sort_by([(CHUNK, "ascending"), ("position", "ascending")])
+    return fetch_rows(rows).sort_by([(CHUNK, "ascending"), ("position", "ascending")])
 
 
 def read(spark: SparkSession, source_feed: FileFeed) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from binaries import avro, describe, message
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.store.rows import fetched
+from tidemark.store.rows import fetch_rows
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.feed import DEAD
 from tidemark_streaming.files import FileFeed
@@ -199,7 +199,7 @@ def test_tables(
         feed = DeltaFeed(SOURCE, str(place))
     read = feed.read(spark, feed.pending([])[-1:])
     assert isinstance(read, pa.Table | DataFrame)
-    found = fetched(read).sort_by("position")
+    found = fetch_rows(read).sort_by("position")
     if DEAD in found.column_names:
         assert found[DEAD].null_count == len(rows)
     for row, mine in zip(rows, found.to_pylist(), strict=True):

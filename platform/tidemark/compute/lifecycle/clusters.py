@@ -88,7 +88,13 @@ def _in_order(by: Sequence[str]) -> WindowSpec:
 def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
     """Return whether a fragment that starts in a range may touch a session or cluster."""
     gap = transform.window.merge_gap
-    return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
+    return reduce(
+        or_,
+        (
+            (start <= uncompiled_literal(b + gap)) & (end >= uncompiled_literal(a))
+            for a, b in ranges
+        ),
+    )
 
 
 def whole(transform: Definition) -> WindowSpec:

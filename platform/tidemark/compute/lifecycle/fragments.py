@@ -15,7 +15,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import Ranges, merge_ranges
 
 GAPS, DAY = 64, 86_400_000_000
 """Maximum length of a fragment: `GAPS` gaps, and at most a day unless one gap is longer."""
@@ -32,7 +32,7 @@ def cell(transform: Definition) -> int:
 def cells(ranges: Ranges, transform: Definition) -> Ranges:
     """Return ranges of event times, widened so that no fragment crosses a bound."""
     size = cell(transform)
-    return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
+    return merge_ranges((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
 def added_up(

@@ -12,11 +12,11 @@ that another committer has reported as done.
 
 from tidemark.store.committers.committer import (
     Committer,
-    Folded,
-    Freed,
+    CompactionResult,
     Head,
+    KeptFiles,
     Merge,
-    Spared,
+    VacuumResult,
     Vouches,
 )
 from tidemark.store.committers.direct import Direct
@@ -24,13 +24,13 @@ from tidemark.store.committers.engine import Engine
 
 __all__ = [
     "Committer",
+    "CompactionResult",
     "Direct",
     "Engine",
-    "Folded",
-    "Freed",
     "Head",
+    "KeptFiles",
     "Merge",
-    "Spared",
+    "VacuumResult",
     "Vouches",
     "atomic",
 ]

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from tidemark.define.tables import TableName
-from tidemark.store import kinds
+from tidemark.store import rollup_generation
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
@@ -23,7 +23,7 @@ class Head(NamedTuple):
     - `version`: the number of its newest commit.
     - `format`: its layout version; 0 for a table that Tidemark did not create.
     - `committer`: the name of its committer; None if it does not record one.
-    - `kind`: for a roll-up, the kind of its windows (`store.kinds`).
+    - `kind`: for a roll-up, the kind of its windows (`store.rollup_generation`).
     - `name`: its owner and role; None for a table without an owner.
     """
 
@@ -35,24 +35,24 @@ class Head(NamedTuple):
     name: TableName | None = None
 
     @classmethod
-    def told(
+    def from_properties(
         cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
     ) -> "Head":
         """Create a head from a table's properties."""
         form = int(properties.get("tidemark.format") or 0)
-        kind = properties.get(kinds.PROPERTY) or ""
+        kind = properties.get(rollup_generation.PROPERTY) or ""
         committer = properties.get("tidemark.committer")
         return cls(life, version, form, committer, kind, TableName.of(table, properties))
 
 
-class Folded(NamedTuple):
+class CompactionResult(NamedTuple):
     """The number of a table's files before and after a compaction."""
 
     before: int
     after: int
 
 
-class Freed(NamedTuple):
+class VacuumResult(NamedTuple):
     """The files that a vacuum removed: their number, and their bytes."""
 
     files: int
@@ -60,7 +60,7 @@ class Freed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spared:
+class KeptFiles:
     """The files that a vacuum keeps in addition to the table's current ones.
 
     Instants are microseconds.
@@ -127,11 +127,11 @@ class Committer(Protocol):
         """Create a table. Return False if it exists already."""
         ...
 
-    def widen(self, table: str, columns: pa.Schema) -> None:
+    def add_columns(self, table: str, columns: pa.Schema) -> None:
         """Add columns to a table; they are null in its existing rows."""
         ...
 
-    def tell(self, table: str, properties: dict[str, str]) -> None:
+    def set_properties(self, table: str, properties: dict[str, str]) -> None:
         """Set properties of a table."""
         ...
 
@@ -147,7 +147,7 @@ class Committer(Protocol):
         """Return the table's columns."""
         ...
 
-    def greatest(self, table: str, column: str) -> int | None:
+    def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest whole number in a column; None if there is none."""
         ...
 
@@ -166,7 +166,7 @@ class Committer(Protocol):
         """Write in-memory tables into a folder, and return them as one DataFrame."""
         ...
 
-    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
+    def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
         """Have the engine compute rows, once and in full, into a folder of their own.
 
         A commit of exactly these rows reuses the files if possible.
@@ -232,7 +232,7 @@ class Committer(Protocol):
         """
         ...
 
-    def whole(self, table: str) -> tuple[Head, pa.Table]:
+    def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         """Return a table's head, and all of its rows as of that commit."""
         ...
 
@@ -243,8 +243,8 @@ class Committer(Protocol):
         """
         ...
 
-    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
-        """Return some columns, in memory, of rows that `aside` computed."""
+    def select(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+        """Return some columns, in memory, of rows that `materialize` computed."""
         ...
 
     def take(
@@ -277,7 +277,7 @@ class Committer(Protocol):
         """Return whether the transaction log has a version, and all of its files exist."""
         ...
 
-    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
         """Rewrite small files into files of about `target` bytes; large files stay as they are.
 
         Raises:
@@ -293,6 +293,6 @@ class Committer(Protocol):
         """Reduce the transaction log to the newest version. Return False if it can't be done."""
         ...
 
-    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
+    def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
         """Remove the files that neither the table nor `spared` needs."""
         ...

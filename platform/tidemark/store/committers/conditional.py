@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from tidemark.base.errors import StoreError
 from tidemark.store.committers.staged import file_system
-from tidemark.store.refusals import conflicts
+from tidemark.store.refusals import is_conflict
 
 DISABLED = "AWS_CONDITIONAL_PUT"
 """The environment variable that turns off conditional writes in delta-rs's client."""
@@ -90,7 +90,7 @@ def _is_refused(path: str, comment: str, start: Barrier) -> bool:
     try:
         DeltaTable.create(path, _SCHEMA, mode="error", description=comment)
     except DeltaError as error:
-        if conflicts(error):
+        if is_conflict(error):
             return True
         if "already exists" not in str(error):
             raise

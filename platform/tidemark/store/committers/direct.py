@@ -24,22 +24,29 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch, fetched_schema
-from tidemark.store.committers import conditional, durable, listed
-from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared, Vouches
-from tidemark.store.committers.folding import fold
-from tidemark.store.committers.leftovers import shorten, vacuum, written
-from tidemark.store.committers.merging import for_datafusion, merged
-from tidemark.store.committers.opened import OpenTables
+from tidemark.store.committers import conditional, durable, file_list
+from tidemark.store.committers.committer import (
+    CompactionResult,
+    Head,
+    KeptFiles,
+    Merge,
+    VacuumResult,
+    Vouches,
+)
+from tidemark.store.committers.compaction import compact_files
+from tidemark.store.committers.leftovers import trim_log, vacuum, written_at
+from tidemark.store.committers.merging import for_datafusion, merge_rows
+from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, spill, stage
 from tidemark.store.conditions import Condition
-from tidemark.store.refusals import history_gone, translated
+from tidemark.store.refusals import history_expired, translate_refusals
 from tidemark.store.rows import (
-    FEW,
+    SMALL_BATCH_ROWS,
     Rows,
     arrow_schema,
     delta_schema,
-    fetched,
-    fitted,
+    fetch_rows,
+    fit_to_schema,
     frame,
     spark_schema,
 )
@@ -75,12 +82,12 @@ class Direct:
         self._spark = spark
         self._place = place
         self._tables = OpenTables(place)
-        self._asides = WeakKeyDictionary[DataFrame, Staged]()
+        self._materialized = WeakKeyDictionary[DataFrame, Staged]()
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
-        with translated(f"create table '{table}' in '{self._place}'"):
+        with translate_refusals(f"create table '{table}' in '{self._place}'"):
             if "://" in self._place and not self.tables():
                 conditional.prove(self._place)
             try:
@@ -100,21 +107,21 @@ class Direct:
             durable.sync_log(self._tables.path(table))
         return True
 
-    def widen(self, table: str, columns: pa.Schema) -> None:
-        with translated(f"write table '{table}'"):
-            opened = self._tables.afresh(table)
+    def add_columns(self, table: str, columns: pa.Schema) -> None:
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
             opened.alter.add_columns(delta_schema(columns).fields)
             self._sync(table, opened)
 
-    def tell(self, table: str, properties: dict[str, str]) -> None:
-        with translated(f"write table '{table}'"):
-            opened = self._tables.afresh(table)
+    def set_properties(self, table: str, properties: dict[str, str]) -> None:
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
             opened.alter.set_table_properties(properties, raise_if_not_exists=False)
             self._sync(table, opened)
 
     def head(self, table: str) -> Head | None:
         try:
-            opened = self._tables.now(table)
+            opened = self._tables.newest(table)
         except TableNotFoundError:
             return None
         except OSError as error:
@@ -130,34 +137,34 @@ class Direct:
             return None
 
     def schema(self, table: str) -> pa.Schema:
-        return arrow_schema(self._tables.now(table).schema())
+        return arrow_schema(self._tables.newest(table).schema())
 
-    def greatest(self, table: str, column: str) -> int | None:
-        return listed.greatest(self._tables.now(table), column)
+    def max_value(self, table: str, column: str) -> int | None:
+        return file_list.max_value(self._tables.newest(table), column)
 
     def transaction(self, table: str, app: str) -> int:
-        version = self._tables.now(table).transaction_version(app)
+        version = self._tables.newest(table).transaction_version(app)
         return -1 if version is None else version
 
     def known(self, table: str) -> int | None:
         return self._tables.known(table)
 
     def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
-        with translated("compute rows"):
+        with translate_refusals("compute rows"):
             place, schema = spill(tables, folder)
             return self._spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
-    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
-        with translated("compute rows"):
+    def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
+        with translate_refusals("compute rows"):
             files, schema = stage(rows, folder), rows.schema
         if files.rows <= most:
             return files.reader(fetched_schema(schema)).read_all()
         found = self._spark.read.schema(schema).parquet(files.folder)
-        self._asides[found] = files
+        self._materialized[found] = files
         return found
 
     def at_most(self, table: str, *bounds: Condition) -> int | None:
-        return listed.at_most(self._tables.now(table), bounds)
+        return file_list.at_most(self._tables.newest(table), bounds)
 
     def append(
         self,
@@ -214,27 +221,27 @@ class Direct:
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        source = fetched(rows)
+        source = fetch_rows(rows)
         return self._committed(
             table,
             app,
             version,
-            lambda opened, properties: merged(opened, source, merge, properties),
+            lambda opened, properties: merge_rows(opened, source, merge, properties),
         )
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         for n in range(_ATTEMPTS):
             # A separate object: reading the rows may update the shared one.
-            opened = self._tables.afresh(table)
+            opened = self._tables.reopen(table)
             # With the current version, a commit of the application in between is a conflict.
             standing = opened.transaction_version(app)
             transactions = None if standing is None else [Transaction(app, standing)]
             found = rows()
-            source = fetched(found)
+            source = fetch_rows(found)
             try:
-                with translated(f"write table '{table}'"):
+                with translate_refusals(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=transactions)
-                    written_rows = merged(opened, source, merge, properties)
+                    written_rows = merge_rows(opened, source, merge, properties)
                     self._sync(table, opened)
                     return written_rows
             except ConflictError:
@@ -245,24 +252,24 @@ class Direct:
         )
 
     def changes(self, table: str, since: int) -> DataFrame:
-        return frame(self._spark, listed.changes(self._tables.now(table), since))
+        return frame(self._spark, file_list.changes(self._tables.newest(table), since))
 
     def changed(self, table: str, since: int, through: int) -> pa.Table:
         if since < through and self.committed_at(table, since + 1) is None:
-            raise history_gone(table, since + 1)
+            raise history_expired(table, since + 1)
         try:
-            return listed.changes(self._tables.now(table), since, through)
+            return file_list.changes(self._tables.newest(table), since, through)
         except (DeltaError, OSError, pa.ArrowException) as error:
             if re.search("not found|No such file", str(error), re.IGNORECASE):
-                raise history_gone(table, since + 1) from error
+                raise history_expired(table, since + 1) from error
             raise
 
-    def whole(self, table: str) -> tuple[Head, pa.Table]:
-        opened = self._tables.now(table)
-        return _head(table, opened), listed.load(opened, ())
+    def snapshot(self, table: str) -> tuple[Head, pa.Table]:
+        opened = self._tables.newest(table)
+        return _head(table, opened), file_list.load(opened, ())
 
-    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
-        files = self._asides.get(rows)
+    def select(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+        files = self._materialized.get(rows)
         if files is None:
             return fetch(rows.select(*columns))
         schema = fetched_schema(rows.schema)
@@ -271,11 +278,11 @@ class Direct:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        return listed.load(self._tables.now(table), bounds, columns)
+        return file_list.load(self._tables.newest(table), bounds, columns)
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        return listed.frame_of(
-            self._spark, self._tables.path(table), self._tables.now(table), bounds
+        return file_list.frame_of(
+            self._spark, self._tables.path(table), self._tables.newest(table), bounds
         )
 
     def tables(self) -> list[str]:
@@ -287,18 +294,18 @@ class Direct:
         ]
 
     def properties(self, table: str) -> dict[str, str]:
-        found = self._tables.now(table).metadata().configuration
+        found = self._tables.newest(table).metadata().configuration
         return {name: value or "" for name, value in found.items()}
 
     def committed_at(self, table: str, version: int) -> int | None:
         system, folder = file_system(self._tables.path(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
-        return None if info.type == pafs.FileType.NotFound else written(info)
+        return None if info.type == pafs.FileType.NotFound else written_at(info)
 
     def rows_at(self, table: str, version: int) -> Rows:
         then = DeltaTable(self._tables.path(table), version)
-        if listed.at_most(then, ()) <= FEW:
-            return listed.load(then, ())
+        if file_list.at_most(then, ()) <= SMALL_BATCH_ROWS:
+            return file_list.load(then, ())
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         return reader.load(self._tables.path(table))
 
@@ -312,12 +319,12 @@ class Direct:
         infos = system.get_file_info([f"{folder}/{path}" for path in paths])
         return all(info.type == pafs.FileType.File for info in infos)
 
-    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
         for n in range(_FOLD_ATTEMPTS):
             try:
-                with translated(f"compact table '{table}'"):
-                    opened = self._tables.afresh(table)
-                    folded = fold(opened, target, dry_run=dry_run)
+                with translate_refusals(f"compact table '{table}'"):
+                    opened = self._tables.reopen(table)
+                    folded = compact_files(opened, target, dry_run=dry_run)
                     self._sync(table, opened)
                     return folded
             except ConflictError:
@@ -327,27 +334,27 @@ class Direct:
         )
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
-        with translated(f"write table '{table}'"):
-            opened = self._tables.afresh(table)
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
             opened.create_checkpoint()
             durable.sync_log(self._tables.path(table))
             if forget:
                 opened.cleanup_metadata()
 
     def shorten(self, table: str) -> bool:
-        with translated(f"write table '{table}'"):
-            opened = self._tables.afresh(table)
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
             opened.create_checkpoint()
             # Remove the old entries only after the checkpoint is on the disk.
             durable.sync_log(self._tables.path(table))
-            shorten(opened)
+            trim_log(opened)
         self._tables.forget(table)
         return True
 
-    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
-        with translated(f"vacuum table '{table}'"):
+    def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
+        with translate_refusals(f"vacuum table '{table}'"):
             return vacuum(
-                self._tables.afresh(table),
+                self._tables.reopen(table),
                 spared,
                 lambda number: DeltaTable(self._tables.path(table), number),
                 dry_run=dry_run,
@@ -361,14 +368,14 @@ class Direct:
         Args:
             anew: true if they replace all rows of the table, so that it takes over their columns.
         """
-        there = delta_schema(rows.schema) if anew else self._tables.now(table).schema()
-        ready = fitted(rows, there, table)
+        there = delta_schema(rows.schema) if anew else self._tables.newest(table).schema()
+        ready = fit_to_schema(rows, there, table)
         if isinstance(ready, pa.Table):
             return ready if also is None else pa.concat_tables([ready, also])
-        path, aside = self._tables.path(table), self._asides.get(cast(DataFrame, rows))
-        with translated(f"write table '{table}'"):
-            staged = stage(ready, path) if aside is None else aside.within(path)
-            return staged if also is None else staged.and_also(also)
+        path, materialized = self._tables.path(table), self._materialized.get(cast(DataFrame, rows))
+        with translate_refusals(f"write table '{table}'"):
+            staged = stage(ready, path) if materialized is None else materialized.within(path)
+            return staged if also is None else staged.with_rows(also)
 
     def _committed(
         self,
@@ -388,7 +395,7 @@ class Direct:
             upon: true if every other commit is a conflict, not only an incompatible one.
         """
         for n in range(_ATTEMPTS):
-            opened = self._tables.now(table)
+            opened = self._tables.newest(table)
             done = None if app is None else opened.transaction_version(app)
             if done is not None and done >= version:
                 return None
@@ -396,7 +403,7 @@ class Direct:
             told = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
             properties = CommitProperties(None, 0 if upon else None, told or None)
             try:
-                with translated(f"write table '{table}'"):
+                with translate_refusals(f"write table '{table}'"):
                     written_rows = write(opened, properties)
                     self._sync(table, opened)
             except ConflictError:
@@ -419,8 +426,8 @@ class Direct:
             return
         # The commit is done, even if this fails. `maintain` reports the error.
         with suppress(Exception):
-            opened = self._tables.afresh(table)
-            fold(opened, _FOLD_TARGET, most=_FOLD_FILES)
+            opened = self._tables.reopen(table)
+            compact_files(opened, _FOLD_TARGET, most=_FOLD_FILES)
             self._sync(table, opened)
 
     def _sync(self, table: str, opened: DeltaTable) -> None:
@@ -429,7 +436,7 @@ class Direct:
 
 def _head(table: str, opened: DeltaTable) -> Head:
     found = opened.metadata()
-    return Head.told(table, str(found.id), opened.version(), found.configuration)
+    return Head.from_properties(table, str(found.id), opened.version(), found.configuration)
 
 
 def _wait(attempt: int) -> None:

@@ -27,7 +27,7 @@ LOG = "_delta_log"
 
 
 @cache
-def enabled() -> bool:
+def is_enabled() -> bool:
     """Return whether commits are synced (setting `durable`)."""
     try:
         return Settings().durable
@@ -41,13 +41,13 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
     Args:
         place: the table's folder.
     """
-    if "://" in place or not enabled():
+    if "://" in place or not is_enabled():
         return
     version = opened.version()
     entry = Path(place, LOG, f"{version:020}.json")
     # Maintenance may have removed the entry already, after it synced a checkpoint of it.
     with suppress(FileNotFoundError):
-        files = [Path(place, path) for path in added(entry.read_text())]
+        files = [Path(place, path) for path in added_files(entry.read_text())]
         _sync([*files, entry])
     checkpoint = entry.with_suffix(".checkpoint.parquet")
     if version == 0 or checkpoint.exists():
@@ -56,7 +56,7 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
 
 def sync_log(place: str) -> None:
     """Sync a whole transaction log, and the folders that contain it."""
-    if "://" in place or not enabled():
+    if "://" in place or not is_enabled():
         return
     log = Path(place, LOG)
     _sync([*log.iterdir(), log, Path(place), Path(place).parent])
@@ -64,11 +64,11 @@ def sync_log(place: str) -> None:
 
 def sync_folder(path: str) -> None:
     """Sync the entries of a folder after files in it were moved, created or deleted."""
-    if enabled():
+    if is_enabled():
         _sync_one(Path(path))
 
 
-def added(entry: str) -> list[str]:
+def added_files(entry: str) -> list[str]:
     """Return the files that a commit adds, by their paths in the table's folder.
 
     Args:

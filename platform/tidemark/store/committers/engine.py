@@ -19,16 +19,23 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch
-from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared, Vouches
-from tidemark.store.committers.folding import SMALL
+from tidemark.store.committers.committer import (
+    CompactionResult,
+    Head,
+    KeptFiles,
+    Merge,
+    VacuumResult,
+    Vouches,
+)
+from tidemark.store.committers.compaction import SMALL_FILE_DIVISOR
 from tidemark.store.conditions import Condition
-from tidemark.store.refusals import history_gone, translated
+from tidemark.store.refusals import history_expired, translate_refusals
 from tidemark.store.rows import (
     Rows,
     arrow_schema,
     delta_schema,
-    fetched,
-    fitted,
+    fetch_rows,
+    fit_to_schema,
     frame,
     spark_schema,
 )
@@ -67,7 +74,7 @@ class Engine:
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in columns.fields)
         pairs = _pairs(properties)
         try:
-            with translated(f"create table '{table}' in '{self._place}'"):
+            with translate_refusals(f"create table '{table}' in '{self._place}'"):
                 self._spark.sql(
                     f"CREATE TABLE delta.`{self._path(table)}` ({ddl}) USING delta "
                     f"COMMENT '{_quoted(comment)}' TBLPROPERTIES ({pairs})"
@@ -79,15 +86,15 @@ class Engine:
             return False
         return True
 
-    def widen(self, table: str, columns: pa.Schema) -> None:
+    def add_columns(self, table: str, columns: pa.Schema) -> None:
         fields = spark_schema(delta_schema(columns)).fields
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
-        with translated(f"write table '{table}'"):
+        with translate_refusals(f"write table '{table}'"):
             self._spark.sql(f"ALTER TABLE delta.`{self._path(table)}` ADD COLUMNS ({ddl})")
 
-    def tell(self, table: str, properties: dict[str, str]) -> None:
+    def set_properties(self, table: str, properties: dict[str, str]) -> None:
         path, pairs = self._path(table), _pairs(properties)
-        with translated(f"write table '{table}'"):
+        with translate_refusals(f"write table '{table}'"):
             self._spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
 
     def head(self, table: str) -> Head | None:
@@ -101,7 +108,7 @@ class Engine:
             raise
         if detail["id"] is None:
             return None
-        return Head.told(table, detail["id"], newest["version"], detail["properties"])
+        return Head.from_properties(table, detail["id"], newest["version"], detail["properties"])
 
     def version_at(self, path: str) -> int | None:
         try:
@@ -115,7 +122,7 @@ class Engine:
     def schema(self, table: str) -> pa.Schema:
         return arrow_schema(delta_schema(self.read(table).schema))
 
-    def greatest(self, table: str, column: str) -> int | None:
+    def max_value(self, table: str, column: str) -> int | None:
         return self.read(table).agg(F.max(column)).collect()[0][0]
 
     def transaction(self, table: str, app: str) -> int:
@@ -133,16 +140,16 @@ class Engine:
 
     def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
         path, schema = f"{folder}/part-{uuid4().hex}", None
-        with translated("compute rows"):
+        with translate_refusals("compute rows"):
             for table in tables:
                 frame(self._spark, table).write.mode("append").parquet(path)
                 schema = spark_schema(delta_schema(table.schema))
             assert schema is not None
             return self._spark.read.schema(schema).parquet(path)
 
-    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
+    def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
         path = f"{folder}/part-{uuid4().hex}"
-        with translated("compute rows"):
+        with translate_refusals("compute rows"):
             rows.write.parquet(path)
             return self._spark.read.schema(rows.schema).parquet(path)
 
@@ -181,7 +188,7 @@ class Engine:
     ) -> int | None:
         if app is not None and self.transaction(table, app) >= version:
             return None
-        source = fetched(rows)
+        source = fetch_rows(rows)
         for n in range(_ATTEMPTS):
             try:
                 return self._merged(table, source, merge, app, version)
@@ -196,7 +203,7 @@ class Engine:
             # version, and with the next version it would skip the application's next commit.
             standing = self.transaction(table, app)
             found = rows()
-            source = fetched(found)
+            source = fetch_rows(found)
             if self.transaction(table, app) != standing:
                 continue
             # Delta detects conflicting commits once the merge has begun. A commit between the check
@@ -219,10 +226,10 @@ class Engine:
             return fetch(rows.drop("_commit_timestamp"))
         except PySparkException as error:
             if any(sign in str(error) for sign in _FORGOTTEN):
-                raise history_gone(table, since + 1) from error
+                raise history_expired(table, since + 1) from error
             raise
 
-    def whole(self, table: str) -> tuple[Head, pa.Table]:
+    def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         head = self.head(table)
         while True:
             assert head is not None
@@ -231,7 +238,7 @@ class Engine:
             if head is not None and head.life == before.life:
                 return before, rows
 
-    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+    def select(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         return fetch(rows.select(*columns))
 
     def take(
@@ -278,19 +285,19 @@ class Engine:
             return False
         return True
 
-    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
         before = int(self._detail(table)["numFiles"])
         if dry_run:
-            return Folded(before, before)
+            return CompactionResult(before, before)
         own = self._own(
             {
                 "spark.databricks.delta.optimize.maxFileSize": str(target),
-                "spark.databricks.delta.optimize.minFileSize": str(target // SMALL),
+                "spark.databricks.delta.optimize.minFileSize": str(target // SMALL_FILE_DIVISOR),
             }
         )
-        with translated(f"compact table '{table}'"):
+        with translate_refusals(f"compact table '{table}'"):
             own.sql(f"OPTIMIZE delta.`{self._path(table)}`").collect()
-        return Folded(before, int(self._detail(table)["numFiles"]))
+        return CompactionResult(before, int(self._detail(table)["numFiles"]))
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
         """Do nothing: Delta's writer checkpoints and trims the log itself, every ten commits."""
@@ -299,7 +306,7 @@ class Engine:
         """Return False: Delta's writer itself removes the entries older than the log retention."""
         return False
 
-    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
+    def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
         # VACUUM has a single retention. The files of a spared version were removed by the commit
         # after it, or later.
         since = [at for v in spared.versions if (at := self.committed_at(table, v + 1)) is not None]
@@ -314,14 +321,14 @@ class Engine:
             }
         )
         place = f"delta.`{self._path(table)}`"
-        with translated(f"vacuum table '{table}'"):
+        with translate_refusals(f"vacuum table '{table}'"):
             if dry_run:
                 found = own.sql(f"VACUUM {place} RETAIN {hours} HOURS DRY RUN").collect()
-                return Freed(len(found), 0)
+                return VacuumResult(len(found), 0)
             own.sql(f"VACUUM {place} RETAIN {hours} HOURS").collect()
         told = own.sql(f"DESCRIBE HISTORY {place}").where("operation = 'VACUUM START'")
         metrics = told.orderBy(F.desc("version")).collect()[0]["operationMetrics"]
-        return Freed(int(metrics["numFilesToDelete"]), int(metrics["sizeOfDataToDelete"]))
+        return VacuumResult(int(metrics["numFilesToDelete"]), int(metrics["sizeOfDataToDelete"]))
 
     def _detail(self, table: str) -> Row:
         return self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path(table)}`").collect()[0]
@@ -356,7 +363,7 @@ class Engine:
             ),
         ]
         into = f"MERGE INTO delta.`{self._path(table)}` t USING {view} s ON {same}"
-        with translated(f"write table '{table}'"):
+        with translate_refusals(f"write table '{table}'"):
             done = own.sql(" ".join([into, *clauses])).collect()
         return int(done[0]["num_affected_rows"]) if done else None
 
@@ -372,14 +379,14 @@ class Engine:
     ) -> int | None:
         anew = "overwriteSchema" in options
         schema = delta_schema(rows.schema if anew else self.read(table).schema)
-        ready = frame(self._spark, fitted(rows, schema, table))
+        ready = frame(self._spark, fit_to_schema(rows, schema, table))
         if also is not None:
             ready = ready.unionByName(frame(self._spark, also))
         seen = Observation()
         ready = ready.observe(seen, F.count(F.lit(1)).alias("rows"))
         if app is not None:
             options = options | {"txnAppId": app, "txnVersion": str(version)}
-        with translated(f"write table '{table}'"):
+        with translate_refusals(f"write table '{table}'"):
             ready.write.format("delta").mode(mode).options(**options).save(self._path(table))
         # A write that Delta skipped has not observed anything.
         found = seen.get

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.instants import instant
-from tidemark.store.committers.committer import Freed, Spared
+from tidemark.store.committers.committer import KeptFiles, VacuumResult
 from tidemark.store.committers.staged import file_system
 
 _HOUR = 3_600_000_000
@@ -31,8 +31,8 @@ _FEED = "_change_data"
 
 
 def vacuum(
-    opened: DeltaTable, spared: Spared, at: Callable[[int], DeltaTable], *, dry_run: bool
-) -> Freed:
+    opened: DeltaTable, spared: KeptFiles, at: Callable[[int], DeltaTable], *, dry_run: bool
+) -> VacuumResult:
     """Remove the files that are not needed, or only count them.
 
     Args:
@@ -47,7 +47,7 @@ def vacuum(
         old = [
             info.path
             for path, info in _listed(system, folder, pafs.FileType.Directory)
-            if "/" not in path and path[0] not in "._" and written(info) < spared.written_since
+            if "/" not in path and path[0] not in "._" and written_at(info) < spared.written_since
         ]
         for path, _ in found:
             with suppress(FileNotFoundError):
@@ -56,10 +56,10 @@ def vacuum(
             below = system.get_file_info(pafs.FileSelector(path, recursive=True))
             if all(info.type == pafs.FileType.Directory for info in below):
                 system.delete_dir(path)
-    return Freed(len(found), sum(size for _, size in found))
+    return VacuumResult(len(found), sum(size for _, size in found))
 
 
-def shorten(opened: DeltaTable) -> None:
+def trim_log(opened: DeltaTable) -> None:
     """Remove the entries of a table's transaction log before this version, which has a checkpoint.
 
     Each entry contains minimum and maximum values of the files that the commit added, so it may
@@ -73,7 +73,7 @@ def shorten(opened: DeltaTable) -> None:
                 system.delete_file(info.path)
 
 
-def written(info: pafs.FileInfo) -> int:
+def written_at(info: pafs.FileInfo) -> int:
     """Return when a file was written, in microseconds; the current time if unknown."""
     at: datetime | None = info.mtime
     return time.time_ns() // 1000 if at is None else instant(at)
@@ -81,7 +81,7 @@ def written(info: pafs.FileInfo) -> int:
 
 def _leftovers(
     opened: DeltaTable,
-    spared: Spared,
+    spared: KeptFiles,
     own: set[str],
     listed: Iterable[tuple[str, pafs.FileInfo]],
 ) -> Iterator[tuple[str, int]]:
@@ -92,7 +92,7 @@ def _leftovers(
             continue
         fed = path.startswith(f"{_FEED}/") and spared.fed_since is not None
         since = spared.fed_since if fed else spared.written_since
-        gone = path in long_ago if path in removed else written(info) < (since or 0)
+        gone = path in long_ago if path in removed else written_at(info) < (since or 0)
         if gone:
             yield path, info.size
 

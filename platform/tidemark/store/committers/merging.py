@@ -12,7 +12,9 @@ from tidemark.store.rows import arrow_schema
 _INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
 
 
-def merged(opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties) -> int:
+def merge_rows(
+    opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties
+) -> int:
     """Merge rows into a table, and return the number of rows written."""
     values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
     work = opened.merge(

@@ -48,7 +48,7 @@ class File:
         Args:
             changes: true if the action changes the table's rows; false for a compaction.
         """
-        told = json.dumps(statistics.of(self.footer))
+        told = json.dumps(statistics.read_statistics(self.footer))
         return AddAction(self.path, self.size, {}, self.modified, changes, told)
 
 
@@ -94,7 +94,7 @@ class Staged:
         moved = [replace(f, path=f"{name}/{PurePosixPath(f.path).name}") for f in self.files]
         return Staged(table, name, moved)
 
-    def and_also(self, rows: pa.Table) -> "Staged":
+    def with_rows(self, rows: pa.Table) -> "Staged":
         """Return these files and a new one with a few more rows."""
         system, place = file_system(self.table)
         path = f"{self.name}/also-{uuid4().hex}.parquet"

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from tidemark.store.rows import BEYOND, held
+from tidemark.store.rows import OUT_OF_RANGE_ERRORS, to_python
 
 
 def files(opened: DeltaTable) -> list[dict[str, Any]]:
     """Return a table's files from its transaction log, with their statistics."""
-    return held(pa.table(opened.get_add_actions(flatten=True)))
+    return to_python(pa.table(opened.get_add_actions(flatten=True)))
 
 
-def of(footer: pq.FileMetaData) -> dict[str, Any]:
+def read_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     """Return the statistics of a file that allow data skipping.
 
     The minimum and maximum of its columns of whole numbers and instants, and the number of nulls.
@@ -39,7 +39,7 @@ def of(footer: pq.FileMetaData) -> dict[str, Any]:
             continue
         try:
             low, high = min(s.min for s in told), max(s.max for s in told)
-        except BEYOND:
+        except OUT_OF_RANGE_ERRORS:
             continue
         if isinstance(low, datetime):
             least[name], most[name] = _instant(low), _instant(high)

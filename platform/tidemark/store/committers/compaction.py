@@ -23,18 +23,20 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.store.committers import statistics
-from tidemark.store.committers.committer import Folded
+from tidemark.store.committers.committer import CompactionResult
 from tidemark.store.committers.staged import File, file_system
 from tidemark.store.rows import arrow_schema
 
-SMALL = 4
+SMALL_FILE_DIVISOR = 4
 """A file is small if its size is below the target divided by this; others are not rewritten."""
 
 _GROUP = 50_000
 """Rows in a row group of a Parquet file, which a reader can skip by its statistics."""
 
 
-def fold(opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = False) -> Folded:
+def compact_files(
+    opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = False
+) -> CompactionResult:
     """Rewrite a table's small files into larger ones, in the order of their commits.
 
     Args:
@@ -47,11 +49,11 @@ def fold(opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = Fals
     """
     listed = statistics.files(opened)
     small = sorted(
-        (file for file in listed if file["size_bytes"] < target // SMALL),
+        (file for file in listed if file["size_bytes"] < target // SMALL_FILE_DIVISOR),
         key=lambda file: (file["modification_time"], file["path"]),
     )
     bins = list(_bins(small, target)) if len(small) > most else []
-    folded = Folded(len(listed), len(listed) - sum(len(each) - 1 for each in bins))
+    folded = CompactionResult(len(listed), len(listed) - sum(len(each) - 1 for each in bins))
     if dry_run or not bins:
         return folded
     system, folder = file_system(opened.table_uri)

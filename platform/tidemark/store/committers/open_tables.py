@@ -39,7 +39,7 @@ class OpenTables:
         """Return the location of a table."""
         return f"{self._place}/{table}"
 
-    def afresh(self, table: str) -> DeltaTable:
+    def reopen(self, table: str) -> DeltaTable:
         """Return a table at its newest version, as an object that later calls do not update.
 
         Raises:
@@ -47,7 +47,7 @@ class OpenTables:
         """
         return DeltaTable(self.path(table))
 
-    def now(self, table: str) -> DeltaTable:
+    def newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version. The next call updates the returned object.
 
         Raises:
@@ -55,10 +55,10 @@ class OpenTables:
         """
         if "://" in self._place:
             # An object store does not show whether the table at a path was recreated.
-            return self.afresh(table)
+            return self.reopen(table)
         there: dict[str, _Open] = self._own.__dict__
         known = there.get(table)
-        if known is not None and self._stands(table, known):
+        if known is not None and self._is_same(table, known):
             try:
                 known.table.update_incremental()
             except DeltaError:
@@ -70,9 +70,9 @@ class OpenTables:
         try:
             log = os.open(self._log(table), os.O_RDONLY)
         except OSError:
-            return self.afresh(table)
+            return self.reopen(table)
         try:
-            opened = self.afresh(table)
+            opened = self.reopen(table)
         except BaseException:
             os.close(log)
             raise
@@ -89,7 +89,7 @@ class OpenTables:
         """Close a table that a failed commit may have changed in part. The next access opens it."""
         self._own.__dict__.pop(table, None)
 
-    def _stands(self, table: str, known: _Open) -> bool:
+    def _is_same(self, table: str, known: _Open) -> bool:
         """Return whether the open table is still the one at its path, not a recreated one."""
         try:
             return os.path.samestat(Path(self._log(table)).stat(), os.fstat(known.log))

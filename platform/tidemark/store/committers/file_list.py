@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Condition
-from tidemark.store.rows import SENT, arrow_schema, frame, spark_schema
+from tidemark.store.rows import INLINE_ROWS, arrow_schema, frame, spark_schema
 
 _MANY_FILES = 400
 """Maximum number of file names to pass to the engine; they save it reading the transaction log."""
@@ -31,7 +31,7 @@ def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
     return sum(file["num_records"] for file in _files(opened, bounds))
 
 
-def greatest(opened: DeltaTable, column: str) -> int | None:
+def max_value(opened: DeltaTable, column: str) -> int | None:
     """Return the greatest value of a column; None if there is none."""
     files = _files(opened, ())
     told = [file.get(f"max.{column}") for file in files]
@@ -58,7 +58,7 @@ def frame_of(
         path: the table's location, as the engine sees it.
     """
     files = _files(opened, bounds)
-    if sum(file["num_records"] for file in files) <= SENT:
+    if sum(file["num_records"] for file in files) <= INLINE_ROWS:
         return frame(spark, _load(opened, files, bounds))
     if len(files) > _MANY_FILES:
         found = spark.read.format("delta").load(path)

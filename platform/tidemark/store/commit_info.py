@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import attrgetter
 
 from tidemark.define.parts import Part
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.ranges import Ranges
 
 
@@ -48,7 +48,7 @@ class Swap:
 
 
 @dataclass(frozen=True)
-class Marker:
+class CommitInfo:
     """The record of one commit of the state.
 
     Args:
@@ -113,7 +113,7 @@ class Marker:
         return self.replaces and not self.merges
 
     @property
-    def at(self) -> Position:
+    def at(self) -> TimelinePosition:
         """The position through which this commit's windows are up to date.
 
         The furthest one if they differ. For a roll-up's run, that of all its windows.
@@ -131,13 +131,14 @@ class Marker:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> "Marker":
+    def from_json(cls, text: str) -> "CommitInfo":
         plain = json.loads(text)
         for side in ("before", "after"):
             plain[side] = Coverage(
-                Position(**plain[side]["at"]),
+                TimelinePosition(**plain[side]["at"]),
                 tuple(
-                    Cover(c["start"], c["end"], Position(**c["at"])) for c in plain[side]["covers"]
+                    BackfilledRange(c["start"], c["end"], TimelinePosition(**c["at"]))
+                    for c in plain[side]["covers"]
                 ),
             )
         if told := plain.get("parts"):

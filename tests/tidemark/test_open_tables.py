@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from tidemark.store.committers.opened import OpenTables
+from tidemark.store.committers.open_tables import OpenTables
 
 
 @pytest.fixture
@@ -28,29 +28,29 @@ def _count(table: DeltaTable) -> int:
 
 def test_what_others_commit_is_seen(tables: OpenTables) -> None:
     _write(tables, 1)
-    first = tables.now("t")
+    first = tables.newest("t")
     assert _count(first) == 1
     _write(tables, 2, commits=3)
-    assert tables.now("t") is first
+    assert tables.newest("t") is first
     assert (first.version(), _count(first)) == (3, 7)
 
 
 def test_a_table_that_was_dropped_is_not_there(tables: OpenTables) -> None:
     _write(tables, 1)
-    tables.now("t")
+    tables.newest("t")
     shutil.rmtree(tables.path("t"))
     with pytest.raises(TableNotFoundError):
-        tables.now("t")
+        tables.newest("t")
 
 
 def test_a_table_made_anew_is_not_taken_for_the_old_one(tables: OpenTables) -> None:
     _write(tables, 1, commits=5)
-    life = tables.now("t").metadata().id
+    life = tables.newest("t").metadata().id
     for _ in range(5):
         # Once is not enough: the file system likes to give the same number to the next folder.
         shutil.rmtree(tables.path("t"))
         _write(tables, 10)
-        again = tables.now("t")
+        again = tables.newest("t")
         assert (again.version(), _count(again)) == (0, 10)
         assert again.metadata().id != life
         life = again.metadata().id
@@ -62,19 +62,19 @@ def test_log_that_was_cleaned_up(tables: OpenTables) -> None:
         pa.table({"a": [1]}),
         configuration={"delta.logRetentionDuration": "interval 0 seconds"},
     )
-    opened = tables.now("t")
+    opened = tables.newest("t")
     _write(tables, 1, commits=9)
     other = DeltaTable(tables.path("t"))
     other.create_checkpoint()
     other.cleanup_metadata()
-    assert tables.now("t") is opened
+    assert tables.newest("t") is opened
     assert (opened.version(), _count(opened)) == (9, 10)
 
 
 def test_each_thread_has_its_own(tables: OpenTables) -> None:
     _write(tables, 1)
-    mine, theirs = tables.now("t"), []
-    thread = threading.Thread(target=lambda: theirs.append(tables.now("t")))
+    mine, theirs = tables.newest("t"), []
+    thread = threading.Thread(target=lambda: theirs.append(tables.newest("t")))
     thread.start()
     thread.join()
     assert theirs[0] is not mine
@@ -82,6 +82,6 @@ def test_each_thread_has_its_own(tables: OpenTables) -> None:
 
 def test_a_look_that_is_to_stay_is_not_moved_on(tables: OpenTables) -> None:
     _write(tables, 1)
-    stays = tables.afresh("t")
+    stays = tables.reopen("t")
     _write(tables, 1)
-    assert (tables.now("t").version(), stays.version()) == (1, 0)
+    assert (tables.newest("t").version(), stays.version()) == (1, 0)

@@ -14,12 +14,12 @@ from tidemark.define.fingerprint import digest
 PROPERTY = "tidemark.kind"
 
 
-def first(transform: Definition) -> str:
+def initial_generation(transform: Definition) -> str:
     """Return the kind of a table that a definition creates."""
     return f"0-{_digest(transform)}"
 
 
-def next_to(told: str, transform: Definition) -> str:
+def next_generation(told: str, transform: Definition) -> str:
     """Return the kind of an existing table once it contains the windows of a definition.
 
     The result is the old kind if the definition is the same.
@@ -29,7 +29,7 @@ def next_to(told: str, transform: Definition) -> str:
     return told if there == now else f"{int(times) + 1}-{now}"
 
 
-def suffix(told: str) -> str:
+def identity_suffix(told: str) -> str:
     """Return the part of a roll-up's identity that its kind adds.
 
     Empty for a table's first kind, and for a table of an earlier Tidemark that did not record one.
@@ -37,7 +37,7 @@ def suffix(told: str) -> str:
     return "" if told.startswith("0-") or not told else f"+{told}"
 
 
-def life(table: str, properties: Mapping[str, str | None]) -> str:
+def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
     """Return the part of a roll-up's identity that its own table contributes.
 
     For a table of another asset, it is the table's identity.
@@ -46,7 +46,7 @@ def life(table: str, properties: Mapping[str, str | None]) -> str:
         table: the table's identity.
         properties: the table's properties.
     """
-    return f"{table}{suffix(properties.get(PROPERTY) or '')}"
+    return f"{table}{identity_suffix(properties.get(PROPERTY) or '')}"
 
 
 def _digest(transform: Definition) -> str:

@@ -14,7 +14,7 @@ from tidemark.store.warehouse import Warehouse
 T = TypeVar("T")
 
 
-def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
+def unless_dropped(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
     """Return `look(table)`; None if the table was dropped in the meantime."""
     try:
         return look(table)
@@ -24,7 +24,9 @@ def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | 
         raise
 
 
-def kept(warehouse: Warehouse, tables: Iterable[TableName], since: int) -> dict[str, int]:
+def versions_for_rollback(
+    warehouse: Warehouse, tables: Iterable[TableName], since: int
+) -> dict[str, int]:
     """Return the versions that tables had before switches since an instant, by table name."""
 
     def before(table: str) -> dict[str, int]:
@@ -37,22 +39,22 @@ def kept(warehouse: Warehouse, tables: Iterable[TableName], since: int) -> dict[
 
     found: dict[str, int] = {}
     for table in (t for t in tables if t.role is Role.STATE):
-        found |= if_there(warehouse.committer, table, before) or {}
+        found |= unless_dropped(warehouse.committer, table, before) or {}
     return found
 
 
-def recorded(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
+def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
     """Return the versions of tables that arrivals have recorded, by table name."""
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
-        arrivals = if_there(warehouse.committer, timeline, warehouse.take)
+        arrivals = unless_dropped(warehouse.committer, timeline, warehouse.take)
         texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
         for name, version in (pair for text in texts if text for pair in json.loads(text).items()):
             found[name].add(int(version))
     return found
 
 
-def read(warehouse: Warehouse) -> dict[str, int]:
+def versions_read(warehouse: Warehouse) -> dict[str, int]:
     """Return the version through which the slowest reader has read a table's changes.
 
     The keys are the tables' identities.
@@ -65,10 +67,9 @@ def read(warehouse: Warehouse) -> dict[str, int]:
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
-    spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
-    marts = Warehouse(spark, location, f"{database}_marts", False, kind).committer
+    marts = warehouse.marts(registered=False).committer
     for mart in marts.tables():
-        properties = if_there(marts, mart, marts.properties) or {}
+        properties = unless_dropped(marts, mart, marts.properties) or {}
         noted: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         yield from ((table, at) for table, at in noted.items() if isinstance(at, int))
 

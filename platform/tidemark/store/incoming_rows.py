@@ -17,12 +17,12 @@ from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION, Source
 from tidemark.engine.requests import fetch
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import fitting, rejected
-from tidemark.store.rows import FEW, INSTANT, Rows, columns
+from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, columns
 
 _FILE_BYTES = 32 << 20
 
 
-class Arriving:
+class IncomingRows:
     """The rows of one or more arrivals, on their way into the event log.
 
     Args:
@@ -55,7 +55,7 @@ class Arriving:
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
         rows = rows.sortWithinPartitions("arrival", "position")
         rows = rows.select(*(f"`{c}`" for c in self._columns))
-        return fetch(rows) if self._fit <= FEW else rows
+        return fetch(rows) if self._fit <= SMALL_BATCH_ROWS else rows
 
     def dead_letters(self) -> Rows | None:
         """Return the rows that could not be decoded, as the dead-letter table stores them.
@@ -67,7 +67,7 @@ class Arriving:
         rows = rejected(self._rows)
         if not isinstance(rows, DataFrame):
             return rows
-        return fetch(rows) if self._unfit <= FEW else rows.coalesce(1)
+        return fetch(rows) if self._unfit <= SMALL_BATCH_ROWS else rows.coalesce(1)
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:

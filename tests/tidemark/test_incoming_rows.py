@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.engine.requests import to_dataframe
 from tidemark.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.arriving import Arriving
+from tidemark.store.incoming_rows import IncomingRows
 from tidemark.watermark import BoundedOutOfOrderness
 
 FARES = Source(
@@ -38,7 +38,7 @@ def fares(*places: tuple[int, int]) -> pa.Table:
     )
 
 
-def check(arriving: Arriving) -> None:
+def check(arriving: IncomingRows) -> None:
     """Whether they go into the log in their order, with the facts of their arrivals."""
     events = arriving.events()
     assert not isinstance(events, DataFrame | None)
@@ -51,8 +51,8 @@ def check(arriving: Arriving) -> None:
 
 @pytest.mark.parametrize("places", [[(4, 0), (4, 1), (5, 0)], [(5, 0), (4, 1), (4, 0)]])
 def test_events_go_into_the_log_by_arrival_and_position(places: list[tuple[int, int]]) -> None:
-    check(Arriving(FARES, fares(*places), COME))
+    check(IncomingRows(FARES, fares(*places), COME))
 
 
 def test_events_that_the_engine_has_go_there_with_the_same_facts(spark: SparkSession) -> None:
-    check(Arriving(FARES, to_dataframe(spark, fares((5, 0), (4, 1), (4, 0))), COME))
+    check(IncomingRows(FARES, to_dataframe(spark, fares((5, 0), (4, 1), (4, 0))), COME))
