@@ -105,7 +105,7 @@ class _Asset:
         tables = (asset.transform.table, asset.transform.panes_table, asset.counting.late_table)
         before = [self.warehouse.version(table) for table in tables]
         for seq in range(max(newest - count + 1, 0), newest + 1):
-            run.publish_again(asset, asset.state.at(seq))
+            run.republish(asset, asset.state.at(seq))
         assert [self.warehouse.version(table) for table in tables] == before
 
     def backfill(self, part: list[float] | dict[str, object]) -> None:

@@ -38,13 +38,59 @@ OPENINGS = re.compile(r"(?:Of|By|To|What|Who|Whether|Where) ")
 """How no sentence of the documentation starts, unless it is a question."""
 
 NOT_VERBS = frozenset(
-    "a all an and any as at both by each every for from how if in it its no not nothing of on one "
-    "only or some such that the their these they this those to two what when where whether which "
-    "who whose with".split()
+    [
+        "a",
+        "all",
+        "an",
+        "and",
+        "any",
+        "as",
+        "at",
+        "both",
+        "by",
+        "each",
+        "every",
+        "for",
+        "from",
+        "how",
+        "if",
+        "in",
+        "it",
+        "its",
+        "no",
+        "not",
+        "nothing",
+        "of",
+        "on",
+        "one",
+        "only",
+        "or",
+        "some",
+        "such",
+        "that",
+        "the",
+        "their",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "two",
+        "what",
+        "when",
+        "where",
+        "whether",
+        "which",
+        "who",
+        "whose",
+        "with",
+    ]
 )
 """Words with which the docstring of a function can't start."""
 
-PARTICIPLES = re.compile(r"_?(?:\w+ed|told|gone|held|kept|made|seen|taken|given|begun|shown|written)")
+PARTICIPLES = re.compile(
+    r"_?(?:\w+ed|told|gone|held|kept|made|seen|taken|given|begun|shown|written)"
+)
 NO_PARTICIPLES = frozenset({"embed", "feed", "need", "proceed", "seed", "speed", "succeed"})
 ENDINGS = re.compile(r"(?:s|es|ed|er|ers|est|ing|al)?")
 
@@ -137,10 +183,11 @@ def _alike(files: list[Path]) -> Iterator[Hit]:
     """Yield modules of one folder whose names differ by an ending."""
     for one, other in combinations(files, 2):
         short, long = sorted((one.stem, other.stem), key=len)
-        if one.parent == other.parent and len(short) > 3 and long.startswith(short.rstrip("e")):
-            if ENDINGS.fullmatch(long[len(short.rstrip("e")) :]):
-                file = (one if one.stem == long else other).relative_to(ROOT)
-                yield Hit(file, 1, "module named like another", f"{short}.py and {long}.py")
+        stem = short.rstrip("e")
+        is_near = one.parent == other.parent and len(short) > 3 and long.startswith(stem)
+        if is_near and ENDINGS.fullmatch(long.removeprefix(stem)):
+            file = (one if one.stem == long else other).relative_to(ROOT)
+            yield Hit(file, 1, "module named like another", f"{short}.py and {long}.py")
 
 
 if __name__ == "__main__":

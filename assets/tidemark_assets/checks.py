@@ -15,13 +15,13 @@ import dagster as dg
 
 from tidemark.base.instants import iso
 from tidemark.charts import picture_checks
-from tidemark.charts.chart import svg
+from tidemark.charts.chart import to_svg
 from tidemark.define.definition import Definition
 from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.own_faults import OWN, VERDICT, remedy
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_assets.names import Names
 from tidemark_assets.pictures import embed_svg
 from tidemark_assets.tables import as_table, literal
@@ -129,8 +129,8 @@ def _evaluation(
     }
     if failing:
         metadata["failures"] = _table(failing)
-    if not passed and expectation.name in OWN:
-        description = f"This is {VERDICT}: {description}. {remedy(transform)}"
+    if not passed and expectation.name in INTEGRITY_CHECKS:
+        description = f"This is {FAULT_TEXT}: {description}. {remedy(transform)}"
         metadata["remedy"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
@@ -147,11 +147,11 @@ def draw_history(
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return the results of the newest runs up to this one, as a picture."""
     seq = facts.seq
-    found = results.since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
+    found = results.read_since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
     if not found:
         return {}
     drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")
-    return {"history": embed_svg("history", svg(drawn))}
+    return {"history": embed_svg("history", to_svg(drawn))}
 
 
 def _expectation_metadata(expectation: Expectation) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _description(expectation: Expectation) -> str:
         if expectation.level == WARNING
         else "rows that fail are quarantined"
     )
-    blame = f"; a failure is {VERDICT}" if expectation.name in OWN else ""
+    blame = f"; a failure is {FAULT_TEXT}" if expectation.name in INTEGRITY_CHECKS else ""
     told = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
     return f"{expectation.description} {told}" if expectation.description else told
 

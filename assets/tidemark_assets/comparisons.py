@@ -82,7 +82,7 @@ def report_new_comparisons(
     # An older cursor has the number alone.
     if record not in (None, present):
         number = -1
-    found = [Comparison.of(row) for row in rows if row["number"] > number][
+    found = [Comparison.from_row(row) for row in rows if row["number"] > number][
         :MAX_COMPARISONS_PER_TICK
     ]
     events = [

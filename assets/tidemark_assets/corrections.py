@@ -12,7 +12,7 @@ from dagster import OpExecutionContext
 from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
-from tidemark.run.correct import Correction
+from tidemark.run.correction import Correction
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import PartitionsOf

@@ -16,7 +16,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Effect
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import MEANING, Changes, differences
+from tidemark.verify.changes import EFFECT_TEXTS, Changes, find_differences
 from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import failing_with_message
@@ -54,7 +54,7 @@ def compare_definitions(
 ) -> dg.AssetCheckEvaluation:
     """Return whether the current definition wrote an asset's tables, as the result of the check."""
     try:
-        found = differences(warehouse, transform)
+        found = find_differences(warehouse, transform)
     except DataError as error:
         # The asset has not run yet, or its tables have no record of their definition.
         return _evaluation(names, transform, str(error))
@@ -103,7 +103,7 @@ def _describe(found: Changes) -> str:
         named = ", ".join(str(c) for c in found.differences)
         said.append(
             f"The definition in the code differs from that of the tables in {named}: "
-            f"{MEANING[found.effect]}."
+            f"{EFFECT_TEXTS[found.effect]}."
         )
     if found.earlier_through is not None:
         said.append(

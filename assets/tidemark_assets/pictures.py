@@ -39,7 +39,9 @@ def draw_arrivals(
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
         # Lateness is undefined without event times.
         with suppress(DataError):
-            found["lateness, drawn"] = chart.lateness(lateness.observe(warehouse, source), bound)
+            found["lateness, drawn"] = chart.lateness(
+                lateness.measure_lags(warehouse, source), bound
+            )
     return _draw(found)
 
 
@@ -59,7 +61,7 @@ def draw_windows(
     )
     often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
     shown = cells.join(often.limit(MAX_KEYS).select("key"), "key").toPandas()
-    return _draw({"windows, drawn": chart.heat(shown, unit)})
+    return _draw({"windows, drawn": chart.heat_map(shown, unit)})
 
 
 def _draw(
@@ -67,7 +69,7 @@ def _draw(
 ) -> dict[str, dg.MarkdownMetadataValue]:
     found: dict[str, dg.MarkdownMetadataValue] = {}
     for name, drawn in charts.items():
-        image = "" if drawn is None else chart.svg(drawn)
+        image = "" if drawn is None else chart.to_svg(drawn)
         if 0 < len(image.encode()) <= MAX_PICTURE_BYTES:
             found[name] = embed_svg(name, image)
     return found

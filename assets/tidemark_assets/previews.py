@@ -15,7 +15,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import Changes, changes, differences
+from tidemark.verify.changes import Changes, compute_changes, find_differences
 from tidemark_assets.definition_check import parts
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import Failures, failing_with_message, of_assets
@@ -60,7 +60,7 @@ def previews(
         found: dict[str, Changes] = {}
         for asset in asked:
             with failures.collect(asset):
-                found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
+                found[asset] = compute_changes(warehouse, transforms[asset], start, end, most=SHOWN)
         context.add_output_metadata({"changes": _table(found), **to_markdown(found)})
         failures.raise_all()
 
@@ -82,7 +82,7 @@ def find_changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> 
     found: list[str] = []
     for asset, transform in transforms.items():
         try:
-            different = differences(warehouse, transform)
+            different = find_differences(warehouse, transform)
         except DataError:
             # The asset has not run yet, or its tables have no record of their definition.
             continue

@@ -15,10 +15,10 @@ from pydantic import Field
 from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import rebuild as run
-from tidemark.run.rebuild import Rebuilt
+from tidemark.run.rebuild import RebuildStatus
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import Changes, changes
+from tidemark.verify.changes import Changes, compute_changes
 from tidemark_assets import checks
 from tidemark_assets.definition_check import compare_definitions
 from tidemark_assets.names import PLAIN, Names
@@ -72,13 +72,13 @@ def rebuilds(
         with failing_with_message():
             warehouse = tidemark.warehouse
             asked = config.assets or find_changed(warehouse, transforms)
-        done: dict[str, tuple[Rebuilt, Changes]] = {}
+        done: dict[str, tuple[RebuildStatus, Changes]] = {}
         for asset in asked:
             transform = transforms[asset]
             try:
                 done[asset] = (
                     run.rebuild(warehouse, transform),
-                    changes(warehouse, transform, most=SHOWN),
+                    compute_changes(warehouse, transform, most=SHOWN),
                 )
             except TidemarkError as error:
                 failures.add(f"{asset}: {error}", error)
@@ -136,7 +136,7 @@ def rebuilds(
         config: SwapConfig,
     ) -> None:
         tidemark = names.tidemark(context)
-        _swap(context, names, tidemark, config.assets, transforms, run.back)
+        _swap(context, names, tidemark, config.assets, transforms, run.roll_back)
 
     @dg.job(
         name=names.own(f"{domain}_switch_back"),
@@ -184,7 +184,7 @@ def _judge(
     context.log_event(compare_definitions(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
 
 
-def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> dg.MetadataValue[Any]:
+def _table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
     if not done:
         return dg.MetadataValue.text(NONE)
     rows = [

@@ -13,7 +13,7 @@ from pydantic import Field
 from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.run import replay as run
-from tidemark.run.replay import Replayed
+from tidemark.run.replay import ReplayResult
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.names import PLAIN, Names
@@ -68,7 +68,7 @@ def replays(
         failures = Failures(context)
         with failing_with_message():
             warehouse = tidemark.warehouse
-        done: dict[str, Replayed] = {}
+        done: dict[str, ReplayResult] = {}
         for asset in config.assets:
             with failures.collect(asset):
                 done[asset] = _replay(warehouse, transforms[asset], config)
@@ -88,15 +88,15 @@ def replays(
     return dg.Definitions(jobs=[replay])
 
 
-def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> Replayed:
+def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> ReplayResult:
     moment = None if config.from_instant is None else instant(config.from_instant)
-    since = run.first_since(Log(warehouse, transform.source), config.from_arrival, moment)
+    since = run.find_first_arrival(Log(warehouse, transform.source), config.from_arrival, moment)
     if config.into is None:
         return run.replay(warehouse, transform, since)
-    return run.replay_beside(warehouse, transform, since, config.into)
+    return run.replay_to_side_tables(warehouse, transform, since, config.into)
 
 
-def _table(done: Mapping[str, Replayed]) -> dg.TableMetadataValue:
+def _table(done: Mapping[str, ReplayResult]) -> dg.TableMetadataValue:
     rows = [
         (
             asset,
@@ -111,7 +111,7 @@ def _table(done: Mapping[str, Replayed]) -> dg.TableMetadataValue:
     return as_table(("asset", "table", "arrivals", "windows", "window starts", "quarantined"), rows)
 
 
-def _where(found: Replayed) -> str:
+def _where(found: ReplayResult) -> str:
     if found.facts is None:
         return "none: these arrivals contain no events"
     start, end = iso(found.facts.window_from), iso(found.facts.window_to)

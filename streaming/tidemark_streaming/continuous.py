@@ -227,7 +227,7 @@ def _batch(
                 through=through,
                 limit=admission,
                 recent=recent,
-                standing=standing,
+                pinned_definition=standing,
             )
             standing = standing or done is not None
             more = bool(admission) and done is not None
@@ -250,7 +250,7 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
         if state.life() is None:
             return
         known = standing or state.last().definition == fingerprint(base_transform(transform))
-        incremental(warehouse, transform, standing=standing)
+        incremental(warehouse, transform, pinned_definition=standing)
         standing = known
 
     return run

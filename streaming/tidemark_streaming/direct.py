@@ -104,7 +104,7 @@ class Direct:
                 transform,
                 limit=admission,
                 recent=recent,
-                standing=name in self._standing,
+                pinned_definition=name in self._standing,
             )
             if facts is not None:
                 self._standing.add(name)

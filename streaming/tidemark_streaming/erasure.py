@@ -15,7 +15,7 @@ from tidemark.define.source import Source
 from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run import erase as run
-from tidemark.run.erase import Erased
+from tidemark.run.erase import ErasureReport
 from tidemark.store.maintenance import RETENTION, MaintenanceResult, own_tables, purge
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
@@ -56,7 +56,7 @@ class Report:
             beyond: notes on copies that the erasure does not reach.
     """
 
-    erased: Erased
+    erased: ErasureReport
     marts: list[str]
     vacuumed: list[MaintenanceResult] = field(default_factory=list[MaintenanceResult])
     readable_until: str | None = None
@@ -87,11 +87,11 @@ def erase(
     if wanted.vacuum and not wanted.dry_run:
         _check_streams(settings, own)
     names = _marts(settings, warehouse, own)
-    tables = [*run.tables(source, own), record.TABLE]
+    tables = [*run.list_tables(source, own), record.TABLE]
 
     def then() -> None:
         for each in own:
-            record.silence(warehouse, each.name)
+            record.delete_differences(warehouse, each.name)
         if names:
             tell(f"rebuild {', '.join(names)}")
             found = marts.Marts(settings).build(address, names, full_refresh=True)
@@ -149,11 +149,11 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
     return sorted(readers & there)
 
 
-def _until(done: Erased) -> str | None:
+def _until(done: ErasureReport) -> str | None:
     return iso(done.at + RETENTION) if done.id is not None else None
 
 
-def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) -> list[str]:
+def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:
     """Return notes on the places that have the same events and that Tidemark does not delete."""
     told = list[str]()
     if wanted.source.name in known.inlets:
@@ -200,7 +200,7 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
     return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
 
 
-def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
+def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
     """Return a note on temporary folders of runs that could not be removed."""
     if not done.unswept:
         return []

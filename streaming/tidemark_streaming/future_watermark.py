@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
-from tidemark.compute.held import scratch
+from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival, timeline_rows
 from tidemark.store.conditions import InRanges
@@ -211,8 +211,8 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])
     facts = F.broadcast(frame(warehouse.spark, known))
     rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
-    with scratch(warehouse) as place:
-        held = place.hold(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
+    with temp_tables(warehouse) as place:
+        held = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
         warehouse.replace(held, source.log_table, beyond, app, 0)
     pass_fail_point("watermarks")
     warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)

@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from tidemark.base import telemetry
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.telemetry import Clock
-from tidemark.compute.held import scratch
+from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import ProgressCallback, ignore_progress
-from tidemark.run.traced import arrived
+from tidemark.run.run_span import list_arrivals
 from tidemark.store import integrity
 from tidemark.store.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.log import Log
@@ -307,7 +307,7 @@ def _commit(
     clock = Clock()
     try:
         versions = json.dumps(current_versions(log.warehouse, log.source))
-        with scratch(log.warehouse) as place:
+        with temp_tables(log.warehouse) as place:
             # Rows are read once: a file that is still growing would give other rows the second
             # time.
             few = (
@@ -322,7 +322,7 @@ def _commit(
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
                 if isinstance(rows, DataFrame):
-                    rows = place.hold(in_range(log.source, rows), few=few)
+                    rows = place.materialize(in_range(log.source, rows), few=few)
                 elif isinstance(rows, pa.Table):
                     rows = in_range(log.source, rows)
                 else:
@@ -346,7 +346,7 @@ def _commit(
         events = sum(a.rows for a in arrivals)
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
-        telemetry.report(arrived(log, *numbers), span, begins=True)
+        telemetry.report(list_arrivals(log, *numbers), span, begins=True)
     # Reading many rows from the log's files is faster than sending them to the engine.
     return arrivals, logged if few else None
 

@@ -39,7 +39,7 @@ def _behind(warehouse: Warehouse, transform: Definition) -> bool:
     last = asset.state.last()
     if asset.published() < last.seq:
         return True
-    if asset.rolls_up and takeover.renews(asset):
+    if asset.rolls_up and takeover.is_renewed(asset):
         return True
     newest = None if asset.rolls_up else asset.log.last()
     return newest is not None and last.after.at.arrival < newest.arrival

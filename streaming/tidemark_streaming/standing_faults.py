@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.verify.own_faults import OWN, VERDICT, remedy
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import named, standing
 
@@ -42,8 +42,8 @@ class StandingFault:
         some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
             f"{self.asset}: {some} {' and '.join(self.expectations)} since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is {VERDICT}: "
-            f"{self.remedy}"
+            f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is "
+            f"{FAULT_TEXT}: {self.remedy}"
         )
 
 
@@ -52,7 +52,9 @@ def standing_fault(glance: Glance, transform: Definition) -> StandingFault | Non
 
     Without failures, that takes one read of the results.
     """
-    own = (ds.field("asset") == transform.name) & ds.field("expectation").isin(list(OWN))
+    own = (ds.field("asset") == transform.name) & ds.field("expectation").isin(
+        list(INTEGRITY_CHECKS)
+    )
     failed = glance.select(TABLE, ["asset"], own & ~ds.field("success"))
     if failed is None or not failed.num_rows:
         return None
@@ -64,7 +66,9 @@ def standing_fault(glance: Glance, transform: Definition) -> StandingFault | Non
     failing = standing(glance, transform, results)
     blamed = {place for r in results for place in named(r)}
     at_fault = {
-        place: names for place in blamed if (names := OWN.intersection(failing.get(place, ())))
+        place: names
+        for place in blamed
+        if (names := INTEGRITY_CHECKS.intersection(failing.get(place, ())))
     }
     if not at_fault:
         return None

@@ -268,7 +268,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
     published, withheld = (told.decode() for told in tokens[1::-1] if told is not None)
     warehouse, name = played.warehouse, played.asset.name
     theirs = f"email in ('{published}', '{withheld}')"
-    replay.replay_beside(warehouse, played.asset, 0, "tried")
+    replay.replay_to_side_tables(warehouse, played.asset, 0, "tried")
     assert {t.removeprefix(name) for t in played.holding(theirs)} >= {*SHOWN, "_state"}
     for table in (orders.log_table, f"{name}__tried"):
         assert found(played.tables / table, published), table

@@ -45,7 +45,9 @@ def test_the_first_ones_that_fit_are_taken(
 
 
 def test_a_limit_is_one_or_more() -> None:
-    with pytest.raises(DefinitionError, match="A run takes 1 or more bytes, not 0"):
+    with pytest.raises(
+        DefinitionError, match=r"limit of bytes in a run must be at least 1 \(got 0\)"
+    ):
         Admission(bytes=0)
     assert ALL.admit([]) == ([], None)
     assert Admission(1).admit([]) == ([], None)

@@ -22,7 +22,7 @@ from support import (
 from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark.compute.held import Scratch
+from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define.parts import Effect
 from tidemark.define.transform import WindowedTransform
@@ -30,13 +30,13 @@ from tidemark.define.windows import Tumbling
 from tidemark.quality import between
 from tidemark.run import compute, takeover
 from tidemark.run.plan import Plan
-from tidemark.run.rebuild import back, rebuild, switch
+from tidemark.run.rebuild import rebuild, roll_back, switch
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.commit_info import CommitInfo
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import changes
+from tidemark.verify.changes import compute_changes
 from tidemark.verify.parity import parity
 from tidemark_streaming.glance import Glance
 
@@ -110,13 +110,13 @@ def test_the_parts_that_differ_are_named(
     made: Warehouse, now: WindowedTransform, told: list[str], effect: Effect
 ) -> None:
     asset = Asset(made, now)
-    found = takeover.since(asset, asset.state.last())
+    found = takeover.find_changes(asset, asset.state.last())
     assert [str(c) for c in found] == told
     assert max((c.effect for c in found), key=list(Effect).index, default=Effect.NONE) == effect
 
 
 def test_changed_code_is_named_by_its_version(made: Warehouse) -> None:
-    found = changes(made, replace(PER_MINUTE, function=halved))
+    found = compute_changes(made, replace(PER_MINUTE, function=halved))
     (code,) = found.differences
     assert code.part == "code"
     assert code.before != code.after
@@ -124,7 +124,7 @@ def test_changed_code_is_named_by_its_version(made: Warehouse) -> None:
 
 
 def test_where_nothing_differs_nothing_is_computed(made: Warehouse) -> None:
-    found = changes(made, PER_MINUTE)
+    found = compute_changes(made, PER_MINUTE)
     assert found.same
     assert (found.windows, found.as_of) == (0, 5)
 
@@ -132,7 +132,7 @@ def test_where_nothing_differs_nothing_is_computed(made: Warehouse) -> None:
 def test_the_windows_that_would_change_are_computed(made: Warehouse) -> None:
     """As many as a backfill by the new definition does change."""
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
-    found = changes(made, less)
+    found = compute_changes(made, less)
     rows = made.take(PER_MINUTE.table).to_pylist()
     odd = [r for r in rows if r["high"] != r["n"]]
     assert odd
@@ -151,13 +151,13 @@ def test_the_windows_that_would_change_are_computed(made: Warehouse) -> None:
 
 def test_a_range_bounds_what_is_compared(made: Warehouse) -> None:
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
-    whole, part = changes(made, less), changes(made, less, *minutes(-1, 2))
+    whole, part = compute_changes(made, less), compute_changes(made, less, *minutes(-1, 2))
     assert 0 < part.windows < whole.windows
     assert part.rows["changed"] < whole.rows["changed"]
 
 
 def test_of_other_keys_all_rows_go_and_come(made: Warehouse) -> None:
-    found = changes(made, replace(PER_MINUTE, keys=()))
+    found = compute_changes(made, replace(PER_MINUTE, keys=()))
     starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
     count = made.take(PER_MINUTE.table).num_rows
     assert found.rows == {"new": len(starts), "gone": count}
@@ -165,7 +165,7 @@ def test_of_other_keys_all_rows_go_and_come(made: Warehouse) -> None:
 
 def test_a_new_column_is_told_and_no_value_of_the_others(made: Warehouse) -> None:
     more = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "final_value": agg.max("ts")})
-    found = changes(made, more)
+    found = compute_changes(made, more)
     assert found.columns == {"final_value": None}
     assert found.rows == {}
 
@@ -196,7 +196,7 @@ def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behi
     left_behind(warehouse, later, monkeypatch)
     version = warehouse.version(PER_MINUTE.table)
     with pytest.raises(DefinitionChanged):
-        incremental(warehouse, PER_MINUTE, standing=True)
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert warehouse.version(PER_MINUTE.table) == version
 
 
@@ -210,12 +210,12 @@ def test_what_an_earlier_definition_counted_is_told_until_all_is_counted_anew(
     ingest(warehouse, READINGS, ARRIVALS[3:])
     now = replace(PER_MINUTE, function=halved)
     incremental(warehouse, now)
-    found = changes(warehouse, now)
+    found = compute_changes(warehouse, now)
     assert found.earlier_through == 2
     assert not found.same
     assert found.rows["changed"] == parity(warehouse, now).kinds["value"] - _repeated(found)
     backfill(warehouse, now)
-    assert changes(warehouse, now).same
+    assert compute_changes(warehouse, now).same
     assert parity(warehouse, now).equal
 
 
@@ -230,7 +230,7 @@ def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
     now, _, _ = CHANGED["aggregates"]
     backfill(warehouse, now)
     assert parity(warehouse, now).equal
-    assert changes(warehouse, now).same
+    assert compute_changes(warehouse, now).same
     (row, *_) = published(warehouse, now).values()
     assert "newest" in row
     assert "least" not in row
@@ -271,7 +271,7 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
     assert parity(warehouse, now).equal
     if way == "rebuild":
         assert glance.behind([now.name], 6) == []
-        assert back(warehouse, now).through_arrival == 5
+        assert roll_back(warehouse, now).through_arrival == 5
         assert glance.behind([now.name], 6) == [now.name]
         assert incremental(warehouse, PER_MINUTE) is not None
         assert parity(warehouse, PER_MINUTE).equal
@@ -279,21 +279,21 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
 
 def beside(patch: pytest.MonkeyPatch, asset: WindowedTransform, stream: Callable[[], Any]) -> None:
     """Let a stream go on while an asset is counted by a definition."""
-    count = compute.count
+    count = compute.count_events
 
-    def alive(counted: Asset, todo: Plan, place: Scratch) -> Rows:
+    def alive(counted: Asset, todo: Plan, place: TempTables) -> Rows:
         rows = count(counted, todo, place)
         if counted.transform == asset:
             stream()
         return rows
 
-    patch.setattr(compute, "count", alive)
+    patch.setattr(compute, "count_events", alive)
 
 
 def test_the_windows_of_an_asset_that_never_ran_are_not_compared(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     with pytest.raises(DataError, match="has not run yet"):
-        changes(warehouse, PER_MINUTE)
+        compute_changes(warehouse, PER_MINUTE)
 
 
 def test_a_marker_of_an_earlier_tidemark_tells_no_parts() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from tidemark.compute.held import scratch
+from tidemark.compute.materialize import temp_tables
 from tidemark.store import claims
 from tidemark.store.claims import SweepResult
 from tidemark.store.warehouse import SCRATCH, Warehouse
@@ -70,7 +70,7 @@ def test_scratch_that_cannot_be_removed_hides_nothing_and_is_claimed_no_more(
     warehouse.path.side_effect = lambda name: str(tmp_path / name)
     warehouse.materialize.side_effect = ZeroDivisionError
     warehouse.remove.side_effect = OSError(39, "Directory not empty")
-    with pytest.raises(ZeroDivisionError), scratch(warehouse) as place:
-        place.hold(cast(Any, None), few=False)
+    with pytest.raises(ZeroDivisionError), temp_tables(warehouse) as place:
+        place.materialize(cast(Any, None), few=False)
     assert warehouse.remove.called
     assert claims.sweep(str(tmp_path / SCRATCH)) == SweepResult(1, [])

@@ -69,22 +69,26 @@ def test_clusters_merged_by_the_engine_are_those_of_the_replay(
 ) -> None:
     transform = replace(VISITS, trigger=trigger, accumulation="discarding")
     seen, before = coverage(log, arrival), coverage(log, arrival - 1)
-    stored = pane.recounted(log, transform, seen)
+    stored = pane.recount(log, transform, seen)
     at, then = pane.as_of(seen), pane.as_of(before)
 
     def answers() -> list[Counter[str]]:
         return [
-            rows(pane.finished(stored, transform, log, at)),
-            rows(session.changes(stored, transform, log, at, then)),
+            rows(pane.finish_windows(stored, transform, log, at)),
+            rows(session.compute_changes(stored, transform, log, at, then)),
             *(
-                rows(pane_table.panes(stored, replace(transform, accumulation=a), log, at, then))
+                rows(
+                    pane_table.compute_panes(
+                        stored, replace(transform, accumulation=a), log, at, then
+                    )
+                )
                 for a in ("discarding", "accumulating", "retracting")
             ),
         ]
 
     merged = answers()
-    together = clusters.clustered(stored, transform).groupBy("sensor", clusters.FROM)
-    kinds = {r[0] for r in together.agg(clusters.plain().alias("p")).select("p").collect()}
+    together = clusters.add_clusters(stored, transform).groupBy("sensor", clusters.CLUSTER_START)
+    kinds = {r[0] for r in together.agg(clusters.is_plain().alias("p")).select("p").collect()}
     assert kinds == {True, False}
     for module in (session, session_workers):
         monkeypatch.setattr(module, "plain", lambda *_: F.lit(False))
@@ -136,8 +140,8 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
             "admitted": F.lit(True),
         }
     )
-    found = clusters.clustered(frame, VISITS).groupBy("sensor", clusters.FROM)
-    judged = found.agg(clusters.plain().alias("plain"), F.collect_list("place").alias("places"))
+    found = clusters.add_clusters(frame, VISITS).groupBy("sensor", clusters.CLUSTER_START)
+    judged = found.agg(clusters.is_plain().alias("plain"), F.collect_list("place").alias("places"))
     seen: Counter[tuple[bool, bool]] = Counter()
     for row in judged.collect():
         cluster = [histories[row["sensor"]][i] for i in sorted(row["places"])]
@@ -157,7 +161,7 @@ def test_events_of_an_arrival_that_are_close_share_a_fragment(log: Log) -> None:
 
     def counted(transform: WindowedTransform) -> dict[str, Any]:
         return (
-            pane.recounted(log, transform, seen)
+            pane.recount(log, transform, seen)
             .agg(F.count("*").alias("fragments"), F.sum("events").alias("events"))
             .collect()[0]
             .asDict()

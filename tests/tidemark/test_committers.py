@@ -24,7 +24,7 @@ from support import (
 from tidemark import quality as q
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
-from tidemark.compute.held import Scratch
+from tidemark.compute.materialize import TempTables
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Tumbling
@@ -101,9 +101,9 @@ def test_a_backfill_goes_on_top_of_what_a_stream_commits_meanwhile(
     seen: it counts these alone, and nothing anew."""
     ingest(warehouse, READINGS, ARRIVALS[: len(ARRIVALS) - more], ends=False)
     incremental(warehouse, PER_MINUTE, limit=1)
-    count, counted = compute.count, 0
+    count, counted = compute.count_events, 0
 
-    def beside_a_stream(asset: Asset, todo: Plan, place: Scratch) -> Rows:
+    def beside_a_stream(asset: Asset, todo: Plan, place: TempTables) -> Rows:
         nonlocal counted
         rows = count(asset, todo, place)
         if todo.marker.mode == "backfill":
@@ -113,7 +113,7 @@ def test_a_backfill_goes_on_top_of_what_a_stream_commits_meanwhile(
             run_all(warehouse, PER_MINUTE, 1)
         return rows
 
-    monkeypatch.setattr(compute, "count", beside_a_stream)
+    monkeypatch.setattr(compute, "count_events", beside_a_stream)
     facts = backfill(warehouse, PER_MINUTE, *(span or ()))
     assert counted == 1
     assert facts.mode == "backfill"

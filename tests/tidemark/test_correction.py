@@ -21,7 +21,7 @@ from support import (
 from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Session, Sliding, Window
-from tidemark.run.correct import Correction
+from tidemark.run.correction import Correction
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.ranges import merge_ranges
 from tidemark.store.state import State

@@ -95,7 +95,7 @@ def test_kills_among_runs_backfills_and_releases_leave_nothing_lost_or_doubled(
     run_all(warehouse, CROWD)
     assert died > 0
     by_window = reference(ARRIVALS)
-    rows = quarantine.computed(warehouse, CROWD, ()).select(
+    rows = quarantine.read_computed(warehouse, CROWD, ()).select(
         F.unix_micros("window_start"), "sensor", "n", "events", "late_events", "final"
     )
     found = [tuple(row) for row in rows.collect()]

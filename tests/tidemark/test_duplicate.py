@@ -21,7 +21,7 @@ from support import (
     some_arrivals,
 )
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.duplicates import marked
+from tidemark.compute.duplicates import mark_duplicates
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.uniqueness import MARK, Unique
@@ -150,7 +150,7 @@ def test_a_run_looks_back_no_further_than_the_horizon(
         ingest(warehouse, READINGS, [events], ends=False)
     ingest(warehouse, READINGS, [[Event(T0 + 5 * 60 * MINUTE + HORIZON, "a", 0.5)]], ends=False)
     assert ONCE.unique is not None
-    rows = marked(Log(warehouse, READINGS), ONCE.unique, 5, 6)
+    rows = mark_duplicates(Log(warehouse, READINGS), ONCE.unique, 5, 6)
     assert [r[MARK] for r in rows.collect()] == [True]
     assert len(rows.inputFiles()) == 2
     assert len(warehouse.read(READINGS.log_table).inputFiles()) == 7

@@ -90,8 +90,8 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
         (r["mode"], r["observed"], r["failures"]) for r in warehouse.take(results.TABLE).to_pylist()
     ]
     before = [each for each in told if each[0] == "incremental"]
-    assert before == [("incremental", results.SILENT, [])] * 2
-    assert all(text != results.SILENT for mode, text, _ in told if mode == "erasure")
+    assert before == [("incremental", results.ERASED_TEXT, [])] * 2
+    assert all(text != results.ERASED_TEXT for mode, text, _ in told if mode == "erasure")
 
     gone = erasures.count_erased_events(warehouse, READINGS)
     rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
@@ -102,7 +102,7 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
 
     again = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
     assert (again.events, again.id, again.places) == (0, None, [])
-    list(purge(warehouse, erasing.tables(READINGS, EVERY), did.at))
+    list(purge(warehouse, erasing.list_tables(READINGS, EVERY), did.at))
     assert found(place, ANN) == []
     assert all(parity(warehouse, asset).equal for asset in EVERY)
     run_all(warehouse, KEYED)

@@ -14,7 +14,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.run import commit, rebuild
 from tidemark.run import erase as erasing
 from tidemark.run.erase import erase
-from tidemark.run.replay import replay_beside
+from tidemark.run.replay import replay_to_side_tables
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import erasures
 from tidemark.store.maintenance import own_tables
@@ -116,9 +116,9 @@ def test_tables_that_are_made_beside_are_made_without_them(
     erase_before(*moment)
     if not removed:
         # As if they were made just after the erasure had looked which there are.
-        monkeypatch.setattr(erasing, "_beside", lambda *_: [])
+        monkeypatch.setattr(erasing, "_list_side_tables", lambda *_: [])
     if moment is MADE:
-        replay_beside(warehouse, PER_MINUTE, 0, "tried")
+        replay_to_side_tables(warehouse, PER_MINUTE, 0, "tried")
         assert warehouse.exists("per_minute__tried")
     else:
         rebuild.rebuild(warehouse, WIDER)
@@ -135,7 +135,7 @@ def test_what_was_left_beside_by_a_process_that_was_killed_is_not_gone_on_with(
     rebuild.rebuild(warehouse, WIDER)
     with monkeypatch.context() as later:
         # As if they had been made just after.
-        later.setattr(erasing, "_beside", lambda *_: [])
+        later.setattr(erasing, "_list_side_tables", lambda *_: [])
         erase(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
     assert hers(warehouse)
     with pytest.raises(DataError, match="nothing to switch to"):

@@ -97,9 +97,9 @@ def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
     before = [warehouse.version(table) for table in tables]
     with pytest.raises(DefinitionChanged, match=r"has changed.*ends here"):
-        incremental(warehouse, PER_MINUTE, standing=True)
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert [warehouse.version(table) for table in tables] == before
-    assert incremental(warehouse, changed, standing=True) is not None
+    assert incremental(warehouse, changed, pinned_definition=True) is not None
 
 
 def test_parity_goes_by_what_is_published(
@@ -121,7 +121,7 @@ def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
     base = FIVE.base
     ingest(warehouse, base.source, ARRIVALS[:3], ends=False)
     incremental(warehouse, base)
-    judge, judged = runner.gate, list[Any]()
+    judge, judged = runner.validate_and_split, list[Any]()
 
     def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
         passed = judge(batch, rows)
@@ -131,7 +131,7 @@ def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
             incremental(warehouse, base)
         return passed
 
-    monkeypatch.setattr(runner, "gate", gate)
+    monkeypatch.setattr(runner, "validate_and_split", gate)
     incremental(warehouse, FIVE)
     told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
     published = warehouse.take(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()

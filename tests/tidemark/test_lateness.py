@@ -10,7 +10,7 @@ from tidemark.base.instants import duration
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.bounds import observe
+from tidemark.verify.bounds import measure_lags
 
 
 def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> None:
@@ -20,7 +20,7 @@ def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> No
     times = [[10, 2], [11, 7, None], [4]]
     arrivals = [[Event(t and T0 + t * MINUTE, "a", 0.0) for t in ts] for ts in times]
     ingest(warehouse, READINGS, arrivals)
-    found = observe(warehouse, READINGS, target=0.3)
+    found = measure_lags(warehouse, READINGS, target=0.3)
     assert (found.events, found.no_event_time) == (5, 1)
     assert found.percentiles[50.0] == 0
     assert found.percentiles[90.0] == found.percentiles[100.0] == 7 * MINUTE
@@ -34,7 +34,7 @@ def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> No
 def test_a_candidate_loses_what_its_watermark_leaves_behind(warehouse: Warehouse) -> None:
     arrivals = some_arrivals(count=6, size=20)
     ingest(warehouse, READINGS, arrivals)
-    found = {c.bound: c.lost for c in observe(warehouse, READINGS).candidates}
+    found = {c.bound: c.lost for c in measure_lags(warehouse, READINGS).candidates}
     for bound in ("0 minutes", "1 minute", "3 minutes"):
         source = replace(READINGS, name=f"bound_{bound[0]}", watermark=BoundedOutOfOrderness(bound))
         ingest(warehouse, source, arrivals)
@@ -45,9 +45,9 @@ def test_a_candidate_loses_what_its_watermark_leaves_behind(warehouse: Warehouse
 def test_without_events_there_is_nothing_to_measure(warehouse: Warehouse) -> None:
     Log(warehouse, READINGS).create()
     with pytest.raises(DataError, match="no events with an event time yet"):
-        observe(warehouse, READINGS)
+        measure_lags(warehouse, READINGS)
 
 
 def test_a_target_is_a_share(warehouse: Warehouse) -> None:
     with pytest.raises(DefinitionError, match="share from 0 to below 1, not 5"):
-        observe(warehouse, READINGS, target=5)
+        measure_lags(warehouse, READINGS, target=5)

@@ -111,10 +111,10 @@ def test_results_of_a_new_life_are_its_own(logged: Warehouse) -> None:
     facts = incremental(logged, asset)
     assert facts is not None
     assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
-    (found,) = results.of_commit(logged, "judged", 0)
+    (found,) = results.read_commit(logged, "judged", 0)
     assert (found.run, found.life) == (facts.run, facts.life)
-    assert [r.run for r in results.since(logged, "judged", -1)] == [facts.run]
-    old = results.since(logged, "judged", -1, life=_first_life(logged, "judged"))
+    assert [r.run for r in results.read_since(logged, "judged", -1)] == [facts.run]
+    old = results.read_since(logged, "judged", -1, life=_first_life(logged, "judged"))
     assert [r.seq for r in old] == [0, 1, 2]
 
 

@@ -114,7 +114,7 @@ def test_runs_go_on_as_they_did_and_see_the_new_column(warehouse: Warehouse) -> 
     incremental(warehouse, using)
     assert parity(warehouse, using).equal
     Log(warehouse, noted.source).create()
-    incremental(warehouse, PER_MINUTE, limit=1, standing=True)
+    incremental(warehouse, PER_MINUTE, limit=1, pinned_definition=True)
     late = warehouse.schema(PER_MINUTE.late_table).names
     assert "note" not in late
     ingest(warehouse, noted.source, ARRIVALS[3:])

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
 from tidemark import quality as q
-from tidemark.compute import held
+from tidemark.compute import materialize
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
@@ -31,9 +31,9 @@ def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Any number of events is many, and nothing that came of them is read into memory at once."""
     for module in (plan, incoming_rows, log):
         monkeypatch.setattr(module, "SMALL_BATCH_ROWS", -1)
-    for module in (held, file_list):
+    for module in (materialize, file_list):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
-    monkeypatch.setattr(compute, "_SOME", request.param)
+    monkeypatch.setattr(compute, "_ADAPTIVE_PARTIALS", request.param)
 
 
 def _files(warehouse: Warehouse, table: str) -> Sequence[str]:

@@ -23,7 +23,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store import maintenance
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import changes
+from tidemark.verify.changes import compute_changes
 from tidemark.verify.parity import parity
 
 REGISTERED = False
@@ -68,18 +68,18 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     # Nothing of the asset's own has changed, and its stream takes in what arrives.
     assert parity(warehouse, PER_MINUTE).equal
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
-    assert incremental(warehouse, PER_MINUTE, standing=True) is not None
+    assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
     before = warehouse.version(PER_MINUTE.table)
     done = work.switch(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == before + 1
     assert (done.mode, done.through_arrival) == ("switch", 5)
     assert not warehouse.exists(made.tables[0])
     with pytest.raises(DefinitionChanged):
-        incremental(warehouse, PER_MINUTE, standing=True)
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
     ingest(warehouse, READINGS, ARRIVALS[6:])
-    assert incremental(warehouse, WIDER, standing=True) is not None
+    assert incremental(warehouse, WIDER, pinned_definition=True) is not None
     assert parity(warehouse, WIDER).equal
-    assert changes(warehouse, WIDER).same
+    assert compute_changes(warehouse, WIDER).same
 
 
 def test_a_switch_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
@@ -106,7 +106,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     incremental(warehouse, WIDER)
     before = warehouse.version(PER_MINUTE.table)
-    done = work.back(warehouse, WIDER)
+    done = work.roll_back(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == before + 1
     assert (done.mode, done.through_arrival) == ("back", 3)
     assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
@@ -117,7 +117,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
     with pytest.raises(DataError, match="no way back"):
-        work.back(warehouse, WIDER)
+        work.roll_back(warehouse, WIDER)
 
 
 # Many runs.
@@ -128,7 +128,7 @@ def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: 
     later = replace(PER_MINUTE, allowed_lateness=0)
     work.rebuild(warehouse, later)
     work.switch(warehouse, later)
-    work.back(warehouse, later)
+    work.roll_back(warehouse, later)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     with pytest.raises(DefinitionError, match="made by another definition"):
         incremental(warehouse, later)
@@ -140,7 +140,7 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
     """Rebuild an asset that has run: its rows, and those of the table beside."""
     ran(warehouse)
     work.rebuild(warehouse, WIDER)
-    return rows(warehouse), rows(warehouse, work.beside(WIDER).table)
+    return rows(warehouse), rows(warehouse, work.side_definition(WIDER).table)
 
 
 # Once for each fail point.
@@ -155,12 +155,12 @@ def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     done = work.switch(warehouse, WIDER)
     assert rows(warehouse) == new
     assert Asset(warehouse, WIDER).published() == done.seq == 1
-    assert not warehouse.exists(work.beside(WIDER).table)
+    assert not warehouse.exists(work.side_definition(WIDER).table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal
     # The way back leads to what was there before, however often the switch was asked for.
-    work.back(warehouse, WIDER)
+    work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
 
 
@@ -174,7 +174,7 @@ def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "switch")
     with pytest.raises(DefinitionChanged):
-        incremental(warehouse, PER_MINUTE, standing=True)
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new
     assert dies(_DYING, engine, warehouse, where, "back")
     with pytest.raises(DefinitionError):
@@ -195,7 +195,7 @@ def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
     def later(*given: Any) -> Any:  # noqa: ANN401 (passed on)
         if more:
             ingest(warehouse, READINGS, more.pop(0), ends=False)
-            incremental(warehouse, PER_MINUTE, standing=True)
+            incremental(warehouse, PER_MINUTE, pinned_definition=True)
         return store(*given)
 
     monkeypatch.setattr(swap, "store", later)
@@ -243,7 +243,7 @@ def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> N
     assert all(row["n"] > 3 for row in withheld)
     assert sum(r["n"] for r in rows(warehouse, few.panes_table)) > 0
     assert parity(warehouse, few).equal
-    work.back(warehouse, few)
+    work.roll_back(warehouse, few)
     assert rows(warehouse, few.quarantine_table) == []
     assert rows(warehouse, few.panes_table) == []
     assert parity(warehouse, PER_MINUTE).equal
@@ -260,21 +260,21 @@ def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
     work.switch(warehouse, WIDER)
     for _ in maintenance.maintain(warehouse, retention=0):
         pass
-    work.back(warehouse, WIDER)
+    work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
     work.rebuild(warehouse, WIDER)
     work.switch(warehouse, WIDER)
     assert work.discard(warehouse, WIDER) == []
     with pytest.raises(DataError, match="discarded"):
-        work.back(warehouse, WIDER)
+        work.roll_back(warehouse, WIDER)
 
 
-@pytest.mark.parametrize("act", [work.switch, work.back])
+@pytest.mark.parametrize("act", [work.switch, work.roll_back])
 def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
     warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
 ) -> None:
     ran(warehouse)
-    with pytest.raises(DataError, match=r"nothing to switch to|no way back"):
+    with pytest.raises(DataError, match=r"nothing to switch to|no backup to restore"):
         act(warehouse, WIDER)
     assert parity(warehouse, PER_MINUTE).equal
 

@@ -84,8 +84,8 @@ def test_parity_holds_after_a_replay_beside_a_stream(warehouse: Warehouse, windo
     assert work.replay(warehouse, asset, 3).through == 4
     assert parity(warehouse, asset).equal
     ingest(warehouse, READINGS, ARRIVALS[5:])
-    incremental(warehouse, asset, standing=True)
-    side = work.replay_beside(warehouse, asset, SINCE, "tried")
+    incremental(warehouse, asset, pinned_definition=True)
+    side = work.replay_to_side_tables(warehouse, asset, SINCE, "tried")
     assert side.facts is not None
     assert parity(warehouse, asset).equal
     theirs = rows(warehouse, side.table)
@@ -107,17 +107,17 @@ def test_beside_it_disturbs_nothing_whatever_the_definition(warehouse: Warehouse
     incremental(warehouse, PER_MINUTE)
     own = [*PER_MINUTE.tables, "readings_log", "readings_timeline"]
     before = [warehouse.version(table) for table in own]
-    work.replay_beside(warehouse, WIDER, 0, "tried")
-    side = work.replay_beside(warehouse, WIDER, SINCE, "tried")
+    work.replay_to_side_tables(warehouse, WIDER, 0, "tried")
+    side = work.replay_to_side_tables(warehouse, WIDER, SINCE, "tried")
     assert [warehouse.version(table) for table in own] == before
     assert side.windows == len(rows(warehouse, "per_minute__tried")) > 0
-    assert parity(warehouse, work.beside(WIDER, "tried"), *span(warehouse)).equal
+    assert parity(warehouse, work.side_definition(WIDER, "tried"), *span(warehouse)).equal
     with pytest.raises(DefinitionError, match="made by another definition"):
         work.replay(warehouse, WIDER, SINCE)
     assert [warehouse.version(table) for table in own] == before
     for name in ("rebuild", "Tried", "a b"):
         with pytest.raises(DefinitionError, match="A replay can't go into"):
-            work.replay_beside(warehouse, WIDER, SINCE, name)
+            work.replay_to_side_tables(warehouse, WIDER, SINCE, name)
 
 
 def span(warehouse: Warehouse) -> tuple[int, int]:
@@ -129,18 +129,18 @@ def span(warehouse: Warehouse) -> tuple[int, int]:
 def test_from_where_it_begins(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     log = Log(warehouse, READINGS)
-    assert work.first_since(log, 2, None) == 2
-    assert [work.first_since(log, None, T0 + n) for n in (-5, 0, 1, MINUTE)] == [0, 0, 1, 1]
+    assert work.find_first_arrival(log, 2, None) == 2
+    assert [work.find_first_arrival(log, None, T0 + n) for n in (-5, 0, 1, MINUTE)] == [0, 0, 1, 1]
     for arrival, instant in ((3, None), (None, T0 + 3 * MINUTE)):
-        with pytest.raises(DataError, match=r"has no arrival since .*: its newest is 2, of 20"):
-            work.first_since(log, arrival, instant)
+        with pytest.raises(DataError, match=r"has no arrival .*: its newest arrival is 2, from 20"):
+            work.find_first_arrival(log, arrival, instant)
     with pytest.raises(DefinitionError, match="one of them"):
-        work.first_since(log, 1, T0)
+        work.find_first_arrival(log, 1, T0)
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     with pytest.raises(DefinitionError, match="replay that, then run 'whole'"):
         work.replay(warehouse, whole, 0)
     with pytest.raises(DefinitionError, match="replay that, then run 'whole'"):
-        work.replay_beside(warehouse, whole, 0, "tried")
+        work.replay_to_side_tables(warehouse, whole, 0, "tried")
     ingest(warehouse, READINGS, [])
     assert work.replay(warehouse, PER_MINUTE, 3).facts is None
 
@@ -169,7 +169,7 @@ def test_a_replay_that_is_killed_counts_nothing_twice(
     incremental(warehouse, PER_MINUTE)
     assert dies(_DYING, engine, warehouse, where, "replay_beside", "tried")
     assert parity(warehouse, PER_MINUTE).equal
-    side = work.replay_beside(warehouse, PER_MINUTE, SINCE, "tried")
+    side = work.replay_to_side_tables(warehouse, PER_MINUTE, SINCE, "tried")
     assert side.windows == len(rows(warehouse, side.table))
     assert dies(_DYING, engine, warehouse, where, "replay")
     # Whoever comes next ends it.

@@ -120,7 +120,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     assert parity(logged, whole).equal
     # What was too late for its minute is in none of the larger windows either.
     counted = logged.read(base.state_table).where("admitted").agg(F.sum("events"))
-    computed = quarantine.computed(logged, whole, ())
+    computed = quarantine.read_computed(logged, whole, ())
     assert computed.agg(F.sum("events")).collect() == counted.collect()
 
     assert correct(logged, base) is not None
@@ -128,7 +128,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     assert facts is not None
     assert facts.mode == "rollup"
     complete = direct(logged, base, "complete")
-    computed = quarantine.computed(logged, whole, ())
+    computed = quarantine.read_computed(logged, whole, ())
     assert in_order(computed) == complete
     withheld = logged.read(whole.quarantine_table).collect()
     assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
@@ -209,10 +209,10 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
     glance = Glance(engine.model_copy(update={"database": logged.database}))
     assert glance.life(name) == Asset(logged, after).life
     assert glance.unfollowed({name: base.name}) == {}
-    assert incremental(logged, after, standing=True) is None
+    assert incremental(logged, after, pinned_definition=True) is None
     # Who goes by the earlier one ends; whoever begins with it has its windows again.
     with pytest.raises(DefinitionChanged, match=f"definition of '{name}' has changed"):
-        incremental(logged, before, standing=True)
+        incremental(logged, before, pinned_definition=True)
     assert incremental(logged, before) is not None
     assert parity(logged, before).equal
 

@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
         lambda r, p: r.join(r.groupBy("sensor").agg(F.max("value").alias("most")), "sensor"),
         "joins the stream with itself",
     ),
-    "distinct rows": (lambda r, p: r.dropDuplicates(["sensor"]), "which `unique` does"),
+    "distinct rows": (lambda r, p: r.dropDuplicates(["sensor"]), "declare `unique` for this"),
     "a rank": (
         lambda r, p: r.withColumn(
             "n", F.row_number().over(Window.partitionBy("sensor").orderBy("ts"))
@@ -71,8 +71,8 @@ REFUSED: dict[str, tuple[Function, str]] = {
         "uses a window function over the stream",
     ),
     "an order": (lambda r, p: r.orderBy("ts"), "sorts the stream"),
-    "a limit": (lambda r, p: r.limit(3), "takes some rows of many"),
-    "a sample": (lambda r, p: r.sample(0.5), "takes some rows by lot"),
+    "a limit": (lambda r, p: r.limit(3), "limits the number of rows"),
+    "a sample": (lambda r, p: r.sample(0.5), "samples rows at random"),
     "partitions": (lambda r, p: r.repartition(3), "repartitions the stream"),
     "a full join": (lambda r, p: r.join(p, "sensor", "full"), r"joins \(FullOuter\)"),
     "a right join": (lambda r, p: r.join(p, "sensor", "right"), r"joins \(RightOuter\)"),
@@ -81,11 +81,11 @@ REFUSED: dict[str, tuple[Function, str]] = {
         lambda r, p: r.unionByName(
             p.select(F.col("place").alias("sensor")), allowMissingColumns=True
         ),
-        "adds rows that no arrival brought",
+        "adds rows that are not from the stream",
     ),
     "chance": (
         lambda r, p: r.withColumns({f"c{n}": F.lit(n) for n in range(60)} | {"x": F.rand()}),
-        r"calls rand\(\), which gives another answer each time",
+        r"calls rand\(\), which returns another value each time",
     ),
     "the time of day": (
         lambda r, p: r.withColumn("age", F.current_timestamp() - F.col("ts")),
@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
     ),
     "another table": (
         lambda r, p: r.join(r.sparkSession.read.format("delta").load(PATH[0]), "sensor"),
-        "reads a table whose version nobody records",
+        "reads a table whose version is not recorded",
     ),
 }
 PATH: list[str] = []

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, minutes
 from tidemark.base.instants import INFINITY
 from tidemark.compute import pane, slices
-from tidemark.compute.prepare import prepared
+from tidemark.compute.prepare import prepare_rows
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.transform import WindowedTransform
@@ -142,14 +142,16 @@ def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTrans
 @pytest.mark.parametrize("window", SHARING, ids=str)
 def test_slices_give_the_partials_of_windows_counted_one_by_one(log: Log, window: Window) -> None:
     transform = replace(ROLLING, window=window)
-    sliced = pane.recounted(log, transform, Coverage(END))
-    plain = pane.partials(pane.judged(log, transform, -1, ARRIVALS), transform, log)
+    sliced = pane.recount(log, transform, Coverage(END))
+    plain = pane.aggregate_events(
+        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+    )
     found = check_partials(sliced, plain, transform)
     assert {verdict for *_, verdict, _, _ in found} == {0, 1, 2, 3, 4}
     # A sketch of sketches is not the same bytes, but says the same.
     at = pane.as_of(Coverage(END))
     rows = [
-        by_place(pane.finished(parts, transform, log, at), transform.by_window)
+        by_place(pane.finish_windows(parts, transform, log, at), transform.by_window)
         for parts in (sliced, plain)
     ]
     check_same(rows[0], rows[1])
@@ -162,9 +164,9 @@ def test_only_windows_that_start_in_the_ranges_come_out(
 ) -> None:
     transform = replace(FEW, window=window)
     ranges = (minutes(-6, -3), minutes(1, 4))
-    sliced = pane.recounted(log, transform, Coverage(END), ranges, complete=complete)
-    events = pane.judged(log, transform, -1, ARRIVALS, ranges, complete=complete)
-    found = check_partials(sliced, pane.partials(events, transform, log), transform)
+    sliced = pane.recount(log, transform, Coverage(END), ranges, complete=complete)
+    events = pane.classify_events(log, transform, -1, ARRIVALS, ranges, complete=complete)
+    found = check_partials(sliced, pane.aggregate_events(events, transform, log), transform)
     admitted = {verdict for *_, verdict, admitted, _ in found if admitted}
     assert admitted == ({0, 1, 2} if complete else {0, 1})
 
@@ -182,8 +184,10 @@ def test_only_windows_that_start_in_the_ranges_come_out(
 )
 def test_events_join_the_slots_that_they_join_one_by_one(log: Log, trigger: Trigger) -> None:
     transform = replace(FEW, window=EVENLY, trigger=trigger)
-    sliced = pane.recounted(log, transform, Coverage(END))
-    plain = pane.partials(pane.judged(log, transform, -1, ARRIVALS), transform, log)
+    sliced = pane.recount(log, transform, Coverage(END))
+    plain = pane.aggregate_events(
+        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+    )
     assert len({slot for *_, slot in check_partials(sliced, plain, transform)}) > 4
 
 
@@ -201,8 +205,8 @@ AHEAD = Coverage(
 def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
     marker = CommitInfo(before=before, after=before.advance(at(6)))
-    plain = pane.partials(pane.covered(log, transform, marker), transform, log)
-    check_partials(pane.counted(log, transform, marker), plain, transform)
+    plain = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
+    check_partials(pane.count_commit(log, transform, marker), plain, transform)
 
 
 @pytest.mark.parametrize(
@@ -213,24 +217,26 @@ def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) 
 def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)
     # As it was before backfills of ranges took the windows of a range to be alike.
-    events = pane.judged(log, transform, -1, AHEAD.through, ranges)
+    events = pane.classify_events(log, transform, -1, AHEAD.through, ranges)
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
-    plain = pane.partials(seen, transform, log)
+    plain = pane.aggregate_events(seen, transform, log)
     marker = CommitInfo(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
-    check_partials(pane.recounted(log, transform, AHEAD, ranges), plain, transform)
-    check_partials(pane.counted(log, transform, marker), plain, transform)
-    covered = pane.partials(pane.covered(log, transform, marker), transform, log)
+    check_partials(pane.recount(log, transform, AHEAD, ranges), plain, transform)
+    check_partials(pane.count_commit(log, transform, marker), plain, transform)
+    covered = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
     check_partials(covered, plain, transform)
 
 
 def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> None:
     transform = replace(FEW, window=EVENLY)
     place = ["correlation_id", "sensor", F.unix_micros("happened_at").alias("time")]
-    worst = pane.judged(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max("verdict"))
+    worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max("verdict"))
     punctual = [r for r in worst.collect() if r["max(verdict)"] == 0]
-    read = prepared(log, transform, -1, ARRIVALS)
+    read = prepare_rows(log, transform, -1, ARRIVALS)
     rows = read.withColumn("happened_at", transform.source.happened(F.unix_micros("arrived_at")))
-    parts = slices.sliced(rows, transform, EVENLY, by_arrival=False).where("arrival IS NULL")
+    parts = slices.aggregate_slices(rows, transform, EVENLY, by_arrival=False).where(
+        "arrival IS NULL"
+    )
     assert sum(r["events"] for r in parts.collect()) == len(punctual) > ARRIVALS
     assert parts.count() == len({(r["time"] // MINUTE, r["sensor"]) for r in punctual})
 
@@ -238,6 +244,6 @@ def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> N
 def test_windows_that_hardly_overlap_and_triggers_that_count_share_nothing() -> None:
     for window in (*SHARING, *ALONE, Tumbling("1 minute"), Session("1 minute"), Calendar("day")):
         transform = replace(FEW, window=window)
-        assert (slices.slicing(transform) == window) == (window in SHARING)
+        assert (slices.shared_slices(transform) == window) == (window in SHARING)
         for trigger in (Trigger(early=Count(2)), Trigger(late=Count(2))):
-            assert slices.slicing(replace(transform, trigger=trigger)) is None
+            assert slices.shared_slices(replace(transform, trigger=trigger)) is None

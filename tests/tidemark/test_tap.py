@@ -22,7 +22,7 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.tap import step_of, steps, tap
+from tidemark.verify.tap import find_step, list_steps, tap
 
 REGISTERED = False
 ARRIVALS = some_arrivals()
@@ -33,7 +33,7 @@ GATED = replace(PER_MINUTE, expectations=(q.between("n", most=12),), accumulatio
 def tapped(
     warehouse: Warehouse, asset: WindowedTransform, step: str, seq: int, limit: int = ALL
 ) -> list[dict[str, Any]]:
-    found = tap(warehouse, asset, step_of(asset, step), seq, limit)
+    found = tap(warehouse, asset, find_step(asset, step), seq, limit)
     assert found.more == (limit < ALL)
     return list(found.rows)
 
@@ -108,11 +108,13 @@ def test_the_function_s_rows_are_those_of_the_transform(logged: Warehouse) -> No
 
 def test_what_is_not_there_is_one_sentence(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "tapped_plain")
-    assert [step.name for step in steps(asset)] == [
+    assert [step.name for step in list_steps(asset)] == [
         *("read", "prepared", "judged", "late", "partials", "published")
     ]
-    with pytest.raises(DefinitionError, match="have no step 'panes': they have read, prepared, "):
-        step_of(asset, "panes")
+    with pytest.raises(
+        DefinitionError, match=r"have no step 'panes'\. Their steps are read, prepared, "
+    ):
+        find_step(asset, "panes")
     run_all(logged, asset)
     with pytest.raises(DataError, match="'tapped_plain' has no run 7"):
-        tap(logged, asset, step_of(asset, "read"), 7, 1)
+        tap(logged, asset, find_step(asset, "read"), 7, 1)

@@ -26,7 +26,16 @@ from tidemark.run.runner import correct, incremental
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.trace import LEFT_OUT, NOT_RUN, NOT_YET, PLACED, Fate, Place, find, follow
+from tidemark.verify.trace import (
+    LEFT_OUT,
+    NOT_RUN,
+    NOT_YET,
+    PLACED,
+    Fate,
+    WindowMembership,
+    find_events,
+    find_fates,
+)
 
 
 def below_9(rows: DataFrame) -> DataFrame:
@@ -77,11 +86,11 @@ def log(shared: Warehouse) -> Warehouse:
 
 
 def fates(log: Warehouse, which: str, *transforms: Definition) -> Sequence[Fate]:
-    (event,) = find(log, READINGS, f"readings:{which}")
-    return follow(log, transforms, event)
+    (event,) = find_events(log, READINGS, f"readings:{which}")
+    return find_fates(log, transforms, event)
 
 
-def place(log: Warehouse, which: str, transform: Definition) -> Place:
+def place(log: Warehouse, which: str, transform: Definition) -> WindowMembership:
     """The one place of an event in an asset."""
     (fate,) = fates(log, which, transform)
     assert fate.state == PLACED
@@ -89,20 +98,20 @@ def place(log: Warehouse, which: str, transform: Definition) -> Place:
     return found
 
 
-def minute(found: Place) -> tuple[float, float]:
+def minute(found: WindowMembership) -> tuple[float, float]:
     assert found.start is not None
     assert found.end is not None
     return round((found.start - T0) / MINUTE, 2), round((found.end - T0) / MINUTE, 2)
 
 
 def test_an_event_is_found_with_the_facts_of_its_arrival(log: Warehouse) -> None:
-    (event,) = find(log, READINGS, "readings:3:0")
+    (event,) = find_events(log, READINGS, "readings:3:0")
     assert (event.arrival.arrival, event.position, event.columns["sensor"]) == (3, 0, "a")
     assert event.arrival.before == T0 + round(2.5 * MINUTE)
     assert event.read_from == "memory"
-    assert list(find(log, READINGS, "readings:3:1")) == []
-    assert list(find(log, READINGS, "readings:3:0'")) == []
-    assert list(find(log, replace(READINGS, name="never"), "readings:3:0")) == []
+    assert list(find_events(log, READINGS, "readings:3:1")) == []
+    assert list(find_events(log, READINGS, "readings:3:0'")) == []
+    assert list(find_events(log, replace(READINGS, name="never"), "readings:3:0")) == []
 
 
 def test_a_dead_letter_is_found_with_its_reason(warehouse: Warehouse) -> None:
@@ -121,10 +130,10 @@ def test_a_dead_letter_is_found_with_its_reason(warehouse: Warehouse) -> None:
         ),
         [second],
     )
-    (found,) = find(warehouse, READINGS, "readings:1:0")
+    (found,) = find_events(warehouse, READINGS, "readings:1:0")
     assert (found.dead_letter, found.arrival.arrival, found.columns) == ("not a number", 1, {})
-    assert follow(warehouse, [PER_MINUTE], found) == []
-    (event,) = find(warehouse, READINGS, "readings:0:0")
+    assert find_fates(warehouse, [PER_MINUTE], found) == []
+    (event,) = find_events(warehouse, READINGS, "readings:0:0")
     assert event.dead_letter is None
 
 

@@ -21,7 +21,7 @@ from support import READINGS, ingest
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.define.fingerprint import fingerprint
-from tidemark.run.rebuild import back, rebuild, switch
+from tidemark.run.rebuild import rebuild, roll_back, switch
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.names import PLAIN
@@ -115,7 +115,7 @@ def test_another_day_s_run_settles_nothing_and_a_promotion_does(
     switch(platform.warehouse, fixed)
     ticks.tick()
     assert newest(platform, BETWEEN).description == "as expected"
-    back(platform.warehouse, fixed)
+    roll_back(platform.warehouse, fixed)
     ticks.tick()
     assert not newest(platform, BETWEEN).passed
 
@@ -225,7 +225,7 @@ def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings)
     assert failed.description.startswith(
         "This is a fault of Tidemark, not of the data: 1 failed, the first at 2023-11-14T22:17:00Z"
     )
-    assert "`tidemark backfill gated` computes them anew from the log" in failed.description
+    assert "`tidemark backfill gated` recomputes them from the event log" in failed.description
     assert str(failed.metadata["remedy"].value).startswith("`tidemark backfill gated`")
     # Not where it holds, and not where the data are at fault.
     withhold(settings, (3, "a"), by=FIVE)

@@ -98,7 +98,7 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert not passed
     assert description is not None
     assert "of the tables in window (tumbling 1 minute → tumbling 2 minutes)" in description
-    assert "no run goes on with the tables that are there" in description
+    assert "runs can't continue from the existing tables" in description
 
     switched = launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"])
     assert "| per_minute | 1 | 2 |" in told(switched)["tables"]
@@ -118,7 +118,7 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert judged(instance) == (True, SAME)
     nothing = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
     (failure,) = [e for e in nothing.all_events if e.is_step_failure]
-    assert "There is no way back" in str(failure.step_failure_data.error)
+    assert "has no backup to restore" in str(failure.step_failure_data.error)
 
 
 # Many Dagster runs.

@@ -101,7 +101,7 @@ def test_a_replay_from_an_arrival_or_an_instant(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
     late = said(launch(here, instance, from_arrival=9))
-    assert "per_minute: 'readings' has no arrival since arrival 9: its newest is 4" in late
+    assert "per_minute: Source 'readings' has no arrival 9: its newest arrival is 4" in late
 
 
 @pytest.mark.parametrize("config", [{}, {"from_arrival": 1, "from_instant": "2024-01-01"}])

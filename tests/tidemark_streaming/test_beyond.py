@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from landing import SOURCE
 from tidemark.base.settings import Settings
-from tidemark.run.erase import Erased
+from tidemark.run.erase import ErasureReport
 from tidemark_streaming import erasure
 from tidemark_streaming.domains import Domains
 
-NOTHING = Erased("sensors", True, None, 0, 0, 0, 0, 0)
+NOTHING = ErasureReport("sensors", True, None, 0, 0, 0, 0, 0)
 
 
 def test_tables_with_which_events_are_joined_are_told() -> None:

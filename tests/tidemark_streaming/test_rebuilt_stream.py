@@ -16,7 +16,7 @@ from runs import left_behind, run_all
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.compute.held import Scratch
+from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
@@ -53,16 +53,16 @@ def by_engine(engine: Settings, spark: SparkSession) -> Warehouse:
 def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -> list[str]:
     """Let a stream go on whenever what this process makes under a name has counted; the name, each
     time that it has."""
-    count, counted = compute.count, list[str]()
+    count, counted = compute.count_events, list[str]()
 
-    def alive(asset: Asset, todo: Plan, place: Scratch) -> Rows:
+    def alive(asset: Asset, todo: Plan, place: TempTables) -> Rows:
         rows = count(asset, todo, place)
         if asset.transform.name == name:
             counted.append(asset.transform.name)
             stream()
         return rows
 
-    patch.setattr(compute, "count", alive)
+    patch.setattr(compute, "count_events", alive)
     return counted
 
 
@@ -82,7 +82,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
     def stream() -> None:
         if more:
             ingest(warehouse, READINGS, more.pop(0), ends=False)
-            assert incremental(warehouse, old, standing=True) is not None
+            assert incremental(warehouse, old, pinned_definition=True) is not None
             assert parity(warehouse, old).equal
 
     counted = beside(monkeypatch, f"{new.name}__rebuild", stream)
@@ -93,9 +93,9 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
     assert done.through_arrival == 5
     assert parity(warehouse, new).equal
     ingest(warehouse, READINGS, ARRIVALS[6:], ends=False)
-    assert incremental(warehouse, new, standing=True) is not None
+    assert incremental(warehouse, new, pinned_definition=True) is not None
     assert parity(warehouse, new).equal
-    work.back(warehouse, new)
+    work.roll_back(warehouse, new)
     ingest(warehouse, READINGS, [])
     run_all(warehouse, old, 2)
     assert parity(warehouse, old).equal
@@ -148,7 +148,7 @@ def test_a_query_goes_on_beside_replays(
     assert parity(warehouse, asset).equal
     with monkeypatch.context() as patch:
         counted = beside(patch, f"{asset.name}__tried", stream)
-        side = replays.replay_beside(warehouse, asset, 1, "tried")
+        side = replays.replay_to_side_tables(warehouse, asset, 1, "tried")
     assert (len(counted), side.through, more) == (1, 4, [])
     ingest(warehouse, READINGS, ARRIVALS[6:])
     through(warehouse, asset, len(ARRIVALS) - 1)
@@ -179,7 +179,7 @@ def test_the_engine_commits_a_switch_and_the_way_back(by_engine: Warehouse) -> N
     ingest(by_engine, READINGS, ARRIVALS[3:4], ends=False)
     work.switch(by_engine, WIDER)
     assert parity(by_engine, WIDER).equal
-    work.back(by_engine, WIDER)
+    work.roll_back(by_engine, WIDER)
     assert published(by_engine, PER_MINUTE) == before
     ingest(by_engine, READINGS, ARRIVALS[4:])
     incremental(by_engine, PER_MINUTE)
@@ -224,7 +224,7 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
     incremental(warehouse, new)
     assert sorted(v["n"] for v in told(new).values()) == there(new)
-    work.back(warehouse, new)
+    work.roll_back(warehouse, new)
     back = told(old)
     assert {len(window) for window in back} == {3}
     assert sorted(v["n"] for v in back.values()) == there(old) == kept
@@ -238,9 +238,9 @@ def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
     work.rebuild(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
-    monkeypatch.setattr(work, "_PATIENCE", 0.1)
+    monkeypatch.setattr(work, "_PUBLISH_WAIT_SECONDS", 0.1)
     version = warehouse.version(PER_MINUTE.table)
-    with pytest.raises(DataError, match="commit 1, is not published to its end"):
+    with pytest.raises(DataError, match="commit 1, is not completely published"):
         work.switch(warehouse, WIDER)
     with pytest.raises(DefinitionError, match="made by another definition"):
         incremental(warehouse, WIDER)
@@ -248,4 +248,4 @@ def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
     work.switch(warehouse, WIDER, way_back=False)
     assert parity(warehouse, WIDER).equal
     with pytest.raises(DataError, match="no way back"):
-        work.back(warehouse, WIDER)
+        work.roll_back(warehouse, WIDER)

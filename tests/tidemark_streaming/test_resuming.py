@@ -59,7 +59,7 @@ def test_a_stream_takes_in_what_came_between_a_switch_and_the_way_back(
     work.switch(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:])
     caught_up(warehouse, WIDER)
-    work.back(warehouse, WIDER)
+    work.roll_back(warehouse, WIDER)
     caught_up(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 

@@ -97,7 +97,7 @@ def test_status_tells_it_in_one_line_with_what_to_do(settings: Settings) -> None
     assert line.startswith(
         "gated: 1 window fails complete() since 2026-11-22 14:05 UTC, the first at "
         "2023-11-14T22:17:00Z; this is a fault of Tidemark, not of the data: `tidemark backfill "
-        "gated` computes them anew from the log;"
+        "gated` recomputes them from the event log."
     )
     (told,) = json.loads(call("status", "--json").stdout)["faults"]
     assert (told["asset"], told["windows"], told["first"]) == ("gated", 1, "2023-11-14T22:17:00Z")

@@ -23,8 +23,8 @@ from runs import run_all
 from tidemark.base import telemetry
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
+from tidemark.run.run_span import list_arrivals
 from tidemark.run.runner import backfill
-from tidemark.run.traced import arrived
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaTopic
@@ -144,7 +144,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     telemetry.flush()
 
     traces = receiver.traces()
-    arrivals = arrived(Log(warehouse, SOURCE), -1, 2)
+    arrivals = list_arrivals(Log(warehouse, SOURCE), -1, 2)
     assert list(traces) == [a.ids[0] for a in arrivals]
     assert receiver.services == {"tidemark"}
     for arrival, spans in zip(arrivals, traces.values(), strict=True):

@@ -46,11 +46,11 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     steps = table.mark_line(interpolate="step-after", color=INK, strokeWidth=1.6).encode(
         x=x, y="watermark:T"
     )
-    return _dressed(
+    return _style(
         alt.LayerChart(layer=[spans, steps]),
         240,
         "Event time against processing time",
-        "Blue: the event times that each arrival brought. Line: the watermark after it.",
+        "Blue: the range of event times in each arrival. Line: the watermark after it.",
     )
 
 
@@ -71,7 +71,7 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     x = alt.X(
         "bound:N",
         sort=None,
-        title="further behind the newest event than",
+        title="lag behind the newest event, more than",
         axis=alt.Axis(labelAngle=-35),
     )
     y = alt.Y("share:Q", title="share of events", axis=alt.Axis(format="%"))
@@ -79,15 +79,15 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     bars = table.mark_bar().encode(x=x, y=y, color=colour)
     labels = table.mark_text(dy=-6, color=MUTED, fontSize=10).encode(x=x, y=y, text="label:N")
     said = "" if bound is None else f" In red: the source's bound, {describe(bound)}."
-    return _dressed(
+    return _style(
         alt.LayerChart(layer=[bars, labels]),
         220,
-        "How far behind events arrive",
-        f"{observed.events:,} events of the log.{said}",
+        "Lag of events on arrival",
+        f"{observed.events:,} events in the event log.{said}",
     )
 
 
-def heat(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
+def heat_map(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
     """Return a heat map of the number of events in windows, by key and time.
 
     Args:
@@ -112,22 +112,22 @@ def heat(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
             color=alt.Color("events:Q", title="events", scale=alt.Scale(scheme="viridis")),
         )
     )
-    return _dressed(
+    return _style(
         alt.LayerChart(layer=[cells]),
         max(60, 22 * len(keys)),
-        f"Events in the windows, by {unit} of their start",
-        "White: no window is published there.",
+        f"Events per window, by {unit} of the window's start",
+        "White: no published window.",
     )
 
 
-def svg(chart: alt.LayerChart | alt.FacetChart) -> str:
+def to_svg(chart: alt.LayerChart | alt.FacetChart) -> str:
     """Return the chart as an SVG: sharp at any size, and a third of a PNG's bytes."""
     text = io.StringIO()
     chart.save(text, format="svg")
     return text.getvalue()
 
 
-def _dressed(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt.LayerChart:
+def _style(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> alt.LayerChart:
     words = alt.TitleParams(
         title, subtitle=subtitle, anchor="start", color=INK, subtitleColor=MUTED, offset=10
     )

@@ -50,8 +50,8 @@ def arrivals(
         DataError: the range holds no event.
     """
     if events.empty or not timeline:
-        raise DataError("There is no arrival to draw in that range.")
-    points, lines = _placed(events, timeline), _steps(timeline, allowed_lateness)
+        raise DataError("There is no event to draw in this range of arrivals.")
+    points, lines = _place_events(events, timeline), _steps(timeline, allowed_lateness)
     x = alt.X(**_instant("at", "processing time: when the record arrived (UTC)"))
     y = alt.Y(**_instant("event", "event time: when it happened (UTC)"))
     verdict = alt.Color(
@@ -63,7 +63,7 @@ def arrivals(
     names = list(dict.fromkeys(lines["line"]))
     dash = alt.StrokeDash(
         "line:N",
-        title="judged against",
+        title="compared with",
         scale=alt.Scale(domain=names, range=[[1, 0], [5, 4]][: len(names)]),
         legend=alt.Legend(symbolStrokeColor=INK, symbolStrokeWidth=2, symbolSize=300),
     )
@@ -74,7 +74,7 @@ def arrivals(
         size=52, opacity=0.95, stroke="white", strokeWidth=0.7
     )
     steps = alt.Chart(lines).mark_line(interpolate="step-after", color=INK, strokeWidth=1.8)
-    tooltip = ["verdict:N", _exactly("event"), _exactly("at"), "arrival:Q"]
+    tooltip = ["verdict:N", _time_tooltip("event"), _time_tooltip("at"), "arrival:Q"]
     chart = alt.LayerChart(
         layer=[ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)]
     )
@@ -82,15 +82,14 @@ def arrivals(
     subtitle = [
         f"{sum(a.rows for a in timeline):,} events in {len(timeline)} arrivals; each dot is an "
         "event, placed within its arrival by its order.",
-        "An event is late when its whole window lies below the watermark as it stood before the "
-        "event's arrival.",
+        "An event is late if its whole window lies below the watermark before the event's arrival.",
     ]
-    return dressed(chart, title, subtitle)
+    return style_chart(chart, title, subtitle)
 
 
-def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
+def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
     """Return the events with `at`, spread by position over the time since the previous arrival."""
-    begins = _begins(timeline)
+    begins = _arrival_starts(timeline)
     facts = pd.DataFrame(
         {
             "arrival": [a.arrival for a in timeline],
@@ -111,7 +110,7 @@ def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
     )
 
 
-def _begins(timeline: Sequence[Arrival]) -> list[int]:
+def _arrival_starts(timeline: Sequence[Arrival]) -> list[int]:
     at = [a.arrived_at for a in timeline]
     # The time before the first arrival is unknown here, so use the time between the first two.
     usual = at[1] - at[0] if len(at) > 1 else 0
@@ -119,7 +118,7 @@ def _begins(timeline: Sequence[Arrival]) -> list[int]:
 
 
 def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
-    ends = [(_begins(timeline)[0], timeline[0].before)]
+    ends = [(_arrival_starts(timeline)[0], timeline[0].before)]
     ends += [(a.arrived_at, a.after) for a in timeline]
     known = [(at, mark) for at, mark in ends if mark is not None and mark < INFINITY]
     lines = {"watermark": 0, _too_late(allowed_lateness): allowed_lateness}
@@ -146,7 +145,7 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         DataError: `days` is empty.
     """
     if days.empty:
-        raise DataError("There is no published day to draw.")
+        raise DataError("There is no published window to draw.")
     table = days.assign(
         day=_times(days["day"]), rate=days["too_late"] / (days["events"] + days["too_late"])
     )
@@ -167,10 +166,10 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     day = alt.Tooltip("utcyearmonthdate(day):T", title="day", format="%Y-%m-%d")
     kind = alt.Color(
         "kind:N",
-        title="an event came",
+        title="an event is",
         scale=alt.Scale(domain=list(VERDICTS[1:]), range=list(_COLOURS[1:])),
     )
-    count = alt.Y("count:Q", title="late events a day", axis=alt.Axis(tickMinStep=1))
+    count = alt.Y("count:Q", title="late events per day", axis=alt.Axis(tickMinStep=1))
     order = alt.Order("kind:N", sort="descending")
     bars = alt.Chart(kinds).mark_bar(width={"band": 0.8})
     above = bars.encode(
@@ -189,12 +188,12 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     )
     lost, total = int(days["too_late"].sum()), int((days["events"] + days["too_late"]).sum())
     subtitle = [
-        f"{int(days['late'].sum()):,} of {total:,} events came after their window had closed and "
-        f"were admitted;",
-        f"{lost:,} ({lost / max(total, 1):.3%}) came {describe(allowed_lateness)} or more after "
-        "that: not counted, but kept in the late table.",
+        f"{int(days['late'].sum()):,} of {total:,} events arrived after their window had closed "
+        "and were counted;",
+        f"{lost:,} ({lost / max(total, 1):.3%}) arrived {describe(allowed_lateness)} or more "
+        "after that: not counted, but kept in the late table.",
     ]
-    return dressed(alt.vconcat(above, below, spacing=16), title, subtitle)
+    return style_chart(alt.vconcat(above, below, spacing=16), title, subtitle)
 
 
 def save(
@@ -208,7 +207,7 @@ def save(
     return picture
 
 
-def dressed(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
+def style_chart(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
     """Return a chart with its title, in the common colors and sizes."""
     words = alt.TitleParams(
         title,
@@ -260,7 +259,7 @@ def _instant(field: str, title: str) -> dict[str, Any]:
     }
 
 
-def _exactly(field: str) -> alt.Tooltip:
+def _time_tooltip(field: str) -> alt.Tooltip:
     return alt.Tooltip(f"utcyearmonthdatehoursminutes({field}):T", title=field)
 
 

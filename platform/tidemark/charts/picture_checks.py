@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from tidemark.base.errors import DataError
-from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, dressed
+from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, style_chart
 from tidemark.define.expectations.expectation import WARNING
 from tidemark.quality.results import CheckResult
 
@@ -27,17 +27,17 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
         DataError: `results` is empty.
     """
     if not results:
-        raise DataError("There is no result of an expectation to draw.")
-    table = pd.DataFrame([_mark(r) for r in results])
+        raise DataError("There is no expectation result to draw.")
+    table = pd.DataFrame([_to_bar(r) for r in results])
     runs = alt.X(
         "run:O",
-        title="runs that judged, in their order, by the last arrival that they had seen",
+        title="runs that validated rows, in order, by the last arrival that they processed",
         axis=alt.Axis(labelExpr="split(datum.value, ' ')[1]", labelOverlap=True, labelAngle=0),
         sort=None,
     )
     outcome = alt.Color(
         "outcome:N",
-        title="the run found",
+        title="result",
         scale=alt.Scale(domain=list(OUTCOMES), range=[BLUE, ORANGE, VERMILION]),
     )
     base = alt.Chart(table).encode(x=runs, color=outcome)
@@ -59,16 +59,16 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     )
     failed = sum(not r.success for r in results)
     subtitle = [
-        f"{len(results):,} results of {table['run'].nunique():,} runs, {failed:,} of them failed; "
-        "the bar is the share of the rows judged that failed."
+        f"{len(results):,} results of {table['run'].nunique():,} runs, {failed:,} of them failed. "
+        "The bar is the share of the validated rows that failed."
     ]
-    return dressed(strips, title, subtitle)
+    return style_chart(strips, title, subtitle)
 
 
 _HEADER = alt.Header(labelAnchor="start", labelOrient="top", labelFontSize=13, labelPadding=4)
 
 
-def _mark(result: CheckResult) -> dict[str, object]:
+def _to_bar(result: CheckResult) -> dict[str, object]:
     bad = OUTCOMES[1] if result.level == WARNING else OUTCOMES[2]
     return {
         "run": f"{result.seq:09d} {result.through_arrival}",

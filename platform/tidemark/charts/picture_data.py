@@ -1,7 +1,7 @@
 """Read the data for the charts from the warehouse.
 
-A chart shows about `MOST` on-time events. They are selected by a hash of their correlation id, so
-that the same log always gives the same chart. All late events are shown.
+A chart shows about `SHOWN_EVENTS` on-time events. They are selected by a hash of their correlation
+id, so that the same log always gives the same chart. All late events are shown.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import duration
 from tidemark.charts.picture import VERDICTS
-from tidemark.compute.pane import judged
+from tidemark.compute.pane import classify_events
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
-MOST = 5000
+SHOWN_EVENTS = 5000
 _DAY = duration("1 day")
 
 
-def events(
+def read_events(
     warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
     """Return the events of these arrivals, for `picture.arrivals`.
@@ -35,12 +35,12 @@ def events(
     log, first, last = Log(warehouse, transform.source), timeline[0].arrival, timeline[-1].arrival
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
-        judged(log, transform, first - 1, last)
+        classify_events(log, transform, first - 1, last)
         .where(F.col("verdict") < judge.NO_EVENT_TIME)
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
         .agg(F.min("verdict").alias("verdict"))
     )
-    share = sum(a.rows for a in timeline) // MOST + 1
+    share = sum(a.rows for a in timeline) // SHOWN_EVENTS + 1
     shown = F.pmod(F.xxhash64("correlation_id"), F.lit(share)) == 0
     table = best.where(shown | (F.col("verdict") != judge.ON_TIME)).drop("correlation_id")
     frame = table.orderBy("arrival", "position").toPandas()
@@ -48,7 +48,7 @@ def events(
     return frame.assign(verdict=words)
 
 
-def days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
+def read_days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
     """Return the number of events by day of their window and lateness, for `picture.late_loss`."""
     counted = _by_day(
         warehouse.read(transform.table),

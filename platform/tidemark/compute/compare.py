@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values if their rounding error is unknown."""
 
 
-def differing(
+def find_differences(
     columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
 ) -> Column:
     """Return the columns in which the structs `left` and `right` differ.
@@ -39,16 +39,16 @@ def same_window(transform: Definition, left: str, right: str) -> Column:
     return reduce(and_, each)
 
 
-def iso(instant: str) -> Column:
+def iso_text(instant: str) -> Column:
     """Return a TIMESTAMP column as ISO 8601 text, UTC."""
     return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
 
 
-def named(keys: Sequence[str], of: str | None = None) -> Column:
-    """Return columns, or fields of the struct column `of`, as JSON, including nulls."""
+def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
+    """Return columns, or fields of the struct column `struct`, as JSON, including nulls."""
     if not keys:
         return F.lit("{}")
-    fields = [F.col(key if of is None else f"{of}.{key}").alias(key) for key in keys]
+    fields = [F.col(key if struct is None else f"{struct}.{key}").alias(key) for key in keys]
     return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
 
 

@@ -17,7 +17,7 @@ from tidemark.store.log import Log
 ORDER = ("arrival", "position")
 
 
-def marked(
+def mark_duplicates(
     log: Log,
     unique: Unique,
     after: int,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.compute.pane import as_of, covered, finished
+from tidemark.compute.pane import as_of, classify_commit, finish_windows
 from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
 from tidemark.define.transform import WindowedTransform
@@ -23,7 +23,7 @@ from tidemark.store.warehouse import Warehouse
 
 def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return a commit's events that were too late for a window, or that no window can hold."""
-    events = covered(log, transform, marker)
+    events = classify_commit(log, transform, marker)
     verdict = F.col("verdict")
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
@@ -42,20 +42,24 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     )
 
 
-def as_kept(warehouse: Warehouse, transform: WindowedTransform, events: DataFrame) -> DataFrame:
+def add_missing_columns(
+    warehouse: Warehouse, transform: WindowedTransform, events: DataFrame
+) -> DataFrame:
     """Return late events, with nulls for the columns that only the late table still has.
 
     The table's rows stay unchanged, whichever columns the source and the function have gained or
     lost.
     """
     there = set(events.columns)
-    lacking = [f for f in _kept(warehouse, transform).fields if f.name not in there]
+    lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in there]
     return events.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in lacking))
 
 
-def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
+def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
     """Return a description of each late-event column with another type than in the late table."""
-    kept = {f.name: f.dataType.simpleString() for f in _kept(warehouse, transform).fields}
+    kept = {
+        f.name: f.dataType.simpleString() for f in _late_table_schema(warehouse, transform).fields
+    }
     if not kept:
         return []
     now = late_events(log, transform, CommitInfo()).schema.fields
@@ -63,7 +67,7 @@ def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> lis
     return [f"{n} ({then} → {is_})" for n, then, is_ in types if then not in (None, is_)]
 
 
-def _kept(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
+def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
     """Return the columns of the late table; none if it does not exist."""
     if not warehouse.exists(transform.late_table):
         return StructType()
@@ -95,8 +99,8 @@ def late_loss(
             "_missed": F.when(gone, F.col("events")),
         }
     )
-    complete = finished(all_in, transform, log, at, F.sum("_missed").alias("lost"))
-    streamed = finished(stored, transform, log, at).select(window.alias("_some"), *values)
+    complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost"))
+    streamed = finish_windows(stored, transform, log, at).select(window.alias("_some"), *values)
     there = complete.where("lost > 0").select(
         *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}{COMPLETE}") for v in values)
     )

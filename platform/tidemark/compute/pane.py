@@ -1,9 +1,9 @@
 """Turn events into partials, and partials into the rows of windows.
 
 Each step is a function from DataFrame to DataFrame. Runs that store partials and one-off
-computations that do not store any use the same functions. `judged` assigns events to windows and
-classifies their lateness, `partials` aggregates them by window, keys and slot, and `finished`
-merges the slots that have fired.
+computations that do not store any use the same functions. `classify_events` assigns events to
+windows and classifies their lateness, `aggregate_events` aggregates them by window, keys and slot,
+and `finish_windows` merges the slots that have fired.
 """
 
 from pyspark.errors import AnalysisException
@@ -14,7 +14,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.compute import plan_check as rowwise
 from tidemark.compute import slices, slot
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.prepare import prepared
+from tidemark.compute.prepare import prepare_rows
 from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
@@ -28,18 +28,18 @@ from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 
 
-def counted(
+def count_commit(
     log: Log, transform: WindowedTransform, marker: CommitInfo, before: DataFrame | None = None
 ) -> DataFrame:
-    """Return the partials that a commit of the state adds, with the columns of `partials`.
+    """Return the partials that a commit of the state adds, with the columns of `aggregate_events`.
 
     Args:
         before: the partials of earlier runs, which count triggers need.
     """
-    return _partials(log, transform, Scope.of(marker), before)
+    return _aggregate_scope(log, transform, Scope.from_marker(marker), before)
 
 
-def recounted(
+def recount(
     log: Log,
     transform: WindowedTransform,
     coverage: Coverage,
@@ -50,34 +50,36 @@ def recounted(
     """Return the partials of each window, from all arrivals through which it is complete.
 
     Args:
-        ranges, complete: as in `judged`.
+        ranges, complete: as in `classify_events`.
     """
-    return _partials(log, transform, Scope.known(coverage, ranges, complete=complete))
+    return _aggregate_scope(
+        log, transform, Scope.from_coverage(coverage, ranges, complete=complete)
+    )
 
 
-def counted_in(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+def count_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """Return the partials of the events and windows in a scope."""
-    return _partials(log, transform, scope)
+    return _aggregate_scope(log, transform, scope)
 
 
-def taken(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def read_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the log's rows that a commit of the state reads."""
-    scope = Scope.of(marker)
-    return log.read(scope.after, scope.through, *_happening(transform, scope))
+    scope = Scope.from_marker(marker)
+    return log.read(scope.after, scope.through, *_event_time_bounds(transform, scope))
 
 
-def taken_prepared(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def prepare_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the same rows after the transform's function."""
-    rows = _prepared(log, transform, Scope.of(marker))
+    rows = _prepare_scope(log, transform, Scope.from_marker(marker))
     return rows.drop(uniqueness.MARK, "happened_at")
 
 
-def covered(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def classify_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the classified events that a commit of the state counts, one row per window."""
-    return _events(log, transform, Scope.of(marker))
+    return _classify_scope(log, transform, Scope.from_marker(marker))
 
 
-def judged(
+def classify_events(
     log: Log,
     transform: WindowedTransform,
     after: int,
@@ -94,10 +96,10 @@ def judged(
     Args:
         complete: whether too-late events are admitted, too.
     """
-    return _events(log, transform, Scope(after, through, ranges, complete))
+    return _classify_scope(log, transform, Scope(after, through, ranges, complete))
 
 
-def partials(
+def aggregate_events(
     events: DataFrame, transform: WindowedTransform, log: Log, before: DataFrame | None = None
 ) -> DataFrame:
     """Return classified events, aggregated by window, keys and slot.
@@ -111,62 +113,64 @@ def partials(
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
-    return lifecycle(transform).partials(events, transform, log, columns, before)
+    return lifecycle(transform).aggregate_events(events, transform, log, columns, before)
 
 
-def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+def _classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     again = F.col(uniqueness.MARK) if transform.unique else None
-    rows = _judged(_prepared(log, transform, scope), transform, scope, again)
+    rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
     return rows.drop(uniqueness.MARK) if transform.unique else rows
 
 
-def _partials(
+def _aggregate_scope(
     log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
 ) -> DataFrame:
-    window, of_these = slices.slicing(transform), log.spanning(scope.after, scope.through)
+    window, of_these = slices.shared_slices(transform), log.spanning(scope.after, scope.through)
     if window is None:
-        return partials(_events(log, transform, scope), transform, of_these, before)
-    rows = _prepared(log, transform, scope)
-    parts = slices.sliced(rows, transform, window, by_arrival=scope.arrivals is not None)
-    again = F.col(slices.AGAIN) if transform.unique else None
-    events = _judged(parts, transform, scope, again)
-    placed = slot.slotted(events, transform, of_these, None)
+        return aggregate_events(_classify_scope(log, transform, scope), transform, of_these, before)
+    rows = _prepare_scope(log, transform, scope)
+    parts = slices.aggregate_slices(rows, transform, window, by_arrival=scope.arrivals is not None)
+    again = F.col(slices.IS_DUPLICATE) if transform.unique else None
+    events = _classify(parts, transform, scope, again)
+    placed = slot.assign_slots(events, transform, of_these, None)
     return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(
-        *slices.merged(parts, transform)
+        *slices.merge_slice_columns(parts, transform)
     )
 
 
-def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """Return the rows that may be in one of the scope's windows.
 
     The column `happened_at` is the event time, or null if it is implausible.
     """
-    held = _held(transform, scope)
-    rows = prepared(log, transform, scope.after, scope.through, *_happening(transform, scope))
+    held = _event_time_ranges(transform, scope)
+    rows = prepare_rows(
+        log, transform, scope.after, scope.through, *_event_time_bounds(transform, scope)
+    )
     if len(held) > 1:
         rows = rows.where(InRanges(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
     return rows.select("*", happened.alias("happened_at"))
 
 
-def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
+def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
     """Return the ranges of event times that the scope's windows may hold; empty means no bound."""
     reach = transform.window.assigned_extent
     return tuple((start, end + reach) for start, end in scope.ranges)
 
 
-def _happening(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
+def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
     """Return the earliest and latest of these event times; None means no bound."""
-    held = _held(transform, scope)
+    held = _event_time_ranges(transform, scope)
     return min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
 
 
-def _judged(
+def _classify(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
     """Return events or slices, one for each of their windows in the scope.
 
-    They have the columns of `judged`.
+    They have the columns of `classify_events`.
 
     Args:
         again: BOOLEAN, whether they are duplicates.
@@ -183,13 +187,13 @@ def _judged(
     return events if scope.arrivals is None else events.where(scope.arrivals)
 
 
-def finished(
+def finish_windows(
     stored: DataFrame,
     transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,
-    all_plain: bool = False,
+    all_fire_once: bool = False,
 ) -> DataFrame:
     """Return the rows of the windows that have fired.
 
@@ -197,10 +201,10 @@ def finished(
         stored: partials, possibly several of a slot.
         at: the moment as of which windows are computed.
         others: further aggregate expressions over the admitted partials.
-        all_plain: whether each window is known to fire just once, completely.
+        all_fire_once: whether each window is known to fire just once, completely.
     """
     kind = lifecycle(transform)
-    return kind.finished(stored, transform, log, at, *others, all_plain=all_plain)
+    return kind.finish_windows(stored, transform, log, at, *others, all_fire_once=all_fire_once)
 
 
 def as_of(coverage: Coverage) -> AsOf:
@@ -218,8 +222,8 @@ def check(log: Log, transform: WindowedTransform) -> None:
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform)
-        added_up = _partials(log, transform, Scope(0, 0))
-        _ = finished(added_up, transform, log, start).schema
+        added_up = _aggregate_scope(log, transform, Scope(0, 0))
+        _ = finish_windows(added_up, transform, log, start).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(

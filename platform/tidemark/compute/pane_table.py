@@ -19,34 +19,38 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.rows import answers, timing_of, values
+from tidemark.compute.rows import finish_columns, merge_columns, name_timing
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 
-def panes(
+def compute_panes(
     stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
 ) -> DataFrame:
     """Return the pane rows of windows as of `at`, for the firings after `then`.
 
     Columns: window_start, window_end, the keys, pane, timing, last, retraction, the aggregates.
     """
-    fired = lifecycle(transform).firings(stored, transform, log, at)
+    fired = lifecycle(transform).list_firings(stored, transform, log, at)
     if then is not None:
-        fired = fired.where(slot.since(transform, then))
-    fired = fired.crossJoin(F.broadcast(_steps(log))).withColumn("last", _last(transform))
+        fired = fired.where(slot.has_fired_since(transform, then))
+    fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumn(
+        "last", _is_last(transform)
+    )
     rows = fired.select(
         *transform.keys,
-        *("pane", timing_of(F.col("phase")).alias("timing"), "last"),
-        F.explode(_versions(transform)).alias("_version"),
+        *("pane", name_timing(F.col("phase")).alias("timing"), "last"),
+        F.explode(_list_versions(transform)).alias("_version"),
     ).select("*", "_version.*")
     group = [*transform.by_window, "pane", "timing", "last", "retraction"]
     parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
-    return parts.groupBy(*group).agg(*values(transform)).withColumns(answers(transform))
+    return (
+        parts.groupBy(*group).agg(*merge_columns(transform)).withColumns(finish_columns(transform))
+    )
 
 
-def _versions(transform: Definition) -> Column:
+def _list_versions(transform: Definition) -> Column:
     """Return the rows of a firing, each with its window, `retraction`, and its partials."""
 
     def version(window: Column | None, parts: Column, *, retraction: bool) -> Column:
@@ -70,7 +74,7 @@ def _versions(transform: Definition) -> Column:
     return F.concat(old, new)
 
 
-def _steps(log: Log) -> DataFrame:
+def _watermark_steps(log: Log) -> DataFrame:
     """Return one row with `_steps`, an array of the watermarks after each arrival, in order."""
     pairs = log.reached().withColumn("reached", F.coalesce("reached", F.lit(-INFINITY)))
     return pairs.agg(
@@ -78,8 +82,8 @@ def _steps(log: Log) -> DataFrame:
     ).select(F.transform("s", lambda s: s["reached"]).alias("_steps"))
 
 
-def _last(transform: Definition) -> Column:
-    final, phase = slot.final_at(transform), F.col("phase")
+def _is_last(transform: Definition) -> Column:
+    final, phase = slot.final_watermark(transform), F.col("phase")
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))
     last = F.when(phase == slot.FINAL, True).when(phase == slot.ON_TIME, closing >= final)

@@ -26,7 +26,7 @@ _ALLOWED = (
     *("Project", "Filter", "Generate", "Expand", "SubqueryAlias", "View", "ResolvedHint"),
     *("MapInPandas", "MapInArrow", "Union", "Join"),
 )
-_KEEPING = {
+_STREAM_SIDES = {
     "Inner": (0, 1),
     "Cross": (0, 1),
     "LeftOuter": (0,),
@@ -35,20 +35,20 @@ _KEEPING = {
     "RightOuter": (1,),
 }
 """Sides of a join on which the stream may be, so that each of its rows is joined independently."""
-_WORDS = {
-    "Aggregate": "aggregates the stream, which is what `aggregates` are for",
-    "Deduplicate": "removes duplicates from what it is given, which `unique` does for the stream",
+_FAULTS = {
+    "Aggregate": "aggregates the stream (declare `aggregates` for this)",
+    "Deduplicate": "removes duplicates within a range of arrivals (declare `unique` for this)",
     "Window": "uses a window function over the stream",
     "Sort": "sorts the stream",
-    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Tail", "Offset"), "takes some rows of many"),
-    "Sample": "takes some rows by lot",
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Tail", "Offset"), "limits the number of rows"),
+    "Sample": "samples rows at random",
     **dict.fromkeys(("Repartition", "RepartitionByExpression"), "repartitions the stream"),
 }
-_CHANGING = re.compile(
+_NONDETERMINISTIC = re.compile(
     r"\b(rand|randn|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|input_file_name"
     r"|monotonically_increasing_id|spark_partition_id)\("
 )
-_EXPLAINING = Lock()
+_EXPLAIN_LOCK = Lock()
 
 
 @dataclass
@@ -84,16 +84,16 @@ def check(log: Log, transform: WindowedTransform) -> None:
         name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
         for name in transform.references
     }
-    fault = misuse(rows, transform.prepare(rows, tables))
+    fault = find_misuse(rows, transform.prepare(rows, tables))
     if fault is not None:
         raise DefinitionError(
-            f"Asset '{transform.name}': its function {fault}; it is given one range of arrivals "
-            "at a time, so it must work row by row: add, cast, filter, explode, or join with a "
-            "reference."
+            f"Asset '{transform.name}': its function {fault}. A run calls the function with one "
+            "range of arrivals, so it must work row by row: add, cast, filter, explode, or join "
+            "with a reference."
         )
 
 
-def misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
+def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
     """Return the function's operation that is not row by row, such as `aggregates the stream`.
 
     Return None if there is none.
@@ -103,14 +103,14 @@ def misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
             `REFERENCE`.
         prepared: the function's result.
     """
-    return None if prepared is rows else _fault(_plan(prepared))
+    return None if prepared is rows else _find_fault(_parse_plan(prepared))
 
 
-def _plan(rows: DataFrame) -> _Node:
+def _parse_plan(rows: DataFrame) -> _Node:
     spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
     view = f"tidemark_prepared_{uuid4().hex}"
     # The setting belongs to the session, in which other threads of this process may check, too.
-    with _EXPLAINING:
+    with _EXPLAIN_LOCK:
         before = str(spark.conf.get(fields))
         rows.createOrReplaceTempView(view)
         spark.conf.set(fields, "100000")
@@ -136,29 +136,29 @@ def _plan(rows: DataFrame) -> _Node:
     return path[0]
 
 
-def _fault(node: _Node) -> str | None:
+def _find_fault(node: _Node) -> str | None:
     """Return the function's operation that is not row by row, or None if there is none."""
     if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {REFERENCE}"):
         return None
-    if changing := _CHANGING.search(node.text):
-        return f"calls {changing[1]}(), which gives another answer each time"
+    if changing := _NONDETERMINISTIC.search(node.text):
+        return f"calls {changing[1]}(), which returns another value each time"
     if node.operator.startswith("Relation"):
-        return "reads a table whose version nobody records (name it in the source's references)"
-    if node.streams and (fault := _misuse(node)):
+        return "reads a table whose version is not recorded (declare it in the source's references)"
+    if node.streams and (fault := _find_operator_fault(node)):
         return fault
-    return next((fault for c in node.children if (fault := _fault(c))), None)
+    return next((fault for c in node.children if (fault := _find_fault(c))), None)
 
 
-def _misuse(node: _Node) -> str | None:
+def _find_operator_fault(node: _Node) -> str | None:
     operator, sides = node.operator, [c.streams for c in node.children]
     if operator not in _ALLOWED:
-        return _WORDS.get(operator, f"uses {operator} on the stream")
+        return _FAULTS.get(operator, f"uses {operator} on the stream")
     if operator == "Union" and not all(sides):
-        return "adds rows that no arrival brought"
+        return "adds rows that are not from the stream"
     if operator == "Join":
         kind = node.text.split()[1].rstrip(",")
         if sides.count(True) > 1:
             return "joins the stream with itself"
-        if sides.index(True) not in _KEEPING.get(kind, ()):
-            return f"joins ({kind}) in such a way that rows come which no arrival brought"
+        if sides.index(True) not in _STREAM_SIDES.get(kind, ()):
+            return f"joins ({kind}) in a way that adds rows that are not from the stream"
     return None

@@ -9,13 +9,13 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.duplicates import marked
+from tidemark.compute.duplicates import mark_duplicates
 from tidemark.define.transform import WindowedTransform
 from tidemark.store import reference
 from tidemark.store.log import Log
 
 
-def prepared(
+def prepare_rows(
     log: Log,
     transform: WindowedTransform,
     after: int,
@@ -31,7 +31,7 @@ def prepared(
     if transform.unique is None:
         rows = log.read(after, through, start, end)
     else:
-        rows = marked(log, transform.unique, after, through, start, end)
+        rows = mark_duplicates(log, transform.unique, after, through, start, end)
     names, warehouse, source = transform.references, log.warehouse, log.source
     if not names:
         return transform.prepare(rows)

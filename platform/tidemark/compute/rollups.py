@@ -1,10 +1,10 @@
 """Get the partials of an asset's windows: stored or recounted, and a roll-up's from its base.
 
 The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
-`larger` assigns to the roll-up's windows. A run of a roll-up processes all of the base's commits
-since its last run at once. It publishes the windows that have fired since. If the base replaced
-windows, the run replaces the windows that contain them. Everything that it publishes is a function
-of the base's state, so a killed run is simply repeated.
+`assign_rollup_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
+base's commits since its last run at once. It publishes the windows that have fired since. If the
+base replaced windows, the run replaces the windows that contain them. Everything that it publishes
+is a function of the base's state, so a killed run is simply repeated.
 """
 
 import time
@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.pane import recounted
-from tidemark.compute.settled import unsettled
+from tidemark.compute.closed_windows import open_range
+from tidemark.compute.pane import recount
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import RollUp, base_transform
@@ -55,7 +55,7 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     if not commits:
         return None
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
-    ranges = _replaced(transform, before, commits)
+    ranges = _replaced_windows(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
         # The existing rows are from another life of the base, or of another kind.
         ranges = EVERYTHING
@@ -69,10 +69,12 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
         ranges=ranges,
     )
     new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
-    return marker, count_by_verdict(larger(warehouse, transform, new.where("admitted"), after))
+    return marker, count_by_verdict(
+        assign_rollup_windows(warehouse, transform, new.where("admitted"), after)
+    )
 
 
-def placed_within(
+def assign_windows_within(
     asset: Asset, rows_of: Callable[[Ranges], DataFrame], through: Coverage, ranges: Ranges
 ) -> DataFrame:
     """Return the partials of an asset's windows that start in one of the ranges.
@@ -81,12 +83,12 @@ def placed_within(
         rows_of: returns the stored partials of windows that start in given ranges.
         through: the coverage of these partials.
     """
-    rows = rows_of(held(asset.transform, ranges))
-    placed_rows = placed(asset.warehouse, asset.transform, rows, through)
+    rows = rows_of(base_ranges(asset.transform, ranges))
+    placed_rows = assign_windows(asset.warehouse, asset.transform, rows, through)
     return placed_rows.where(window_starts_in(ranges).sql())
 
 
-def counted(
+def recount_partials(
     warehouse: Warehouse,
     transform: Definition,
     through: Coverage,
@@ -101,29 +103,29 @@ def counted(
     Args:
         complete: whether too-late events count.
     """
-    ranges = held(transform, ranges)
+    ranges = base_ranges(transform, ranges)
     own = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return recounted(log, own, through, ranges, complete=complete)
+    return recount(log, own, through, ranges, complete=complete)
 
 
-def held(transform: Definition, ranges: Ranges) -> Ranges:
+def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
     """Return the starts of the base windows that make up the windows that start in the ranges."""
     if not isinstance(transform, RollUp):
         return ranges
     return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
 
 
-def placed(
+def assign_windows(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
     """Return partials, stored or recounted, by the transform's own windows."""
     if not isinstance(transform, RollUp):
         return rows
-    return larger(warehouse, transform, rows, through)
+    return assign_rollup_windows(warehouse, transform, rows, through)
 
 
-def larger(
+def assign_rollup_windows(
     warehouse: Warehouse, transform: RollUp, rows: DataFrame, through: Coverage
 ) -> DataFrame:
     """Return the base's admitted partials by the roll-up's windows, with their lateness in these.
@@ -152,7 +154,7 @@ def larger(
     )
 
 
-def covered_by(transform: Definition, commit: CommitInfo) -> Coverage:
+def coverage_after(transform: Definition, commit: CommitInfo) -> Coverage:
     """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()
@@ -163,11 +165,11 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
     """Return the coverage of a roll-up's windows: each is complete as far as its base windows."""
     # The last base window of a range may end after the range.
     closing = transform.base.window.last_window_end
-    ahead = [*_touching(base.covers), *base.covers]
+    ahead = [*_merge_adjacent(base.covers), *base.covers]
     return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
 
 
-def _touching(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
+def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     """Return the covers with adjacent ones merged.
 
     A merged cover is complete as far as the least advanced of its parts.
@@ -182,7 +184,7 @@ def _touching(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     return joint
 
 
-def _replaced(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]) -> Ranges:
+def _replaced_windows(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]) -> Ranges:
     """Return the starts of the windows to replace.
 
     These are the windows that contain what the base replaced, and those that may have fired as
@@ -191,7 +193,7 @@ def _replaced(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]
     replacing = [c for c in commits if c.replaces]
     if not replacing:
         return ()
-    fired = unsettled(transform, before)
+    fired = open_range(transform, before)
     if not fired or not all(c.ranges for c in replacing):
         return EVERYTHING
     reach = transform.window.max_extent - 1

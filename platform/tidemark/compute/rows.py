@@ -11,17 +11,17 @@ from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 
 
-def values(transform: Definition) -> list[Column]:
+def merge_columns(transform: Definition) -> list[Column]:
     """Return aggregate expressions that merge the partials of the transform's aggregates."""
     return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
 
 
-def answers(transform: Definition) -> dict[str, Column]:
+def finish_columns(transform: Definition) -> dict[str, Column]:
     """Return the finished value of each of the transform's merged partials."""
     return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
 
 
-def _trust(transform: Definition) -> dict[str, Column]:
+def _exactness_columns(transform: Definition) -> dict[str, Column]:
     """Return how exact the values are, computed from the same merged partials.
 
     `SLACK` is the possible difference between two computations of a value; `OVERFLOWED` lists the
@@ -40,29 +40,33 @@ def _trust(transform: Definition) -> dict[str, Column]:
     return {SLACK: F.struct(*slack), OVERFLOWED: names}
 
 
-def merged(transform: Definition) -> list[Column]:
+def merge_columns_with_facts(transform: Definition) -> list[Column]:
     """Return aggregate expressions over partials: the aggregates and the window's facts."""
     late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
-        *values(transform),
+        *merge_columns(transform),
         F.sum("events").alias("events"),
         F.sum(late).alias("late_events"),
         F.max("last_arrival").alias("last_arrival"),
     ]
 
 
-def completed(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
+def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     """Return windows of merged partials, finished, with `timing` (from their `phase`) and `final`.
 
     The columns `SLACK` and `OVERFLOWED` are added for callers that validate the rows.
     """
-    timing = timing_of(F.col("phase"))
-    final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))
-    finished = answers(transform) | _trust(transform) | {"timing": timing, "final": final}
+    timing = name_timing(F.col("phase"))
+    final = F.coalesce(slot.final_watermark(transform) <= at.watermark, F.lit(False))
+    finished = (
+        finish_columns(transform)
+        | _exactness_columns(transform)
+        | {"timing": timing, "final": final}
+    )
     return windows.withColumns(finished).drop("phase")
 
 
-def timing_of(phase: Column) -> Column:
+def name_timing(phase: Column) -> Column:
     """Return the name of a phase's firing."""
     early, on_time = phase == slot.EARLY, phase == slot.ON_TIME
     named = F.when(early, trigger.EARLY).when(on_time, trigger.ON_TIME)

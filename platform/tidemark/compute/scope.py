@@ -29,25 +29,29 @@ class Scope:
     arrivals: Column | None = None
 
     @classmethod
-    def of(cls, marker: CommitInfo) -> "Scope":
+    def from_marker(cls, marker: CommitInfo) -> "Scope":
         """Return the scope of a commit of the state."""
         if marker.replaces:
-            return cls.known(marker.after, marker.ranges, complete=marker.answer == "complete")
+            return cls.from_coverage(
+                marker.after, marker.ranges, complete=marker.answer == "complete"
+            )
         before = marker.before
         beyond = F.col("arrival") > before.pick("arrival") if before.covers else None
         return cls(before.at.arrival, marker.at.arrival, arrivals=beyond)
 
     @classmethod
-    def known(cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False) -> "Scope":
+    def from_coverage(
+        cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False
+    ) -> "Scope":
         """Return the scope of all arrivals through which each window is complete."""
-        through = _through(coverage, ranges)
+        through = _common_arrival(coverage, ranges)
         if through is not None:
             return cls(-1, through, ranges, complete)
         seen = F.col("arrival") <= coverage.pick("arrival")
         return cls(-1, coverage.through, ranges, complete, seen)
 
 
-def _through(coverage: Coverage, ranges: Ranges) -> int | None:
+def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
     """Return the arrival through which all windows of the ranges are complete, or None.
 
     It is None if the windows differ.

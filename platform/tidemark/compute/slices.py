@@ -14,18 +14,18 @@ aggregated across arrivals. Only events that are late for some window are kept s
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.rows import values
+from tidemark.compute.rows import merge_columns
 from tidemark.define import uniqueness
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
-AGAIN = helper("again")
+IS_DUPLICATE = helper("again")
 """The BOOLEAN column that marks a slice of duplicates."""
 
 
-def slicing(transform: WindowedTransform) -> Slicing | None:
+def shared_slices(transform: WindowedTransform) -> Slicing | None:
     """Return the slices that a transform's windows share, or None if they share none.
 
     With a count trigger, each event needs a rank in each of its windows, so they share no work.
@@ -33,7 +33,7 @@ def slicing(transform: WindowedTransform) -> Slicing | None:
     return None if transform.trigger.ranked else transform.window.slicing
 
 
-def sliced(
+def aggregate_slices(
     rows: DataFrame,
     transform: WindowedTransform,
     window: Slicing,
@@ -49,7 +49,7 @@ def sliced(
     - `arrival`, `watermark` and `arrived_at` of the slice's arrival. For several arrivals, the
       first two are null. `arrived_at` is then the clock, rounded down to the trigger's early
       interval, if any
-    - `AGAIN` if the transform has `unique`
+    - `IS_DUPLICATE` if the transform has `unique`
     - `events`, `last_arrival`, and a partial with the name of each aggregate
 
     Args:
@@ -67,7 +67,7 @@ def sliced(
         anywhere = time.isNotNull() & on_time
     again: list[Column] = []
     if transform.unique:
-        again = [F.col(uniqueness.MARK).alias(AGAIN)]
+        again = [F.col(uniqueness.MARK).alias(IS_DUPLICATE)]
         anywhere = anywhere & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
     if early.clock is not None:
@@ -86,11 +86,11 @@ def sliced(
     )
 
 
-def merged(slices: DataFrame, transform: Definition) -> list[Column]:
+def merge_slice_columns(slices: DataFrame, transform: Definition) -> list[Column]:
     """Return aggregates over slices, with the same names and types as over the events."""
     # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
-    merges = zip(transform.aggregates, values(transform), strict=True)
+    merges = zip(transform.aggregates, merge_columns(transform), strict=True)
     return [
         F.sum("events").alias("events"),
         F.max("last_arrival").alias("last_arrival"),

@@ -39,7 +39,7 @@ class AsOf:
     watermark: Column
 
 
-def slotted(
+def assign_slots(
     events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
     """Return classified events that have `admitted`, with their `slot` BIGINT.
@@ -49,10 +49,10 @@ def slotted(
     """
     trigger = transform.trigger
     if trigger.ranked:
-        events = _ranked(events, transform, before)
+        events = _add_ranks(events, transform, before)
     early = trigger.early.slot()
     if trigger.early.by_arrival:
-        events = with_reached(events, log)
+        events = add_watermark_after(events, log)
         closes = F.col("reached") >= F.unix_micros("window_end")
         early = F.when(F.coalesce(closes, F.lit(False)), F.lit(0)).otherwise(early)
     on_time = F.col("verdict") == judge.ON_TIME
@@ -60,7 +60,7 @@ def slotted(
     return events.select("*", chosen.cast("bigint").alias("slot"))
 
 
-def with_reached(events: DataFrame, log: Log) -> DataFrame:
+def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
     """Return events with `reached`, the watermark after their arrival, BIGINT."""
     told = log.few_reached()
     if not told:
@@ -74,7 +74,7 @@ def with_reached(events: DataFrame, log: Log) -> DataFrame:
     return events.select("*", reached.alias("reached"))
 
 
-def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     """Return the admitted partials that have fired as of `at`, each with the firing that it joined.
 
     Adds:
@@ -84,7 +84,7 @@ def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataF
     - `fired` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
     trigger, end = transform.trigger, F.unix_micros("window_end")
-    final_end = final_at(transform)
+    final_end = final_watermark(transform)
     counted = stored.where(F.col("window_start").isNotNull() & F.col("admitted"))
     on_time = F.col("verdict") == judge.ON_TIME
     slots = Window.partitionBy(*transform.by_window, on_time, "admitted", "slot")
@@ -103,18 +103,18 @@ def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataF
     return marked.where(F.col("phase").isNotNull())
 
 
-def final_at(transform: Definition) -> Column:
+def final_watermark(transform: Definition) -> Column:
     """Return the watermark at which a window is final, BIGINT microseconds."""
     return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
 
 
-def became_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
+def has_become_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
     """Return whether a window became final after `then`, and up to `at`."""
-    final = final_at(transform)
+    final = final_watermark(transform)
     return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
 
 
-def closed(at: AsOf, then: AsOf) -> Column:
+def has_closed(at: AsOf, then: AsOf) -> Column:
     """Return whether the watermark passed a window's end after `then`, and up to `at`."""
     end = F.unix_micros("window_end")
     return F.coalesce((end > _watermark(then)) & (end <= at.watermark), F.lit(False))
@@ -124,15 +124,17 @@ def _watermark(then: AsOf) -> Column:
     return F.coalesce(then.watermark, F.lit(-INFINITY))
 
 
-def since(transform: Definition, then: AsOf) -> Column:
+def has_fired_since(transform: Definition, then: AsOf) -> Column:
     """Return whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
     phase = F.col("phase")
-    passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(final_at(transform))
+    passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
+        final_watermark(transform)
+    )
     alone = phase.isin(EARLY, LATE)
     return F.when(alone, F.col("fired") > then.arrival).otherwise(passed > _watermark(then))
 
 
-def _ranked(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
+def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
     """Return `events` with `RANK`: the rank among the on-time (or late) events of the window."""
     group = [*transform.by_window, _ON_TIME, "admitted"]
     on_time = F.col("verdict") == judge.ON_TIME

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import pane, rollups
+from tidemark.compute.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import same_window
-from tidemark.compute.held import Scratch
-from tidemark.compute.settled import changing, settled
+from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED
@@ -46,7 +46,7 @@ class Batch:
 
     asset: Asset
     marker: CommitInfo
-    scratch: Scratch
+    scratch: TempTables
     few: bool
     few_events: bool
     planning: Planning
@@ -66,7 +66,10 @@ class Batch:
         if not self.overflowed and declared:
             return declared
         aggregates = self.transform.aggregates.items()
-        return [*declared, *(fits(n, str(a)) for n, a in aggregates if a.overflowed is not None)]
+        return [
+            *declared,
+            *(fits_type(n, str(a)) for n, a in aggregates if a.overflowed is not None),
+        ]
 
     @property
     def replaces(self) -> bool:
@@ -95,7 +98,7 @@ class Batch:
         Great Expectations, the library is imported.
         """
         if any(isinstance(e, General) for e in self.transform.expectations):
-            self.asset.warehouse.run_in_background(gx.prepare)
+            self.asset.warehouse.run_in_background(gx.import_library)
         asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
         if not asked:
             yield self
@@ -123,7 +126,7 @@ class Batch:
     def _recount(self) -> Rows:
         with self.asset.warehouse.planning(self.planning):
             found = self._recountable()
-            return self.scratch.hold(found, few=self.few_events)
+            return self.scratch.materialize(found, few=self.few_events)
 
     def _recountable(self) -> DataFrame:
         transform, marker, asset = self.transform, self.marker, self.asset
@@ -132,20 +135,22 @@ class Batch:
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
         complete = marker.answer == "complete" and not marker.merges
-        partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
+        partials = rollups.recount_partials(
+            asset.warehouse, counting, through, ranges, complete=complete
+        )
         if not marker.mode.replaces or marker.merges:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # They are not a fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
-                state = asset.state.read(rollups.held(transform, ranges)).where(waited)
+                state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
                 counted = state.withColumn(name, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)
-        partials = rollups.placed(asset.warehouse, counting, partials, through)
-        found = pane.finished(partials, counting, asset.log, pane.as_of(through))
+        partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
+        found = pane.finish_windows(partials, counting, asset.log, pane.as_of(through))
         if transform.window.merges and ranges:
             # A session that began earlier and can't have changed was counted only in part.
-            end = settled(transform, marker.before)
+            end = closed_end(transform, marker.before)
             found = found.where(f"window_end > timestamp_micros({end})")
         return found.select(*transform.by_window, "events")
 
@@ -154,7 +159,7 @@ class Batch:
 
     def ranges(self, back: int = 0) -> Ranges:
         """Return the possible window starts of the commit, extended back by `back` microseconds."""
-        ranges = changing(self.transform, self.marker)
+        ranges = affected_range(self.transform, self.marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _reached(self, table: str, back: int) -> DataFrame:
@@ -162,15 +167,17 @@ class Batch:
         return self.asset.warehouse.read(table, InRanges("window_start", ranges))
 
 
-def fits(column: str, aggregate: str) -> Windowed:
+def fits_type(column: str, aggregate: str) -> Windowed:
     """Return an expectation that an aggregate's value fits its type; if not, it is null."""
 
     def judge(rows: DataFrame, _: Evidence) -> Verdict:
-        return Verdict(rows, F.array_contains(OVERFLOWED, column), F.lit("more than it holds"))
+        return Verdict(
+            rows, F.array_contains(OVERFLOWED, column), F.lit("a value that exceeds its type")
+        )
 
     return Windowed(
         name=f"{column}: {aggregate} fits its type",
-        expected="a value that its type holds",
+        expected="a value that fits its type",
         columns=(OVERFLOWED,),
         judge=judge,
     )

@@ -42,7 +42,7 @@ class NotANumber:
     __le__ = __gt__ = __ge__ = __lt__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(_plain(other), NotANumber)
+        return isinstance(_unwrap(other), NotANumber)
 
     def __hash__(self) -> int:
         return 0
@@ -59,7 +59,7 @@ class NotANumber:
         return "NaN"
 
 
-class Exactly(SerializableDictDot):
+class ExactValue(SerializableDictDot):
     """A bound or allowed value that the library can't serialize.
 
     The library would convert a decimal to a float, and could merge two decimals into one.
@@ -69,22 +69,22 @@ class Exactly(SerializableDictDot):
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return self.value == _plain(other)
+        return self.value == _unwrap(other)
 
     def __hash__(self) -> int:
         return hash(self.value)
 
     def __lt__(self, other: object) -> bool:
-        return _plain(self) < _plain(other)
+        return _unwrap(self) < _unwrap(other)
 
     def __le__(self, other: object) -> bool:
-        return _plain(self) <= _plain(other)
+        return _unwrap(self) <= _unwrap(other)
 
     def __gt__(self, other: object) -> bool:
-        return _plain(self) > _plain(other)
+        return _unwrap(self) > _unwrap(other)
 
     def __ge__(self, other: object) -> bool:
-        return _plain(self) >= _plain(other)
+        return _unwrap(self) >= _unwrap(other)
 
     def __repr__(self) -> str:
         return str(self.value)
@@ -93,8 +93,8 @@ class Exactly(SerializableDictDot):
         return str(self)
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401
-    return value.value if isinstance(value, Exactly) else value
+def _unwrap(value: object) -> Any:  # noqa: ANN401
+    return value.value if isinstance(value, ExactValue) else value
 
 
 NAN = NotANumber()
@@ -104,12 +104,12 @@ _DATES = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
 """The range of dates that Python can hold, as days since 1970."""
 
 
-def frame(rows: pa.Table) -> pd.DataFrame:
+def exact_frame(rows: pa.Table) -> pd.DataFrame:
     """Return rows whose values compare exactly."""
-    return pd.DataFrame({name: _column(rows[name]) for name in rows.column_names})
+    return pd.DataFrame({name: _to_series(rows[name]) for name in rows.column_names})
 
 
-def plain(rows: pa.Table) -> pd.DataFrame:
+def statistics_frame(rows: pa.Table) -> pd.DataFrame:
     """Return rows for statistics.
 
     Numeric columns keep integers and decimals exact, and distinguish null from NaN.
@@ -130,25 +130,25 @@ def usual_frame(rows: pa.Table) -> pd.DataFrame:
 
 def _local(rows: pa.Table) -> pa.Table:
     """Return rows with instants as the library takes them."""
-    instants = {n: _instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
+    instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
     return rows
 
 
-def bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
+def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
     """Return the arguments that are compared with a column's values, converted to its type."""
-    ends = {n: _value(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
+    ends = {n: _convert(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
     if arguments.get("value_set") is not None:
-        ends["value_set"] = [_value(each, kind) for each in arguments["value_set"]]
+        ends["value_set"] = [_convert(each, kind) for each in arguments["value_set"]]
     return ends
 
 
-def _column(values: pa.ChunkedArray) -> "pd.Series[Any]":
+def _to_series(values: pa.ChunkedArray) -> "pd.Series[Any]":
     if _is_instant(values):
-        return pd.Series(_instants(values))
+        return pd.Series(_to_instants(values))
     if pa.types.is_date32(values.type):
-        values = _within(values.cast(pa.int32()), *_DATES).cast(pa.date32())
+        values = _clamp(values.cast(pa.int32()), *_DATES).cast(pa.date32())
     listed = values.to_pylist()
     if pa.types.is_floating(values.type):
         listed = [NAN if v is not None and math.isnan(v) else v for v in listed]
@@ -159,35 +159,35 @@ def _is_instant(values: pa.ChunkedArray) -> bool:
     return pa.types.is_timestamp(values.type)
 
 
-def _instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
+def _to_instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
     """Return instants as the library expects them, limited to the range that Python can hold."""
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    return _within(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
+    return _clamp(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
 
 
-def _within(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
+def _clamp(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
     capped = pc.min_element_wise(values, pa.scalar(most, values.type), skip_nulls=False)
     return pc.max_element_wise(capped, pa.scalar(least, values.type), skip_nulls=False)
 
 
-def _value(given: object, kind: pa.DataType) -> object:
+def _convert(given: object, kind: pa.DataType) -> object:
     """Return a value of an expectation's arguments, converted to a column's type."""
     if isinstance(given, bool):
         return given
     if pa.types.is_decimal(kind) and isinstance(given, int | float | Decimal):
-        return Exactly(Decimal(repr(given) if isinstance(given, float) else given))
+        return ExactValue(Decimal(repr(given) if isinstance(given, float) else given))
     if pa.types.is_floating(kind) and isinstance(given, int | float | Decimal):
-        return _floating(given, kind)
+        return _convert_float(given, kind)
     if pa.types.is_timestamp(kind) and isinstance(given, str | dt.date):
         instant = pd.Timestamp(given)
         return instant if instant.tz is None else instant.tz_convert("UTC").tz_localize(None)
     return given
 
 
-def _floating(given: "float | Decimal", kind: pa.DataType) -> object:
+def _convert_float(given: "float | Decimal", kind: pa.DataType) -> object:
     nearest = float(given)
     if math.isnan(nearest):
-        return Exactly(NAN)
+        return ExactValue(NAN)
     # An integer between two floats would change its value as a float.
     exact = given if isinstance(given, int) else nearest
     return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact

@@ -19,7 +19,7 @@ from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
-from tidemark.quality.judge import judge
+from tidemark.quality.judge import validate
 from tidemark.quality.results import Result
 from tidemark.store.rows import Rows, drop_deleted, frame
 
@@ -31,7 +31,7 @@ _Failed = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Passed:
+class GateResult:
     """Result of the gate.
 
     Args:
@@ -52,33 +52,33 @@ class Passed:
     found: Sequence[Result] = field(default_factory=list[Result])
 
 
-def gate(batch: Batch, rows: Rows) -> Passed:
+def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     """Validate the rows of a commit, and separate those to publish from those to quarantine.
 
     Args:
         rows: computed rows as they would be published; `gone` marks a row that is deleted.
     """
     if not batch.guarded:
-        return Passed(rows, batch.asset.warehouse.count(rows))
-    with _planned(batch, rows):
-        found = judge(drop_deleted(rows), batch)
+        return GateResult(rows, batch.asset.warehouse.count(rows))
+    with _set_planning(batch, rows):
+        found = validate(drop_deleted(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
         for failure in result.failures:
             if failure.row is not None:
-                failed[failure.row].append(_told(result, failure.observed))
-    together = [_told(r, r.text()) for r in found if r.together]
+                failed[failure.row].append(_describe_failure(result, failure.observed))
+    together = [_describe_failure(r, r.text()) for r in found if r.together]
     levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
     total = found[0].count if found else 0
     found = [r for r in found if r.expectation in batch.transform.expectations]
     if ERROR not in levels and quarantine.is_empty(batch):
         warned = total if together else len(failed)
-        good = _graded(rows, {*failed}, everything=bool(together))
-        return Passed(good, batch.asset.warehouse.count(rows), warned=warned, found=found)
+        good = _add_quality(rows, {*failed}, everything=bool(together))
+        return GateResult(good, batch.asset.warehouse.count(rows), warned=warned, found=found)
     return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
 
 
-def _planned(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
+def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
     """Set the best planning mode for validation; change nothing if the engine is not queried."""
     in_memory = not isinstance(rows, DataFrame)
     if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
@@ -88,7 +88,7 @@ def _planned(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
     return batch.asset.warehouse.planning(planning)
 
 
-def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
+def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
     """Return rows, none of which is quarantined, each with its quality."""
     if isinstance(rows, DataFrame):
         marked = (
@@ -113,10 +113,10 @@ def _split(
     failed: Mapping[int, list[_Failed]],
     together: list[_Failed],
     total: int,
-) -> Passed:
+) -> GateResult:
     """Quarantine the rows that fail, and pass the others."""
-    marked = _marked(rows, failed, together)
-    settled = quarantine.settle(batch, marked)
+    marked = _mark_failing(rows, failed, together)
+    settled = quarantine.compute_changes(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
         F.when(F.col("gone"), None)
@@ -128,17 +128,17 @@ def _split(
     good = marked.where(~F.col("_bad") | stands).withColumn("quality", quality).select(columns)
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
     warned = total - settled.withheld if together and found else own
-    held = batch.scratch.hold(good, few=batch.few)
+    held = batch.scratch.materialize(good, few=batch.few)
     count = batch.asset.warehouse.count(held)
     if settled.kept is not None:
         kept = frame(rows.sparkSession, held).unionByName(
             settled.kept.withColumn("gone", F.lit(False)).select(columns)
         )
-        held = batch.scratch.hold(kept, few=batch.few)
-    return Passed(held, count, settled.changes, settled.withheld, warned, found)
+        held = batch.scratch.materialize(kept, few=batch.few)
+    return GateResult(held, count, settled.changes, settled.withheld, warned, found)
 
 
-def _marked(
+def _mark_failing(
     rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
 ) -> DataFrame:
     """Return `rows` with `failed`, their failures, and `_bad`, whether to quarantine them."""
@@ -160,6 +160,6 @@ def _literal(failed: _Failed) -> Column:
     return F.struct(*[F.lit(v).alias(n) for n, v in zip(names, failed, strict=True)])
 
 
-def _told(result: Result, observed: str) -> _Failed:
+def _describe_failure(result: Result, observed: str) -> _Failed:
     expectation = result.expectation
     return expectation.name, expectation.level, observed, expectation.expected

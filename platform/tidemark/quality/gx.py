@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 ROW = "_row"
 """The column with the number of a validated row."""
 
-_ALONE = Lock()
+_LIBRARY_LOCK = Lock()
 """Lock for using or importing the library. It keeps rows in process-wide state, so two concurrent
 threads would each validate the other's rows."""
 
-_SHAPE = {
+_RESULT_FORMAT = {
     "result_format": "COMPLETE",
     "unexpected_index_column_names": [ROW],
     "return_unexpected_index_query": False,
@@ -72,13 +72,13 @@ class Finding:
     observed: str | None
 
 
-def prepare() -> None:
+def import_library() -> None:
     """Import Great Expectations, which takes seconds, while the caller waits for the engine."""
-    with _ALONE:
+    with _LIBRARY_LOCK:
         _batches()
 
 
-def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
+def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
     """Validate rows, and return a finding for each expectation, in order.
 
     The library always validates in memory, so that an expectation means the same for few rows and
@@ -94,24 +94,24 @@ def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
     alone = {n: e for n, e in numbered.items() if _is_by_row(e)}
     together = {n: e for n, e in numbered.items() if n not in alone}
     found: dict[int, Finding] = {}
-    with _ALONE:
+    with _LIBRARY_LOCK:
         _library()
         from tidemark.quality import exact
 
         if alone:
             tallies = {n: _Tally(e) for n, e in alone.items()}
-            for rows in chunks(_looked_at(alone.values())):
-                results = _validated(exact.frame(rows), alone, rows.schema)
+            for rows in chunks(_needed_columns(alone.values())):
+                results = _validate_chunk(exact.exact_frame(rows), alone, rows.schema)
                 _refuse_errors(alone, results)
                 for n, result in results.items():
                     tallies[n].add(result)
             found |= {n: tally.finding() for n, tally in tallies.items()}
         if together:
             rows = pa.concat_tables(chunks(None))
-            results = _validated(exact.plain(rows), together, rows.schema)
+            results = _validate_chunk(exact.statistics_frame(rows), together, rows.schema)
             # A statistic of too few values has no exact column that the library understands.
             if unclear := {n: e for n, e in together.items() if _errors(results[n])}:
-                results |= _validated(exact.usual_frame(rows), unclear, rows.schema)
+                results |= _validate_chunk(exact.usual_frame(rows), unclear, rows.schema)
             _refuse_errors(together, results)
             found |= {n: _finding(r) for n, r in results.items()}
     return [found[n] for n in numbered]
@@ -124,22 +124,24 @@ def _is_by_row(expectation: General) -> bool:
     return kind.__name__ in _BY_ROW and kind.__module__.startswith("great_expectations.")
 
 
-def _looked_at(expectations: Iterable[General]) -> list[str] | None:
+def _needed_columns(expectations: Iterable[General]) -> list[str] | None:
     """Return the columns that expectations need; None for all, because a condition may name any."""
     if any("row_condition" in e.arguments for e in expectations):
         return None
     return [ROW, *dict.fromkeys(c for e in expectations for c in e.columns)]
 
 
-def _validated(
+def _validate_chunk(
     rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
 ) -> "dict[int, ExpectationValidationResult]":
     """Return the library's results for rows, by the expectations' numbers."""
-    made = [_made(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
+    made = [_build(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
     suite = _library().ExpectationSuite(name="rows", expectations=made)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_SHAPE)
+        found = (
+            _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_RESULT_FORMAT)
+        )
     return {r.expectation_config.meta["place"]: r for r in found.results}
 
 
@@ -155,7 +157,7 @@ class _Tally:
         detail = result.result
         self._judged += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
         rows = detail.get("unexpected_index_list") or []
-        self._failing += [(int(row[ROW]), _observed(row)) for row in rows]
+        self._failing += [(int(row[ROW]), _format_row(row)) for row in rows]
 
     def finding(self) -> Finding:
         failed = len(self._failing)
@@ -183,7 +185,7 @@ def _batches() -> "BatchDefinition[Any]":
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
 
 
-def _made(expectation: General, schema: pa.Schema) -> "Expected":
+def _build(expectation: General, schema: pa.Schema) -> "Expected":
     kind: Any = expectation.kind
     if isinstance(kind, str):
         kind = getattr(_library().expectations, kind)
@@ -191,19 +193,19 @@ def _made(expectation: General, schema: pa.Schema) -> "Expected":
         made = kind(**expectation.arguments)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise DefinitionError(f"Expectation {expectation.name} can't be: {reason}.") from None
+        raise DefinitionError(f"Expectation {expectation.name} is not valid: {reason}.") from None
     if not _is_by_row(expectation) or len(expectation.columns) != 1:
         return made
     from tidemark.quality import exact
 
     (column,) = expectation.columns
-    ends = exact.bounds(expectation.arguments, schema.field(column).type)
-    kind = _exactly_between() if kind.__name__ == _BETWEEN else kind
+    ends = exact.convert_bounds(expectation.arguments, schema.field(column).type)
+    kind = _build_between() if kind.__name__ == _BETWEEN else kind
     return kind(**{**expectation.arguments, **ends})
 
 
 @cache
-def _exactly_between() -> "type[Expected]":
+def _build_between() -> "type[Expected]":
     """Return the library's own expectation with other types of bounds.
 
     The library would convert all numbers to floats.
@@ -228,7 +230,7 @@ def _refuse_errors(
     for n, result in results.items():
         if errors := _errors(result):
             name = expectations[n].name
-            raise DefinitionError(f"Expectation {name} can't be judged: {errors[0]}.")
+            raise DefinitionError(f"Expectation {name} can't be validated: {errors[0]}.")
 
 
 def _finding(result: "ExpectationValidationResult") -> Finding:
@@ -237,17 +239,17 @@ def _finding(result: "ExpectationValidationResult") -> Finding:
     if "unexpected_count" not in detail:
         return Finding(bool(result.success), None, str(detail.get("observed_value")))
     failing = [] if result.success else detail.get("unexpected_index_list") or []
-    return Finding(bool(result.success), [(int(f[ROW]), _observed(f)) for f in failing], None)
+    return Finding(bool(result.success), [(int(f[ROW]), _format_row(f)) for f in failing], None)
 
 
-def _observed(row: Mapping[str, Any]) -> str:
+def _format_row(row: Mapping[str, Any]) -> str:
     values = {name: value for name, value in row.items() if name != ROW}
     if len(values) == 1:
-        return _text(*values.values())
-    return ", ".join(f"{name}={_text(values[name])}" for name in sorted(values))
+        return _format_value(*values.values())
+    return ", ".join(f"{name}={_format_value(values[name])}" for name in sorted(values))
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None or value is pd.NA or value is pd.NaT:
         return "null"
     return f"{value:g}" if isinstance(value, float) else str(value)

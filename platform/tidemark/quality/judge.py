@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.compare import named
+from tidemark.compute.compare import keys_as_json
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
@@ -27,18 +27,18 @@ from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
 
-FEW = 100_000
+IN_MEMORY_ROWS = 100_000
 """Maximum number of rows that are held in memory, and number of rows in a chunk of more."""
 
 _BOUNDS = ("window_start", "window_end")
-_OWN = ("_keys", OVERFLOWED, SLACK)
+_UNPUBLISHED = ("_keys", OVERFLOWED, SLACK)
 """Unpublished columns of the rows that Tidemark's own expectations need."""
 Place = tuple[int, str]
 """Identity of a row: its window's start, microseconds, and its keys as JSON."""
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ValidatedRows:
     """Rows during their validation.
 
     Args:
@@ -64,7 +64,7 @@ def row_number() -> Column:
     return F.monotonically_increasing_id()
 
 
-def judge(rows: Rows, batch: Batch) -> list[Result]:
+def validate(rows: Rows, batch: Batch) -> list[Result]:
     """Validate rows with all their expectations; return no results if there are no rows.
 
     Args:
@@ -73,20 +73,20 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
     expectations = batch.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
-    absent = [_absent(e, rows, batch) for e in windowed]
-    look = _look(rows, windowed, batch)
+    absent = [_find_absent(e, rows, batch) for e in windowed]
+    look = _validate_windowed(rows, windowed, batch)
     if look.count == 0:
         return []
-    findings = gx.judge(partial(_chunks, look.rows), others)
-    places = _places(look, [n for f in findings for n, _ in f.rows or []])
-    found = [_windowed(e, n, absent[n](), look) for n, e in enumerate(windowed)]
-    found = [_confirmed(r, rows, batch) for r in found]
-    found += [_general(e, f, look, places) for e, f in zip(others, findings, strict=True)]
+    findings = gx.validate(partial(_read_chunks, look.rows), others)
+    places = _find_places(look, [n for f in findings for n, _ in f.rows or []])
+    found = [_windowed_result(e, n, absent[n](), look) for n, e in enumerate(windowed)]
+    found = [_confirm(r, rows, batch) for r in found]
+    found += [_general_result(e, f, look, places) for e, f in zip(others, findings, strict=True)]
     order = [e.name for e in expectations]
     return sorted(found, key=lambda r: order.index(r.expectation.name))
 
 
-def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
+def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
     """Return the result, or that of a second validation if it reports a fault of Tidemark itself.
 
     Such a result says that an event was lost or duplicated. New, independent queries check it
@@ -96,26 +96,28 @@ def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
     again = batch.afresh()
-    look = _look(rows, [expectation], again)
-    return _windowed(expectation, 0, _absent(expectation, rows, again)(), look)
+    look = _validate_windowed(rows, [expectation], again)
+    return _windowed_result(expectation, 0, _find_absent(expectation, rows, again)(), look)
 
 
-def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
-    few = _in_memory(rows, windowed, batch)
+def _validate_windowed(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _ValidatedRows:
+    few = _validate_in_memory(rows, windowed, batch)
     if few is not None:
         return few
-    return _in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
+    return _validate_in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
 
 
-def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
+def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
     """Return rows, or some of their columns, in chunks that fit into memory."""
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
-    some = rows.drop(*_OWN) if names is None else rows.select(*(f"`{name}`" for name in names))
-    return fetch_chunks(some, FEW)
+    some = (
+        rows.drop(*_UNPUBLISHED) if names is None else rows.select(*(f"`{name}`" for name in names))
+    )
+    return fetch_chunks(some, IN_MEMORY_ROWS)
 
 
-def _told(
+def _add_outcomes(
     rows: DataFrame, names: Sequence[str], windowed: Sequence[Windowed], batch: Batch
 ) -> DataFrame:
     """Return `rows` with `_fails_<n>` and `_seen_<n>` for each expectation.
@@ -134,24 +136,26 @@ def _told(
     return rows
 
 
-def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
+def _validate_in_memory(
+    rows: Rows, windowed: Sequence[Windowed], batch: Batch
+) -> _ValidatedRows | None:
     """Return rows for validation in memory, or None if there are too many."""
     if isinstance(rows, DataFrame):
-        found = fetch(_told(rows, rows.columns, windowed, batch).limit(FEW + 1))
+        found = fetch(_add_outcomes(rows, rows.columns, windowed, batch).limit(IN_MEMORY_ROWS + 1))
     else:
-        found = _answered(rows, windowed, batch)
-    if found.num_rows > FEW:
+        found = _add_outcomes_in_memory(rows, windowed, batch)
+    if found.num_rows > IN_MEMORY_ROWS:
         return None
-    told = _fetched(found)
+    told = _to_pandas(found)
     if not len(told):
-        return _Look(found, told, [], 0, (0, 0))
+        return _ValidatedRows(found, told, [], 0, (0, 0))
     for n in range(len(windowed)):
         if f"_fails_{n}" not in told:
             told = told.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
     judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
-    return _Look(
-        found.select([c for c in columns(rows) if c not in _OWN]),
+    return _ValidatedRows(
+        found.select([c for c in columns(rows) if c not in _UNPUBLISHED]),
         told,
         judged,
         len(told),
@@ -159,25 +163,27 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
     )
 
 
-def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
-    """Return `rows` with the columns that `_told` adds.
+def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
+    """Return `rows` with the columns that `_add_outcomes` adds.
 
     The engine returns only these columns, without the rows.
     """
     if not any(e.judge for e in windowed):
         return rows
     place = pa.array(range(rows.num_rows), pa.int64())
-    sent = _sent(rows, windowed, batch).append_column("_place", place)
+    sent = _select_needed(rows, windowed, batch).append_column("_place", place)
     asked = frame(batch.asset.warehouse.spark, sent)
     told = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
-    answers = fetch(_told(asked, sent.column_names, windowed, batch).select("_place", *told))
+    answers = fetch(
+        _add_outcomes(asked, sent.column_names, windowed, batch).select("_place", *told)
+    )
     answers = answers.sort_by("_place")
     for name in told:
         rows = rows.append_column(name, answers[name])
     return rows
 
 
-def _sent(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
+def _select_needed(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
     """Return the columns of rows in memory that expectations need."""
     looked = {
         *FACTS,
@@ -189,20 +195,24 @@ def _sent(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Tabl
     return rows.select([c for c in rows.column_names if c in looked])
 
 
-def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look:
+def _validate_in_engine(
+    rows: DataFrame, windowed: Sequence[Windowed], batch: Batch
+) -> _ValidatedRows:
     fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
     seen = [f"_seen_{n}" for n in range(len(windowed))]
-    told = batch.scratch.keep(
-        _told(rows, rows.columns, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen)
+    told = batch.scratch.materialize_frame(
+        _add_outcomes(rows, rows.columns, windowed, batch).select(
+            ROW, *_BOUNDS, "_keys", *fails, *seen
+        )
     )
     first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
     (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-    failing = _fetched(fetch(told.where(reduce(or_, fails, F.lit(False)))))
+    failing = _to_pandas(fetch(told.where(reduce(or_, fails, F.lit(False)))))
     count, begin, end, *judged = counted
-    return _Look(rows, failing, judged, count, (begin, end))
+    return _ValidatedRows(rows, failing, judged, count, (begin, end))
 
 
-def _fetched(rows: pa.Table) -> pd.DataFrame:
+def _to_pandas(rows: pa.Table) -> pd.DataFrame:
     """Return the engine's answers about rows, with their places.
 
     Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
@@ -223,7 +233,7 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
     return instants.to_numpy("datetime64[us]").astype("int64")
 
 
-def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
+def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
     """Return a function that gets the windows without a row that an expectation finds missing.
 
     If there are few rows, the query starts immediately.
@@ -233,16 +243,18 @@ def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], lis
         return list
 
     def asked() -> list[Failure]:
-        sent = rows if isinstance(rows, DataFrame) else _sent(rows, [expectation], batch)
+        sent = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
         missed = ask(frame(batch.asset.warehouse.spark, sent), batch).select(
-            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
+            F.unix_micros("window_start"), keys_as_json(batch.transform.keys), "observed"
         )
         return [Failure(*row) for row in missed.collect()]
 
     return batch.asset.warehouse.run_in_background(asked).result if batch.few else asked
 
 
-def _windowed(expectation: Windowed, number: int, absent: Sequence[Failure], look: _Look) -> Result:
+def _windowed_result(
+    expectation: Windowed, number: int, absent: Sequence[Failure], look: _ValidatedRows
+) -> Result:
     failing = look.told[look.told[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
     told = zip(*columns, failing[f"_seen_{number}"], strict=True)
@@ -252,8 +264,8 @@ def _windowed(expectation: Windowed, number: int, absent: Sequence[Failure], loo
     return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
 
 
-def _general(
-    expectation: General, finding: Finding, look: _Look, places: Mapping[int, Place]
+def _general_result(
+    expectation: General, finding: Finding, look: _ValidatedRows, places: Mapping[int, Place]
 ) -> Result:
     failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
     return Result(
@@ -267,14 +279,14 @@ def _general(
     )
 
 
-def _places(look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
+def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, Place]:
     """Return the places of rows, by their number."""
     told = look.told
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows
         local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
         named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys")
-        told = _fetched(fetch(named_rows))
+        told = _to_pandas(fetch(named_rows))
     starts = _micros(told["window_start"])
     return {
         int(row): (int(start), keys)

@@ -39,7 +39,7 @@ FAILED = "array<struct<expectation: string, level: string, observed: string, exp
 
 
 @dataclass(frozen=True)
-class Settled:
+class QuarantineChanges:
     """Result of applying the quarantine to a commit's failing rows.
 
     Args:
@@ -113,7 +113,7 @@ def is_empty(batch: Batch) -> bool:
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
-def settle(batch: Batch, marked: DataFrame) -> Settled:
+def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
@@ -134,7 +134,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
     bad = bad.where(~F.col(ROW).isin(again)) if again else bad
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
     columns = [c for c in held.columns if c not in ("status", "run")]
-    rows = batch.scratch.hold(
+    rows = batch.scratch.materialize(
         bad.dropDuplicates(transform.by_window).select(
             *columns,
             F.when(was, DISCARDED).otherwise(HELD).alias("status"),
@@ -150,13 +150,13 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
             published = batch.published().alias("p")
             same = batch.same_window("p", "r")
             kept = published.join(staying.alias("r"), same, "left_semi")
-        return Settled(withheld, again, kept, rows)
+        return QuarantineChanges(withheld, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
     leaving = held.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
     changes = staying.withColumn("gone", F.lit(False)).unionByName(
         leaving.withColumn("gone", F.lit(True))
     )
-    return Settled(withheld, again, None, batch.scratch.hold(changes, few=few))
+    return QuarantineChanges(withheld, again, None, batch.scratch.materialize(changes, few=few))
 
 
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
@@ -180,7 +180,9 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     chosen = choice or Choice()
     chosen.check(transform)
     if not warehouse.exists(transform.quarantine_table):
-        raise DataError(f"Nothing of '{transform.name}' was ever judged: it has no quarantine.")
+        raise DataError(
+            f"'{transform.name}' has no quarantine: none of its rows was ever validated."
+        )
     rows = warehouse.read(transform.quarantine_table)
     if chosen.start is not None:
         rows = rows.where(f"window_start >= timestamp_micros({chosen.start})")
@@ -205,11 +207,11 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         ConflictError: a run is changing these windows, or was killed while it did.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
-    rows, starts = _chosen(warehouse, transform, choice)
+    rows, starts = _read_chosen(warehouse, transform, choice)
 
     def still_held() -> pa.Table:
         nonlocal rows, starts
-        rows, starts = _chosen(warehouse, transform, choice)
+        rows, starts = _read_chosen(warehouse, transform, choice)
         _check_published(asset, rows)
         released = pa.array([RELEASED] * rows.num_rows, pa.string())
         return rows.append_column("quality", released).select(names)
@@ -227,7 +229,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     Raises:
         DefinitionError, DataError: as in `release`.
     """
-    rows, starts = _chosen(warehouse, transform, choice)
+    rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,
         update="t.seq = s.seq",
@@ -238,7 +240,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     return starts
 
 
-def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
+def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
     """Return the rows of windows that start in a range as computed, published or quarantined."""
     bound = InRanges("window_start", ranges)
     published = warehouse.read(transform.table, bound)
@@ -250,7 +252,9 @@ def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> Dat
     return good.unionByName(withheld.drop("failed", "status", "run"), allowMissingColumns=True)
 
 
-def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> dict[str, int]:
+def count_by_expectation(
+    warehouse: Warehouse, transform: Definition, ranges: Ranges = ()
+) -> dict[str, int]:
     """Return how many windows that start in a range are quarantined, by failed expectation."""
     if not warehouse.exists(transform.quarantine_table):
         return {}
@@ -261,15 +265,15 @@ def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) ->
     return dict(counts)
 
 
-def _chosen(
+def _read_chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """Return the rows with status `held`, and their window starts."""
     rows = fetch(read(warehouse, transform, choice).where(F.col("status") == HELD))
     if not rows.num_rows:
         raise DataError(
-            f"No such window of '{transform.name}' is held in quarantine: `tidemark quarantine "
-            f"list {transform.name}` shows those that are."
+            f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "
+            f"{transform.name}` shows those that are."
         )
     return rows, sorted(rows["window_start"].cast(pa.int64()).to_pylist())
 
@@ -282,9 +286,8 @@ def _check_published(asset: Asset, rows: pa.Table) -> None:
     if waiting:
         name = asset.transform.name
         raise ConflictError(
-            f"A run of '{name}' is publishing what it found of {waiting:,} of these windows: try "
-            f"again when it has ended. Where it was killed the next run ends it: `tidemark run "
-            f"{name}`."
+            f"A run of '{name}' is publishing {waiting:,} of these windows. Try again when it "
+            f"finishes. If it was killed, `tidemark run {name}` completes it."
         )
 
 

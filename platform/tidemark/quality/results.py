@@ -21,11 +21,11 @@ from tidemark.store.rows import INSTANT, to_micros
 from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.CHECKS
-MOST = 1000
+MAX_FAILURES = 1000
 """Maximum number of failures that a result lists; it counts all of them."""
 _OBSERVED = 5
 
-SILENT = "not told any more, as events of that time were erased"
+ERASED_TEXT = "deleted, because events of this time were erased"
 """Text that replaces a result's observations after an erasure."""
 
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
@@ -93,7 +93,7 @@ class Result:
             return self.observed
         if not self.failures:
             return f"{self.judged:,} rows as expected"
-        some = [f"{f.observed} ({_place(f)})" for f in self.failures[:_OBSERVED]]
+        some = [f"{f.observed} ({_format_place(f)})" for f in self.failures[:_OBSERVED]]
         more = len(self.failures) - len(some)
         return "; ".join(some) + (f"; and {more:,} more" if more else "")
 
@@ -108,7 +108,7 @@ class CheckResult:
         window_from, window_to: the first window start and the last window end that were validated.
         rows_judged, rows_failed: number of rows validated, and number of those that fail.
         observed, expected: in a few words.
-        failures: the failures, at most a thousand (`listed`): `window_start`, `keys` (JSON),
+        failures: the failures, at most a thousand (`select_listed`): `window_start`, `keys` (JSON),
             `observed`.
         run, mode, through_arrival, seq: the run, as in the ledger.
         at: when it was validated.
@@ -155,7 +155,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
             "expected": r.expectation.expected,
             "failures": [
                 {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
-                for f in listed(r.failures)
+                for f in select_listed(r.failures)
             ],
             "run": marker.run,
             "mode": marker.mode.value,
@@ -170,7 +170,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
     asset.warehouse.append(table, TABLE, asset.app, marker.seq)
 
 
-def listed(failures: Sequence[Failure]) -> list[Failure]:
+def select_listed(failures: Sequence[Failure]) -> list[Failure]:
     """Return the failures that a result lists.
 
     If there are too many, the first of each window takes precedence. So a reader of any time range
@@ -180,10 +180,10 @@ def listed(failures: Sequence[Failure]) -> list[Failure]:
     for failure in failures:
         (more if failure.window_start in seen else first).append(failure)
         seen.add(failure.window_start)
-    return sorted([*first, *more][:MOST])
+    return sorted([*first, *more][:MAX_FAILURES])
 
 
-def silence(asset: Asset, ranges: Ranges, through: int) -> int:
+def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     """Delete the values in earlier results about windows whose events were erased.
 
     Return the number of results that changed. They include results of separate rebuild or replay
@@ -205,7 +205,7 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
     over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
     own = zip(rows["life"].to_pylist(), rows["seq"].to_pylist(), strict=True)
     past = [not (life == asset.life and seq >= through) for life, seq in own]
-    told = [text != SILENT for text in rows["observed"].to_pylist()]
+    told = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]
     mask = [all(each) for each in zip(over, past, told, strict=True)]
     chosen = rows.filter(pa.array(mask, pa.bool_()))
     if not chosen.num_rows:
@@ -215,20 +215,20 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
     wordless = Merge(
         on=("asset", "life", "expectation", "seq"),
         insert=None,
-        only={"failures": "s.failures", "observed": f"'{SILENT}'"},
+        only={"failures": "s.failures", "observed": f"'{ERASED_TEXT}'"},
     )
     warehouse.merge(chosen, TABLE, wordless)
     return chosen.num_rows
 
 
-def of_commit(
+def read_commit(
     warehouse: Warehouse, asset: str, seq: int, life: str | None = None
 ) -> list[CheckResult]:
-    """Return the results of one commit of an asset's state, as `since` does."""
-    return since(warehouse, asset, seq - 1, seq, life)
+    """Return the results of one commit of an asset's state, as `read_since` does."""
+    return read_since(warehouse, asset, seq - 1, seq, life)
 
 
-def since(
+def read_since(
     warehouse: Warehouse,
     asset: str,
     after: int,
@@ -248,6 +248,6 @@ def since(
     return [CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("seq").collect()]
 
 
-def _place(failure: Failure) -> str:
+def _format_place(failure: Failure) -> str:
     keys = ", ".join(str(v) for v in json.loads(failure.keys).values())
     return f"{iso(failure.window_start)}{', ' if keys else ''}{keys}"

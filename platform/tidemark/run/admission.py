@@ -30,10 +30,12 @@ class Admission:
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
             if limit is not None and limit < 1:
-                raise DefinitionError(f"A run takes 1 or more {name}, not {limit}.")
+                raise DefinitionError(
+                    f"The limit of {name} in a run must be at least 1 (got {limit})."
+                )
 
     @classmethod
-    def of(cls, limit: "int | Admission | None") -> "Admission":
+    def from_limit(cls, limit: "int | Admission | None") -> "Admission":
         """Return `limit` as an `Admission`; an integer limits the number of arrivals."""
         return limit if isinstance(limit, Admission) else cls(limit)
 

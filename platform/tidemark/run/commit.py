@@ -6,7 +6,7 @@ The order of the writes makes a kill at any point harmless:
 | --- | --- |
 | `state` | nothing |
 | `quarantine` … `published` | a commit that the next run publishes: each table accepts it once, |
-| | and rows go where the first attempt had decided (`quality.decided`) |
+| | and rows go where the first attempt had decided (`quality.recorded_decisions`) |
 | `ledger` | the same, but only this row is left to write |
 
 Each step is a fail point (`base.failpoint`).
@@ -15,9 +15,9 @@ Each step is a fail point (`base.failpoint`).
 from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.quality import quarantine, results
-from tidemark.quality.gate import Passed
+from tidemark.quality.gate import GateResult
 from tidemark.run import facts
-from tidemark.run.compute import Computed, Output
+from tidemark.run.compute import Computation, Output
 from tidemark.run.plan import Plan
 from tidemark.store import erasures, ledger
 from tidemark.store.asset import Asset
@@ -45,13 +45,13 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
         plan.erasures is not None
         and erasures.count_erasures(asset.warehouse, source) != plan.erasures
     ):
-        raise ConflictError(f"Events of '{source.name}' were erased meanwhile.")
+        raise ConflictError(f"Events of '{source.name}' were erased during this run.")
     pass_fail_point("state")
     asset.state.commit(partials, plan.marker)
 
 
 def publish(
-    asset: Asset, plan: Plan, computed: Computed, passed: Passed, *, reported: bool
+    asset: Asset, plan: Plan, computed: Computation, passed: GateResult, *, reported: bool
 ) -> RunFacts:
     """Write a state commit's results to the tables that users read, and return the run's facts."""
     transform, marker = asset.transform, plan.marker
@@ -65,15 +65,15 @@ def publish(
     pass_fail_point("late")
     for output in computed.others:
         if output not in panes:
-            _put(asset, marker, output)
+            _write_output(asset, marker, output)
     pass_fail_point("panes")
     for output in panes:
-        _put(asset, marker, output)
+        _write_output(asset, marker, output)
     pass_fail_point("published")
-    done = _publish(asset, plan, passed.rows, computed.reach)
+    done = _write_published(asset, plan, passed.rows, computed.reach)
     pass_fail_point("ledger")
     windows = 0 if done is None else passed.count
-    found = facts.of_commit(
+    found = facts.build_run_facts(
         asset,
         plan.marker,
         computed.counts,
@@ -87,7 +87,7 @@ def publish(
     return ledger.append(asset.warehouse, found, [*transform.tables, results.TABLE])
 
 
-def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
+def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
     """Return how many rows were written, or None if they had been written before."""
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
@@ -104,7 +104,7 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     return store_.merge(rows, table, merge, *place)
 
 
-def _put(asset: Asset, marker: CommitInfo, output: Output) -> None:
+def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
     """Write a commit's rows to a table of windows.
 
     If the commit replaces windows, their earlier rows are deleted.

@@ -1,9 +1,9 @@
 """Compute the rows that a plan's commit publishes, starting from the plan's events.
 
 There are two steps: compute the new partials, then the rows of the windows that these can change.
-The second step runs in memory if that is possible (`few_windows`), and otherwise in the engine.
-Intermediate rows that decide about later steps are computed once and completely (`held`): a few as
-Arrow tables in memory, many as files of the engine.
+The second step runs in memory if that is possible (`in_memory`), and otherwise in the engine.
+Intermediate rows that decide about later steps are computed once and completely (`materialize`): a
+few as Arrow tables in memory, many as files of the engine.
 
 A commit's published rows are a function of the commit alone: of its marker, and of the state after
 that commit. They are therefore the same if a later run publishes the commit of a killed run.
@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidemark.compute import few_windows, rollups
-from tidemark.compute.compare import named
-from tidemark.compute.held import Scratch
-from tidemark.compute.late_rows import as_kept, late_events, late_loss
+from tidemark.compute import in_memory, rollups
+from tidemark.compute.closed_windows import affected_range, closed_end
+from tidemark.compute.compare import keys_as_json
+from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.pane import as_of, counted
-from tidemark.compute.pane_table import panes
-from tidemark.compute.settled import changing, settled
+from tidemark.compute.materialize import TempTables
+from tidemark.compute.pane import as_of, count_commit
+from tidemark.compute.pane_table import compute_panes
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
@@ -44,7 +44,7 @@ from tidemark.store.ranges import NOWHERE, Ranges, merge_ranges
 from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import count_by_verdict, with_commit_number
 
-_SOME = 500_000
+_ADAPTIVE_PARTIALS = 500_000
 """Up to this number of partials, adaptive query execution brings no gain."""
 
 
@@ -65,7 +65,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Computed:
+class Computation:
     """Result of computing a plan.
 
     Args:
@@ -89,7 +89,7 @@ class Computed:
     overflowed: bool = False
 
 
-def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
+def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     """Return whether the windows that a commit can change have few stored partials.
 
     Also return the engine's planning mode for merging them.
@@ -98,34 +98,34 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     unknown = plan.few, plan.counting
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
         return unknown
-    stored = asset.state.at_most(changing(asset.transform, marker))
+    stored = asset.state.at_most(affected_range(asset.transform, marker))
     if stored is None:
         return unknown
     few = stored <= IN_MEMORY_ROWS
     if few and plan.few:
         return few, plan.counting
-    return few, Planning.SOME if stored <= _SOME else Planning.MANY
+    return few, Planning.SOME if stored <= _ADAPTIVE_PARTIALS else Planning.MANY
 
 
-def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
+def count_events(asset: Asset, plan: Plan, scratch: TempTables) -> Rows:
     """Return the partials that the commit adds to the state, with its commit number."""
     transform, marker = asset.transform, plan.marker
     earlier = None
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
-        earlier = asset.state.read(changing(transform, marker))
-    rows = counted(asset.log, asset.counting, marker, earlier)
-    return scratch.hold(with_commit_number(rows, marker.seq), few=plan.few)
+        earlier = asset.state.read(affected_range(transform, marker))
+    rows = count_commit(asset.log, asset.counting, marker, earlier)
+    return scratch.materialize(with_commit_number(rows, marker.seq), few=plan.few)
 
 
-def finish(
+def compute_windows(
     asset: Asset,
     plan: Plan,
     new: Rows | None,
-    scratch: Scratch,
+    scratch: TempTables,
     *,
     few: bool,
     planning: Planning,
-) -> Computed:
+) -> Computation:
     """Return the rows of the windows that the commit can have changed, and its other outputs.
 
     Args:
@@ -144,48 +144,52 @@ def finish(
     state = _State(asset, marker, new)
     opened = Observation() if transform.window.merges and not marker.replaces else None
     marked = is_guarded(asset)
-    windows, overflowed = _in_memory(asset, marker, state, marked) if few else None, False
+    windows, overflowed = _compute_in_memory(asset, marker, state, marked) if few else None, False
     if windows is None:
-        changed = _changed(asset, plan, state, scratch, planning, opened)
+        changed = _compute_in_engine(asset, plan, state, scratch, planning, opened)
         watched, seen = changed, Observation()
         if any(a.overflowed for a in transform.aggregates.values()):
             watched = changed.observe(seen, F.max(F.size(OVERFLOWED)).alias("overflowed"))
-        windows = scratch.hold(_stamped(watched, transform, marker, marked), few=few)
-        overflowed = watched is not changed and _overflows(changed, windows, seen.get)
+        windows = scratch.materialize(
+            _add_commit_columns(watched, transform, marker, marked), few=few
+        )
+        overflowed = watched is not changed and _has_overflow(changed, windows, seen.get)
         if overflowed and not marked:
-            windows = scratch.hold(_stamped(changed, transform, marker, marked=True), few=few)
+            windows = scratch.materialize(
+                _add_commit_columns(changed, transform, marker, marked=True), few=few
+            )
     outputs: list[Output] = []
     if transform.accumulation is not None:
         then = None if marker.replaces else as_of(marker.before)
-        rows = _reached(asset, marker, state, planning)
-        fired = panes(rows, transform, asset.log, as_of(marker.after), then)
+        rows = _read_affected(asset, marker, state, planning)
+        fired = compute_panes(rows, transform, asset.log, as_of(marker.after), then)
         fired = fired.withColumn("seq", uncompiled_literal(marker.seq))
         comment = f"Every firing of {transform.name}"
-        outputs.append(Output(transform.panes_table, scratch.hold(fired, few=few), comment))
+        outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
     missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     own = asset.counting
     there = marker.replaces and not missed and warehouse.exists(own.late_table)
     if not asset.rolls_up and (missed or there):
         lacking = state.rows(state.lacking())
         loss = late_loss(lacking, own, asset.log, marker)
-        comment = f"What too-late events would change in {transform.name}"
-        held = scratch.hold(loss, few=few)
+        comment = f"Changes that too-late events would make in {transform.name}"
+        held = scratch.materialize(loss, few=few)
         outputs.append(Output(own.late_loss_table, held, comment, whole=marker.merges))
         if marker.mode.records_late:
             # Too-late events stay in the late table even if a correction counts them.
             events = late_events(asset.log, own, marker)
             if marker.seq > 0 and not marker.renews:
-                events = as_kept(warehouse, own, events)
-            comment = f"Events too late for {transform.name}, or without time"
+                events = add_missing_columns(warehouse, own, events)
+            comment = f"Events that are too late for {transform.name} or have no event time"
             with warehouse.planning(Planning.of(plan.few)):
-                held = scratch.hold(events, few=plan.few)
+                held = scratch.materialize(events, few=plan.few)
             outputs.append(Output(own.late_table, held, comment, grows=True))
-    open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
-    reach = _reach(asset, marker)
-    return Computed(new, counts, windows, reach, outputs, open_from, overflowed)
+    open_from = None if opened is None else sessions.find_first_open(transform, marker, opened.get)
+    reach = _affected_condition(asset, marker)
+    return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
 
 
-def _overflows(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
+def _has_overflow(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
     """Return whether some window has a value that exceeds its type."""
     if is_empty(windows):
         return False
@@ -209,39 +213,43 @@ def is_guarded(asset: Asset) -> bool:
     return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
 
 
-def _changed(
+def _compute_in_engine(
     asset: Asset,
     plan: Plan,
     state: "_State",
-    scratch: Scratch,
+    scratch: TempTables,
     planning: Planning,
     opened: Observation | None,
 ) -> DataFrame:
     """Compute the rows of the windows that the commit can have changed, in the engine."""
     transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
-    rows = _reached(asset, marker, state, planning)
+    rows = _read_affected(asset, marker, state, planning)
     # The extra query pays for itself only if computing everything twice would be expensive.
-    plain = not plan.few and kind.all_plain(rows, transform)
+    plain = not plan.few and kind.all_fire_once(rows, transform)
     now = as_of(marker.after)
     if marker.merges:
         few = planning is Planning.FEW
-        return sessions.merging(asset, marker, rows, scratch, all_plain=plain, few=few)
+        return sessions.merge_sessions(asset, marker, rows, scratch, all_fire_once=plain, few=few)
     if marker.replaces:
-        return kind.finished(rows, transform, asset.log, now, all_plain=plain)
+        return kind.finish_windows(rows, transform, asset.log, now, all_fire_once=plain)
     then = as_of(marker.before)
-    return kind.changes(rows, transform, asset.log, now, then, opened=opened, all_plain=plain)
+    return kind.compute_changes(
+        rows, transform, asset.log, now, then, opened=opened, all_fire_once=plain
+    )
 
 
-def _in_memory(asset: Asset, marker: CommitInfo, state: "_State", marked: bool) -> pa.Table | None:
+def _compute_in_memory(
+    asset: Asset, marker: CommitInfo, state: "_State", marked: bool
+) -> pa.Table | None:
     """Compute the same rows in memory, with all published columns; None if only the engine can."""
     transform = asset.transform
-    if not few_windows.possible(transform, marker):
+    if not in_memory.is_supported(transform, marker):
         return None
-    partials = state.take(changing(transform, marker))
-    rows = None if partials is None else few_windows.changes(partials, transform, marker)
+    partials = state.take(affected_range(transform, marker))
+    rows = None if partials is None else in_memory.compute_changes(partials, transform, marker)
     if rows is None or not marked:
         return rows if rows is None else rows.drop_columns([SLACK])
-    keys = few_windows.named(rows, transform.keys)
+    keys = in_memory.keys_as_json(rows, transform.keys)
     if keys is None:
         return None
     numbers = pa.array(range(rows.num_rows), pa.int64())
@@ -303,26 +311,34 @@ class _State:
         return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
 
 
-def _reached(asset: Asset, marker: CommitInfo, state: _State, planning: Planning) -> DataFrame:
+def _read_affected(
+    asset: Asset, marker: CommitInfo, state: _State, planning: Planning
+) -> DataFrame:
     """Return the partials of the windows that a commit can have changed."""
     transform, before = asset.transform, marker.before
-    rows = rollups.placed_within(asset, state.rows, marker.after, changing(transform, marker))
+    rows = rollups.assign_windows_within(
+        asset, state.rows, marker.after, affected_range(transform, marker)
+    )
     if not marker.replaces:
-        end = settled(transform, before)
+        end = closed_end(transform, before)
         if end is not None and not transform.window.merges:
             rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
         if before.covers:
             rows = rows.where(before.pick("arrival") < uncompiled_literal(marker.after.at.arrival))
-    return rows if planning is Planning.FEW else lifecycle(transform).together(rows, transform)
+    return (
+        rows
+        if planning is Planning.FEW
+        else lifecycle(transform).repartition_for_merge(rows, transform)
+    )
 
 
-def _reach(asset: Asset, marker: CommitInfo) -> str:
+def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
     """Return a SQL condition on the published rows that a commit can have changed."""
-    end = None if marker.replaces else settled(asset.transform, marker.before)
+    end = None if marker.replaces else closed_end(asset.transform, marker.before)
     return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
 
 
-def published_columns(rows: Rows) -> Rows:
+def select_published(rows: Rows) -> Rows:
     """Return `rows` with only the published columns; the caller uses just the schema."""
     away = ["gone", *MARKS]
     if isinstance(rows, DataFrame):
@@ -330,7 +346,9 @@ def published_columns(rows: Rows) -> Rows:
     return rows.drop_columns([c for c in away if c in rows.column_names])
 
 
-def _stamped(rows: DataFrame, transform: Definition, marker: CommitInfo, marked: bool) -> DataFrame:
+def _add_commit_columns(
+    rows: DataFrame, transform: Definition, marker: CommitInfo, marked: bool
+) -> DataFrame:
     # If all rows of some windows are replaced, no row needs a delete flag. Without an expectation,
     # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows
@@ -349,4 +367,4 @@ def _stamped(rows: DataFrame, transform: Definition, marker: CommitInfo, marked:
     )
     if not marked:
         return stamped
-    return stamped.withColumns({ROW: row_number(), "_keys": named(transform.keys)})
+    return stamped.withColumns({ROW: row_number(), "_keys": keys_as_json(transform.keys)})

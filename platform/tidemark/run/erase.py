@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import iso
-from tidemark.compute import touched
-from tidemark.compute.held import Scratch, scratch
+from tidemark.compute import affected_by_erasure
+from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -42,12 +42,12 @@ from tidemark.store.ranges import Ranges, merge_ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
-MOST = 1000
+MAX_LISTED_WINDOWS = 1000
 """Maximum number of a sink's windows that are listed; all are counted."""
 
 
 @dataclass(frozen=True)
-class Place:
+class AffectedTable:
     """A table that held data of the events.
 
     Args:
@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Sent:
+class PublishedWindows:
     """Windows that held one of the events and may have been published outside the warehouse.
 
     Args:
@@ -76,7 +76,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Erased:
+class ErasureReport:
     """Result of an erasure, or of its dry run.
 
     Args:
@@ -107,8 +107,8 @@ class Erased:
     dead_letters: int
     unsearched: int
     resumed: int = 0
-    places: list[Place] = field(default_factory=list[Place])
-    sent: list[Sent] = field(default_factory=list[Sent])
+    places: list[AffectedTable] = field(default_factory=list[AffectedTable])
+    sent: list[PublishedWindows] = field(default_factory=list[PublishedWindows])
     removed: list[str] = field(default_factory=list[str])
     swept: int = 0
     unswept: list[str] = field(default_factory=list[str])
@@ -124,7 +124,7 @@ def erase(
     dry_run: bool = False,
     then: Callable[[], None] | None = None,
     tell: ProgressCallback = ignore_progress,
-) -> Erased:
+) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
 
     The caller must ensure that no ingest runs in the meantime (`sole`).
@@ -146,31 +146,33 @@ def erase(
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
-    counted, rolled = _run_before(warehouse, source, definitions)
+    counted, rolled = _find_run_assets(warehouse, source, definitions)
     resumed = 0
     if not dry_run:
         log.recover()
         for left in erasures.find_unfinished(warehouse, source):
-            tell("end an erasure that was killed")
-            resumed += _end(log, definitions, left, then, tell)
+            tell("finish an interrupted erasure")
+            resumed += _finish(log, definitions, left, then, tell)
         for each in counted:
             # Then no run still has to process an erased event, and all tables match their
             # definitions.
-            tell(f"take in what {each.name} has not seen")
+            tell(f"process new arrivals of {each.name}")
             runner.incremental(warehouse, each)
-    with scratch(warehouse) as place:
-        tell("look for the events")
-        events = place.keep(touched.matching(log, last.arrival, where))
-        letters = place.keep(touched.letters(warehouse, log, last.arrival, texts))
+    with temp_tables(warehouse) as place:
+        tell("search for the events")
+        events = place.materialize_frame(affected_by_erasure.find_events(log, last.arrival, where))
+        letters = place.materialize_frame(
+            affected_by_erasure.find_dead_letters(warehouse, log, last.arrival, texts)
+        )
         erasure = Erasure(
             source=source.name,
             through=last.arrival,
-            events=_by_arrival(events),
-            letters=_by_arrival(letters),
-            windows=_windows(log, counted, events, last.arrival),
+            events=_count_by_arrival(events),
+            letters=_count_by_arrival(letters),
+            windows=_find_affected_windows(log, counted, events, last.arrival),
         )
         nothing = not erasure.events and not erasure.letters
-        found = Erased(
+        found = ErasureReport(
             source=source.name,
             done=not dry_run,
             id=None if dry_run or nothing else erasure.id,
@@ -178,36 +180,40 @@ def erase(
             events=sum(erasure.events.values()),
             arrivals=len(erasure.events),
             dead_letters=sum(erasure.letters.values()),
-            unsearched=_unsearched(log) - sum(erasure.letters.values()),
+            unsearched=_count_searchable(log) - sum(erasure.letters.values()),
             resumed=resumed,
-            places=_places(warehouse, source, counted, rolled, erasure),
-            sent=[s for d in definitions if (s := _sent(log, d, events, erasure)) is not None],
-            removed=_removed(warehouse, source, definitions, erasure),
+            places=_list_affected_tables(warehouse, source, counted, rolled, erasure),
+            sent=[
+                s
+                for d in definitions
+                if (s := _find_published(log, d, events, erasure)) is not None
+            ],
+            removed=_list_removed(warehouse, source, definitions, erasure),
         )
         if dry_run:
             return found
         if not nothing:
             erasures.record(warehouse, erasure, BEGUN)
             pass_fail_point("erasure")
-            tell("delete the events from the log")
-            _empty(log, erasure, letters, place)
+            tell("delete the events from the event log")
+            _empty_letters(log, erasure, letters, place)
             pass_fail_point("letters")
-            _leave(log, erasure, events, place)
+            _delete_events(log, erasure, events, place)
             pass_fail_point("erased")
     if not nothing:
-        _end(log, definitions, erasure, then, tell)
+        _finish(log, definitions, erasure, then, tell)
     # Sweep last: the engine may continue for a moment with queries of a killed process.
     swept = claims.sweep(warehouse.path(SCRATCH))
     return replace(found, swept=swept.gone, unswept=swept.left)
 
 
-def tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
+def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
     """Return the tables that may hold data of a source's events."""
     own = [t for d in definitions if d.source.name == source.name for t in d.tables]
     return [source.log_table, source.dead_letters_table, *dict.fromkeys(own), results.TABLE]
 
 
-def _run_before(
+def _find_run_assets(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> tuple[list[Definition], list[Definition]]:
     """Return the assets of a source that have run: first those that count events, then roll-ups."""
@@ -217,32 +223,34 @@ def _run_before(
     return counted, [d for d in there if d.follows is not None and warehouse.exists(d.table)]
 
 
-def _windows(
+def _find_affected_windows(
     log: Log, counted: Sequence[Definition], events: DataFrame, through: int
 ) -> dict[str, Ranges]:
-    found = {d.name: touched.touched(log, d, events, through) for d in counted}
+    found = {
+        d.name: affected_by_erasure.find_affected_windows(log, d, events, through) for d in counted
+    }
     return {name: ranges for name, ranges in found.items() if ranges is not None}
 
 
-def _by_arrival(places: DataFrame) -> dict[int, int]:
+def _count_by_arrival(places: DataFrame) -> dict[int, int]:
     return {int(r[0]): int(r[1]) for r in places.groupBy("arrival").count().collect()}
 
 
-def _unsearched(log: Log) -> int:
+def _count_searchable(log: Log) -> int:
     rows = log.warehouse.take(log.source.dead_letters_table, columns=["bytes"])
     return rows.num_rows - rows["bytes"].null_count
 
 
-def _places(
+def _list_affected_tables(
     warehouse: Warehouse,
     source: Source,
     counted: Sequence[Definition],
     rolled: Sequence[Definition],
     erasure: Erasure,
-) -> list[Place]:
+) -> list[AffectedTable]:
     found = [
-        Place(source.log_table, sum(erasure.events.values()), "deleted"),
-        Place(source.dead_letters_table, sum(erasure.letters.values()), "emptied"),
+        AffectedTable(source.log_table, sum(erasure.events.values()), "deleted"),
+        AffectedTable(source.dead_letters_table, sum(erasure.letters.values()), "emptied"),
     ]
     for each in [*counted, *rolled]:
         ranges = erasure.windows.get(each.follows or each.name)
@@ -251,67 +259,73 @@ def _places(
         for table in each.tables:
             if warehouse.exists(table):
                 # A roll-up's windows may start earlier than its base's.
-                some = _widened(ranges, each.window.max_extent if each.follows else 0)
+                some = _widen(ranges, each.window.max_extent if each.follows else 0)
                 rows = warehouse.take(
                     table, InRanges("window_start", some), columns=["window_start"]
                 )
-                found.append(Place(table, rows.num_rows, "computed anew"))
+                found.append(AffectedTable(table, rows.num_rows, "recomputed"))
     return [place for place in found if place.rows]
 
 
-def _widened(ranges: Ranges, reach_: int) -> Ranges:
+def _widen(ranges: Ranges, reach_: int) -> Ranges:
     return merge_ranges((start - reach_, end) for start, end in ranges) if reach_ else ranges
 
 
-def _sent(log: Log, definition: Definition, events: DataFrame, erasure: Erasure) -> Sent | None:
+def _find_published(
+    log: Log, definition: Definition, events: DataFrame, erasure: Erasure
+) -> PublishedWindows | None:
     if definition.publishes_to is None or not erasure.events:
         return None
     if not log.warehouse.exists(definition.table):
         return None
-    rows = touched.windows(log, definition, events, erasure.through)
+    rows = affected_by_erasure.find_windows_with_events(log, definition, events, erasure.through)
     keys = F.struct(*(F.col(k) for k in definition.keys)) if definition.keys else F.lit(None)
-    some = rows.orderBy("window_start").select(F.unix_micros("window_start"), keys).limit(MOST)
+    some = (
+        rows.orderBy("window_start")
+        .select(F.unix_micros("window_start"), keys)
+        .limit(MAX_LISTED_WINDOWS)
+    )
     listed = [
         {"window_start": iso(r[0]), "keys": {} if r[1] is None else r[1].asDict()}
         for r in some.collect()
     ]
-    total = len(listed) if len(listed) < MOST else rows.count()
-    return Sent(definition.name, str(definition.publishes_to), total, listed)
+    total = len(listed) if len(listed) < MAX_LISTED_WINDOWS else rows.count()
+    return PublishedWindows(definition.name, str(definition.publishes_to), total, listed)
 
 
-def _leave(log: Log, erasure: Erasure, events: DataFrame, place: Scratch) -> None:
+def _delete_events(log: Log, erasure: Erasure, events: DataFrame, place: TempTables) -> None:
     """Rewrite the affected arrivals in the log without the erased events."""
     table, ranges = log.source.log_table, erasures.arrival_ranges(erasure.events)
     bound = InRanges("arrival", ranges or ((-1, 0),), instants=False)
-    staying = log.warehouse.read(table, bound).join(events, touched.PLACE, "left_anti")
-    rows = place.hold(staying, few=False)
+    staying = log.warehouse.read(table, bound).join(events, affected_by_erasure.PLACE, "left_anti")
+    rows = place.materialize(staying, few=False)
     # Replace by arrival number, because Delta's transaction log records each commit's condition.
-    log.warehouse.replace(rows, table, _arrivals(ranges), erasure.app, 0)
+    log.warehouse.replace(rows, table, _arrival_condition(ranges), erasure.app, 0)
 
 
-def _empty(log: Log, erasure: Erasure, letters: DataFrame, place: Scratch) -> None:
+def _empty_letters(log: Log, erasure: Erasure, letters: DataFrame, place: TempTables) -> None:
     """Delete the content of dead letters; keep their position and reason."""
     if not erasure.letters:
         return
     table, ranges = log.source.dead_letters_table, erasures.arrival_ranges(erasure.letters)
     rows = log.warehouse.read(table, InRanges("arrival", ranges, instants=False))
     mark = letters.withColumn("_empty", F.lit(True))
-    marked = rows.join(mark, touched.PLACE, "left")
+    marked = rows.join(mark, affected_by_erasure.PLACE, "left")
     kinds = dict(rows.dtypes)
     empty = {
         name: F.when(F.col("_empty").isNull(), F.col(name)).otherwise(F.lit(None).cast(kinds[name]))
         for name in ("bytes", "key", "headers", "correlation_id")
     }
-    held = place.hold(marked.withColumns(empty).select(*rows.columns), few=False)
-    log.warehouse.replace(held, table, _arrivals(ranges), erasure.app, 0)
+    held = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
+    log.warehouse.replace(held, table, _arrival_condition(ranges), erasure.app, 0)
 
 
-def _arrivals(ranges: Ranges) -> str:
+def _arrival_condition(ranges: Ranges) -> str:
     each = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges or ((-1, 0),)]
     return f"({' OR '.join(each)})"
 
 
-def _end(
+def _finish(
     log: Log,
     definitions: Sequence[Definition],
     erasure: Erasure,
@@ -336,26 +350,26 @@ def _end(
     for name, ranges in {**rest, **erasure.windows}.items():
         there = name in known and State(warehouse, known[name]).life() is not None
         if there:
-            tell(f"compute {name} anew")
-            _anew(warehouse, known[name], ranges)
+            tell(f"recompute {name}")
+            _recompute(warehouse, known[name], ranges)
             pass_fail_point("counted")
         elif name in erasure.windows:
-            _clear(warehouse, name, erasure, defined=name in known)
+            _drop_remains(warehouse, name, erasure, defined=name in known)
         # Only after the recomputation: an interrupted switch reads these tables, and is finished by
         # it.
-        for table in _beside(warehouse, name):
+        for table in _list_side_tables(warehouse, name):
             warehouse.drop(table)
         for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
-            tell(f"compute {roll.name} anew")
+            tell(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
-            _settle(warehouse, roll, ranges)
+            _remove_old_values(warehouse, roll, ranges)
     if then is not None:
         then()
     erasures.record(warehouse, erasure, ENDED)
     return True
 
 
-def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
+def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
     """Delete all remains of an asset that was dropped since the erasure began.
 
     Dropping it deleted its events. If it is still defined, its next run counts again from the log.
@@ -366,21 +380,21 @@ def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) 
     # The state table of a defined asset may be that of a run that has just begun.
     left = [
         table
-        for table in _owned(warehouse, name)
+        for table in _list_owned(warehouse, name)
         if not table.side and not (defined and table.role is Role.STATE)
     ]
     if left and not defined:
         raise DataError(
             f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
-            "computed anew, and no such asset is defined any more: define it again, or remove its "
-            f"tables ({', '.join(left)})."
+            f"recomputed, and '{name}' is no longer defined. Define it again, or delete its tables "
+            f"({', '.join(left)})."
         )
     for table in left:
         # An interrupted drop left it behind.
         warehouse.drop(table)
 
 
-def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
+def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     asset, seq = Asset(warehouse, definition), -1
     # Repeat if a switch was committed in between.
     while seq < 0 or asset.state.at(seq).switched > asset.state.forgotten():
@@ -391,11 +405,11 @@ def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
         if last.seq < 0:
             seq = runner.backfill(warehouse, definition).seq
         else:
-            seq = runner.count_without(warehouse, definition, ranges).seq
-    _settle(warehouse, definition, ranges)
+            seq = runner.recompute_erased(warehouse, definition, ranges).seq
+    _remove_old_values(warehouse, definition, ranges)
 
 
-def _settle(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
+def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     """Delete the published rows of windows that are now quarantined, and silence check results.
 
     Only results from before the recomputation are silenced: they may show values of erased events.
@@ -408,11 +422,11 @@ def _settle(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> Non
         # A quarantined window keeps its last good row, which was computed with the erased events.
         earlier = Merge(on=by, delete="t.seq < s.seq", update=None, insert=None)
         if held.num_rows:
-            warehouse.merge(_within(held, ranges, definition), definition.table, earlier)
-    results.silence(asset, ranges, newest)
+            warehouse.merge(_filter_by_ranges(held, ranges, definition), definition.table, earlier)
+    results.delete_observations(asset, ranges, newest)
 
 
-def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
+def _filter_by_ranges(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     """Return the quarantined windows that start in one of the ranges.
 
     Return all of them if there is no range, or for a roll-up.
@@ -422,20 +436,20 @@ def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     return held.filter(InRanges("window_start", ranges).expression())
 
 
-def _removed(
+def _list_removed(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition], erasure: Erasure
 ) -> list[str]:
     """Return the tables that the erasure deletes."""
     own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
-    return [t for name in own for t in _beside(warehouse, name)] if erasure.events else []
+    return [t for name in own for t in _list_side_tables(warehouse, name)] if erasure.events else []
 
 
-def _beside(warehouse: Warehouse, asset: str) -> list[TableName]:
+def _list_side_tables(warehouse: Warehouse, asset: str) -> list[TableName]:
     """Return the tables of an asset's rebuilds and side replays, the states first."""
-    return [table for table in _owned(warehouse, asset) if table.side]
+    return [table for table in _list_owned(warehouse, asset) if table.side]
 
 
-def _owned(warehouse: Warehouse, asset: str) -> list[TableName]:
+def _list_owned(warehouse: Warehouse, asset: str) -> list[TableName]:
     """Return the tables that belong to an asset, in the order to drop them: states first."""
     found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
     return sorted(found, key=lambda table: (table.role is not Role.STATE, table))

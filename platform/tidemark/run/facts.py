@@ -10,7 +10,7 @@ from tidemark.store.commit_info import CommitInfo, Mode
 from tidemark.store.ledger import RunFacts
 
 
-def of_commit(
+def build_run_facts(
     asset: Asset,
     marker: CommitInfo,
     counts: Counter[int],

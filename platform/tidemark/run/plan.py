@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
-from tidemark.compute.correctable import lacking
-from tidemark.compute.lifecycle.fragments import cells
-from tidemark.compute.replayed import reached
+from tidemark.compute.affected_by_replay import find_affected_windows
+from tidemark.compute.lifecycle.fragments import widen_to_cells
+from tidemark.compute.windows_with_late_loss import find_windows_with_late_loss
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.engine.planning import Planning
@@ -72,7 +72,7 @@ class Plan:
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
-def left_behind(asset: Asset, last: CommitInfo) -> Plan | None:
+def plan_unpublished(asset: Asset, last: CommitInfo) -> Plan | None:
     """Return a plan to publish the newest commit, or None if it is completely published."""
     if asset.rolls_up or last.seq <= asset.published():
         return None
@@ -80,7 +80,7 @@ def left_behind(asset: Asset, last: CommitInfo) -> Plan | None:
     return Plan(last, counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts, taken_up=True)
 
 
-def increment(
+def plan_increment(
     asset: Asset,
     last: CommitInfo,
     through: int | None,
@@ -100,7 +100,7 @@ def increment(
             return None
         marker, counts = planned
         return Plan(
-            _begun(asset, marker), counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts
+            _begin(asset, marker), counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts
         )
     seen = last.after.at.arrival
     arrivals = [a for a in known if a.arrival > seen]
@@ -122,11 +122,11 @@ def increment(
     rows = sum(a.rows for a in arrivals)
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     again = Planning.again(rows) if known else None
-    begun = _begun(asset, marker, last)
+    begun = _begin(asset, marker, last)
     return Plan(begun, rows <= SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
 
 
-def backfill(
+def plan_backfill(
     asset: Asset, last: CommitInfo, start: int | None, end: int | None, answer: str
 ) -> Plan:
     """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
@@ -137,8 +137,8 @@ def backfill(
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
-    if start is not None and end is not None and anew_in_part(asset, last):
-        return _in_place(asset, last, Mode.BACKFILL, ((start, end),), answer, part=True)
+    if start is not None and end is not None and can_recompute_in_part(asset, last):
+        return _plan_in_place(asset, last, Mode.BACKFILL, ((start, end),), answer, part=True)
     if asset.transform.window.merges:
         start, end = None, None
     at, before = _position(newest), last.after
@@ -152,15 +152,15 @@ def backfill(
         ranges=ranges,
         answer=answer,
     )
-    return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
+    return Plan(_begin(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def replay(asset: Asset, last: CommitInfo, since: int, *, anew: bool) -> Plan | None:
+def plan_replay(asset: Asset, last: CommitInfo, since: int, *, into_empty: bool) -> Plan | None:
     """Return a plan for the windows that hold an event of arrival `since` or a later one.
 
-    Each window is computed through the arrival that it is already complete through. With `anew`,
-    all are computed through the newest arrival, and the asset has only these windows. Return None
-    if these arrivals have no event in a window.
+    Each window is computed through the arrival that it is already complete through. With
+    `into_empty`, all are computed through the newest arrival, and the asset has only these windows.
+    Return None if these arrivals have no event in a window.
 
     Raises:
         DataError: the source has no arrival yet.
@@ -168,14 +168,14 @@ def replay(asset: Asset, last: CommitInfo, since: int, *, anew: bool) -> Plan | 
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
-    through = newest.arrival if anew else last.after.through
-    ranges = reached(asset.log, asset.counting, since, through)
+    through = newest.arrival if into_empty else last.after.through
+    ranges = find_affected_windows(asset.log, asset.counting, since, through)
     if ranges is None:
         return None
-    merges, part = asset.transform.window.merges, anew_in_part(asset, last)
+    merges, part = asset.transform.window.merges, can_recompute_in_part(asset, last)
     ranges = () if merges and not part else ranges
-    if not anew:
-        return _in_place(asset, last, Mode.BACKFILL, ranges, "as_streamed", part=part)
+    if not into_empty:
+        return _plan_in_place(asset, last, Mode.BACKFILL, ranges, "as_streamed", part=part)
     marker = CommitInfo(
         mode=Mode.BACKFILL,
         seq=last.seq + 1,
@@ -183,32 +183,32 @@ def replay(asset: Asset, last: CommitInfo, since: int, *, anew: bool) -> Plan | 
         after=Coverage(_position(newest)),
         ranges=ranges,
     )
-    return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
+    return Plan(_begin(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def correction(asset: Asset, last: CommitInfo) -> Plan | None:
+def plan_correction(asset: Asset, last: CommitInfo) -> Plan | None:
     """Return a plan for the windows that lack too-late events, or None if no window does.
 
     Each window is computed through the arrival that it is already complete through.
     """
-    ranges = lacking(asset.warehouse, asset.transform)
+    ranges = find_windows_with_late_loss(asset.warehouse, asset.transform)
     if ranges is None:
         return None
-    part = anew_in_part(asset, last)
+    part = can_recompute_in_part(asset, last)
     if asset.transform.window.merges and not part:
         ranges = ()
-    return _in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
+    return _plan_in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
 
 
-def erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
+def plan_erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
     """Return a plan for windows whose events have left the log.
 
     Each window is computed through the arrival that it is already complete through.
     """
-    return _in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
+    return _plan_in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
 
 
-def anew_in_part(asset: Asset, last: CommitInfo) -> bool:
+def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
     A session may cross any bound, and is merged with the stored sessions beyond it. So the stored
@@ -220,7 +220,7 @@ def anew_in_part(asset: Asset, last: CommitInfo) -> bool:
     return of_sessions and last.seq >= 0 and last.definition == fingerprint(transform)
 
 
-def _in_place(
+def _plan_in_place(
     asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, answer: str, *, part: bool
 ) -> Plan:
     """Return a plan that recomputes windows through the arrival that each is complete through.
@@ -234,17 +234,17 @@ def _in_place(
         seq=last.seq + 1,
         before=stands,
         after=stands,
-        ranges=cells(ranges, asset.transform) if part else ranges,
+        ranges=widen_to_cells(ranges, asset.transform) if part else ranges,
         answer=answer,
         # With the complete answer, an event that is admitted now may join an open session to
         # earlier ones, so the start of the first open session is unknown.
         open_from=last.open_from if part and answer == "as_streamed" else None,
         merges=part,
     )
-    return Plan(_begun(asset, marker, last), asset.log.few(stands.through))
+    return Plan(_begin(asset, marker, last), asset.log.few(stands.through))
 
 
-def _begun(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> CommitInfo:
+def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> CommitInfo:
     """Return a commit that begins now, after the state's newest commit `last`.
 
     A roll-up passes no `last`, because it has no state.

@@ -9,8 +9,8 @@ arrivals in between are counted in addition.
 from dataclasses import replace
 
 from tidemark.base.errors import ConflictError
-from tidemark.compute.held import Scratch
-from tidemark.compute.pane import counted_in
+from tidemark.compute.materialize import TempTables
+from tidemark.compute.pane import count_scope
 from tidemark.compute.scope import Scope
 from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
@@ -20,10 +20,10 @@ from tidemark.store.coverage import BackfilledRange, Coverage
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 
-ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 
 
-def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
+def store(asset: Asset, todo: Plan, partials: Rows, place: TempTables) -> Plan:
     """Commit a plan's partials to the state, on top of the newest commit.
 
     Returns:
@@ -33,20 +33,30 @@ def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
         ConflictError: the plan cannot be rebased onto the commits in between and must be
             recomputed.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         try:
             commit.store(asset, todo, partials)
         except ConflictError:
-            moved = _moved(asset, todo, partials, place)
+            moved = _rebase(asset, todo, partials, place)
             if moved is None:
                 raise
             todo, partials = moved
         else:
             return todo
-    raise ConflictError(f"Other runs of '{asset.transform.name}' were quicker, time and again.")
+    raise conflict_error(asset.transform.name, MAX_ATTEMPTS)
 
 
-def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Plan, Rows] | None:
+def conflict_error(asset: str, attempts: int) -> ConflictError:
+    """Return the error of a run that gives up after so many commit conflicts."""
+    return ConflictError(
+        f"Gave up after {attempts} commit conflicts with other runs of '{asset}'. Retry when fewer "
+        "runs are active."
+    )
+
+
+def _rebase(
+    asset: Asset, todo: Plan, partials: Rows, place: TempTables
+) -> tuple[Plan, Rows] | None:
     transform, marker, state = asset.transform, todo.marker, asset.state
     since = state.since(marker.seq - 1)
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
@@ -58,16 +68,16 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")
     # The result must not include arrivals that a stream has processed from another event log.
-    other_log = takeover.of_another_log(asset, newest)
+    other_log = takeover.is_of_another_log(asset, newest)
     if other_log and marker.ranges:
         return None
     if not other_log and newest.after.at.arrival > at.arrival:
         complete = marker.answer == "complete"
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
-        more = place.hold(counted_in(asset.log, asset.counting, between), few=todo.few)
+        more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
     seq = newest.seq + 1
-    partials = place.hold(with_commit_number(counted, seq), few=todo.few)
+    partials = place.materialize(with_commit_number(counted, seq), few=todo.few)
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(BackfilledRange(start, end, at))

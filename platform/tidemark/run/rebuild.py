@@ -3,8 +3,8 @@
 `rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
 separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
 definition. `switch` processes the arrivals since then and swaps the tables (`swap`). A stream with
-the earlier definition then ends itself. `back` swaps again, to the tables as they were before the
-switch. `discard` deletes the rebuilt tables and the backup.
+the earlier definition then ends itself. `roll_back` swaps again, to the tables as they were before
+the switch. `discard` deletes the rebuilt tables and the backup.
 """
 
 import random
@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.define.rollup import base_transform
 from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
-from tidemark.run import runner, swap, takeover
+from tidemark.run import rebase, runner, swap, takeover
 from tidemark.store import erasures
 from tidemark.store.asset import Asset
 from tidemark.store.commit_info import CommitInfo, Mode, Swap
@@ -31,16 +31,16 @@ from tidemark.store.warehouse import Warehouse
 
 T = TypeVar("T")
 
-_ATTEMPTS = 60
-_ANEW = 5
+_MAX_ATTEMPTS = 60
+_MAX_ERASURES = 5
 """Number of times that separate tables are started over because events were erased."""
 
-_PATIENCE = 10.0
+_PUBLISH_WAIT_SECONDS = 10.0
 """Seconds that a switch waits for a run to publish its stored commit."""
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class RebuildStatus:
     """Progress of the rebuilt tables.
 
     Args:
@@ -60,7 +60,9 @@ class Rebuilt:
     quarantined: int
 
 
-def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") -> WindowedTransform:
+def side_definition(
+    transform: Definition, name: str = REBUILD, verb: str = "rebuild"
+) -> WindowedTransform:
     """Return the same definition under the name of separate tables.
 
     Args:
@@ -70,15 +72,11 @@ def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") ->
     Raises:
         DefinitionError: the asset is a roll-up, which follows its base.
     """
-    if transform.follows is not None:
-        raise DefinitionError(
-            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
-            f"{verb} that, then run '{transform.name}', which follows it."
-        )
+    runner.refuse_rollup(transform, verb)
     return base_transform(transform).side(name)
 
 
-def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
+def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
     If a rebuild was already started, process the arrivals since then.
@@ -88,21 +86,22 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
         DataError: the asset has not run yet, so there is nothing to rebuild.
         ConflictError: another rebuild works on the same tables.
     """
-    side, asset = beside(transform), Asset(warehouse, transform)
+    side, asset = side_definition(transform), Asset(warehouse, transform)
     last = asset.state.last()
     if last.seq < 0:
         raise DataError(
-            f"'{transform.name}' has not run yet: `tidemark run {transform.name}` makes its tables."
+            f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
+            "tables."
         )
-    without_erased(warehouse, side, lambda: _made(warehouse, side))
+    fill_without_erased(warehouse, side, lambda: _fill(warehouse, side))
     done = Asset(warehouse, side)
-    return Rebuilt(
+    return RebuildStatus(
         asset=transform.name,
-        tables=list(swap.versions(done)),
+        tables=list(swap.list_versions(done)),
         through=done.state.last().after.through,
         current=last.after.through,
         windows=warehouse.take(side.table, columns=["seq"]).num_rows,
-        quarantined=swap.count(warehouse, side.quarantine_table),
+        quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
 
 
@@ -118,30 +117,30 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
             and the asset's newest run is not completely published.
         ConflictError: other runs of the asset kept committing first.
     """
-    side = beside(transform)
-    for _ in _attempts():
+    side = side_definition(transform)
+    for _ in _retry():
         asset = Asset(warehouse, transform)
-        last = _published(asset)
+        last = _wait_until_published(asset)
         if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
             # The switch is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, last)
-        if not _stands(warehouse, side):
+        if not _can_continue(warehouse, side):
             raise DataError(
-                f"There is nothing to switch to: `tidemark rebuild {transform.name}` first makes "
-                f"tables by the definition of '{transform.name}' in the code."
+                f"There is nothing to switch to: no tables were rebuilt with the definition of "
+                f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
             )
-        without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
+        fill_without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
         ready = Asset(warehouse, side)
         newest = ready.state.last()
         # Positions in two different event logs can't be compared.
-        other_log = takeover.of_another_log(asset, last)
+        other_log = takeover.is_of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published() >= last.seq
             if way_back and not whole:
-                raise _half_published(transform, last)
-            found = swap.versions(ready)
-            kept = swap.versions(asset) if way_back and whole else {}
+                raise _unpublished_error(transform, last)
+            found = swap.list_versions(ready)
+            kept = swap.list_versions(asset) if way_back and whole else {}
             marker = CommitInfo(
                 mode=Mode.SWITCH,
                 seq=last.seq + 1,
@@ -152,14 +151,14 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
                 parts=parts(side),
                 open_from=newest.open_from,
                 switched=last.seq + 1 if kept else -1,
-                swap=Swap(_renamed(found, side, asset.transform), kept),
+                swap=Swap(_rename_tables(found, side, asset.transform), kept),
             )
             with suppress(ConflictError):
-                return _swapped(asset, marker)
-    raise _quicker(transform)
+                return _store_and_finish(asset, marker)
+    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
-def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
+def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last switch.
 
     The restored tables are complete through the same arrival as then. The next run of the earlier
@@ -169,11 +168,11 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         DataError: there was no switch, or its backup does not exist any more.
         ConflictError: other runs of the asset kept committing first.
     """
-    _ = beside(transform)
-    for _ in _attempts():
+    _ = side_definition(transform)
+    for _ in _retry():
         asset = Asset(warehouse, transform)
-        last = _published(asset)
-        switched, kept = _kept(asset, last)
+        last = _wait_until_published(asset)
+        switched, kept = _find_backup(asset, last)
         earlier = asset.state.at(switched.seq - 1)
         told = None if earlier.defined < 0 else asset.state.at(earlier.defined).parts
         marker = CommitInfo(
@@ -189,8 +188,8 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
         )
         with suppress(ConflictError):
-            return _swapped(asset, marker)
-    raise _quicker(transform)
+            return _store_and_finish(asset, marker)
+    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
@@ -198,14 +197,14 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
     Return the names of the deleted tables.
     """
-    gone = drop(warehouse, beside(transform))
+    gone = drop(warehouse, side_definition(transform))
     asset = Asset(warehouse, transform)
     if (last := asset.state.last()).switched >= 0:
         asset.state.forget(last.switched)
     return gone
 
 
-def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
+def fill_without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
     """Fill separate tables by `make` and return its result, with no erased event in the tables.
 
     An erasure removes such tables after its events have left the log, but the process that fills
@@ -218,7 +217,7 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
     Raises:
         ConflictError: events were erased during every attempt.
     """
-    for _ in range(_ANEW):
+    for _ in range(_MAX_ERASURES):
         known = erasures.count_erasures(warehouse, side.source)
         try:
             made = make()
@@ -230,18 +229,21 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
                 return made
         # Also after an error, because an erasure drops the tables while they are written.
         drop(warehouse, side)
-    raise ConflictError(f"Events of '{side.source.name}' were erased {_ANEW} times meanwhile.")
+    raise ConflictError(
+        f"Gave up after {_MAX_ERASURES} attempts, because events of '{side.source.name}' were "
+        "erased during each of them. Try again."
+    )
 
 
-def _made(warehouse: Warehouse, side: Definition) -> None:
-    if not _stands(warehouse, side):
+def _fill(warehouse: Warehouse, side: Definition) -> None:
+    if not _can_continue(warehouse, side):
         # Not started, started with an outdated definition, or started before an erasure.
         drop(warehouse, side)
         runner.backfill(warehouse, side)
     runner.incremental(warehouse, side)
 
 
-def _stands(warehouse: Warehouse, side: Definition) -> bool:
+def _can_continue(warehouse: Warehouse, side: Definition) -> bool:
     """Return whether a run can continue the separate tables.
 
     They must be from this definition, and hold no event that was erased since they were started.
@@ -251,66 +253,63 @@ def _stands(warehouse: Warehouse, side: Definition) -> bool:
     return last.definition == fingerprint(side) and last.erasures == known
 
 
-def _attempts() -> Iterator[None]:
+def _retry() -> Iterator[None]:
     """Yield once per attempt, with a growing random delay after each."""
-    for n in range(_ATTEMPTS):
+    for n in range(_MAX_ATTEMPTS):
         yield
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
 
 
-def _quicker(transform: Definition) -> ConflictError:
-    return ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
-
-
-def _half_published(transform: Definition, last: CommitInfo) -> DataError:
+def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
     name = transform.name
     return DataError(
-        f"The newest run of '{name}', its commit {last.seq}, is not published to its end after "
-        f"{_PATIENCE:.0f} seconds: it is under way still, or was killed. Nothing was switched. "
-        f"Wait for it, or let its stream or `tidemark run {name}` by its own definition publish "
-        f"it; `tidemark rebuild {name} --switch --no-way-back` goes on without."
+        f"The newest run of '{name}', commit {last.seq}, is not completely published after "
+        f"{_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. Nothing was "
+        "switched. Wait until it finishes. If it was killed, its stream or `tidemark run "
+        f"{name}` completes it, with the definition that it used. `tidemark rebuild {name} "
+        "--switch --no-way-back` switches without a backup."
     )
 
 
-def _swapped(asset: Asset, marker: CommitInfo) -> RunFacts:
+def _store_and_finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     assert marker.swap is not None
     state = marker.swap.taken[asset.transform.state_table]
     return swap.finish(asset, swap.store(asset, marker, state))
 
 
-def _renamed(
+def _rename_tables(
     found: dict[str, int], side: Definition, own: Definition
 ) -> dict[str, tuple[str, int]]:
     """Return the versions of the rebuilt tables, by the names of the tables that they replace."""
-    names = [own.state_table, *swap.others(own)]
-    theirs = [side.state_table, *swap.others(side)]
+    names = [own.state_table, *swap.list_replaced(own)]
+    theirs = [side.state_table, *swap.list_replaced(side)]
     pairs = zip(names, theirs, strict=True)
     return {name: (other, found[other]) for name, other in pairs if other in found}
 
 
-def _kept(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
+def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
     """Return the commit of the last switch, and the versions of the tables before it."""
     name = asset.transform.name
     if last.switched < 0:
-        raise DataError(f"There is no way back: no switch of '{name}' keeps what was before it.")
+        raise DataError(f"'{name}' has no backup to restore: no switch has kept one.")
     switched = asset.state.at(last.switched)
     kept = dict(switched.swap.kept) if switched.swap else {}
     if asset.state.forgotten() >= last.switched or not all(
         asset.warehouse.readable(table, version) for table, version in kept.items()
     ):
         raise DataError(
-            f"There is no way back: what '{name}' had before its last switch was discarded, or "
-            "maintenance has removed it after its seven days."
+            f"'{name}' has no backup to restore: the backup of its last switch was discarded, or "
+            "maintenance deleted it after seven days."
         )
     return switched, kept
 
 
-def _published(asset: Asset) -> CommitInfo:
-    """Return the newest commit once it is published, or after `_PATIENCE` seconds."""
+def _wait_until_published(asset: Asset) -> CommitInfo:
+    """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
     began, last = time.monotonic(), asset.state.last()
     if last.swap is not None and asset.published() < last.seq:
         swap.finish(asset, last)
-    while asset.published() < last.seq and time.monotonic() - began < _PATIENCE:
+    while asset.published() < last.seq and time.monotonic() - began < _PUBLISH_WAIT_SECONDS:
         time.sleep(0.05)
         last = asset.state.last()
     return last

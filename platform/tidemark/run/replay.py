@@ -23,7 +23,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """Result of a replay.
 
     Args:
@@ -44,7 +44,7 @@ class Replayed:
     facts: RunFacts | None
 
 
-def first_since(log: Log, arrival: int | None, instant: int | None) -> int:
+def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> int:
     """Return the first arrival of a replay.
 
     It is the arrival with the given number, or the first at or after an instant (microseconds,
@@ -55,7 +55,9 @@ def first_since(log: Log, arrival: int | None, instant: int | None) -> int:
         DataError: there is no arrival since then.
     """
     if (arrival is None) == (instant is None):
-        raise DefinitionError("Say from which arrival, or from which instant: one of them.")
+        raise DefinitionError(
+            "Specify either the first arrival or the first instant, but not both."
+        )
     newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
     if newest is None:
         raise DataError(f"Source '{log.source.name}' has no arrivals yet: ingest it.")
@@ -63,15 +65,15 @@ def first_since(log: Log, arrival: int | None, instant: int | None) -> int:
     since_then = (a.arrival for a in came if instant is not None and a.arrived_at >= instant)
     found = next(since_then, None) if arrival is None else arrival
     if found is None or not 0 <= found <= newest.arrival:
-        since = f"arrival {arrival}" if instant is None else str(iso(instant))
+        wanted = f"arrival {arrival}" if instant is None else f"arrival since {iso(instant)}"
         raise DataError(
-            f"'{log.source.name}' has no arrival since {since}: its newest is {newest.arrival}, of "
-            f"{iso(newest.arrived_at)}."
+            f"Source '{log.source.name}' has no {wanted}: its newest arrival is {newest.arrival}, "
+            f"from {iso(newest.arrived_at)}."
         )
     return found
 
 
-def replay(warehouse: Warehouse, transform: Definition, since: int) -> Replayed:
+def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayResult:
     """Recompute and replace the windows that hold an event of arrival `since` or a later one.
 
     Arrivals that have not been processed yet are processed first. A replay excludes too-late
@@ -84,10 +86,12 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> Replayed:
         ConflictError: other runs of the asset kept committing first.
     """
     facts = runner.replay(warehouse, transform, since)
-    return _told(warehouse, transform, transform, since, facts)
+    return _report(warehouse, transform, transform, since, facts)
 
 
-def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name: str) -> Replayed:
+def replay_to_side_tables(
+    warehouse: Warehouse, transform: Definition, since: int, name: str
+) -> ReplayResult:
     """Compute the same windows into separate tables, which are recreated each time.
 
     For session windows this computes all sessions, because one may cross any bound.
@@ -96,35 +100,35 @@ def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name:
         DefinitionError: the asset is a roll-up, the name is not a valid table name, or the
             definition can't run.
     """
-    side = beside(transform, name)
+    side = side_definition(transform, name)
 
     def made() -> RunFacts | None:
         drop(warehouse, side)
-        return runner.replay(warehouse, side, since, anew=True)
+        return runner.replay(warehouse, side, since, into_empty=True)
 
-    facts = rebuild.without_erased(warehouse, side, made)
-    return _told(warehouse, transform, side, since, facts)
+    facts = rebuild.fill_without_erased(warehouse, side, made)
+    return _report(warehouse, transform, side, since, facts)
 
 
-def beside(transform: Definition, name: str) -> WindowedTransform:
+def side_definition(transform: Definition, name: str) -> WindowedTransform:
     """Return the same definition under the name of the replay's tables."""
     if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
-            f"A replay can't go into '{name}': use lower-case letters, digits and underscores, a "
-            "letter first, and not 'rebuild', which is that of `tidemark rebuild`."
+            f"A replay can't go into '{name}': use lower-case letters, digits and underscores, and "
+            "start with a letter. 'rebuild' is reserved for `tidemark rebuild`."
         )
-    return rebuild.beside(transform, name, "replay")
+    return rebuild.side_definition(transform, name, "replay")
 
 
-def _told(
+def _report(
     warehouse: Warehouse,
     transform: Definition,
     into: Definition,
     since: int,
     facts: RunFacts | None,
-) -> Replayed:
+) -> ReplayResult:
     stands = Asset(warehouse, into).state.last().after.through
-    return Replayed(
+    return ReplayResult(
         asset=transform.name,
         table=into.table,
         since=since,

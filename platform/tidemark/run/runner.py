@@ -25,20 +25,20 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from tidemark.base.errors import ConflictError, DefinitionError
-from tidemark.compute.held import scratch
+from tidemark.compute.materialize import temp_tables
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
 from tidemark.engine.failures import translate_failures
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine, results
-from tidemark.quality.decided import as_decided
 from tidemark.quality.evidence import Batch
-from tidemark.quality.gate import gate
+from tidemark.quality.gate import validate_and_split
+from tidemark.quality.recorded_decisions import with_recorded_decisions
 from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
 from tidemark.run.admission import Admission
-from tidemark.run.correct import Correction, told
+from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
-from tidemark.run.traced import trace
+from tidemark.run.run_span import send_span
 from tidemark.store import erasures, integrity, ledger, rollup_generation
 from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.asset import Asset
@@ -47,9 +47,9 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
-ATTEMPTS = 12
+MAX_ATTEMPTS = 12
 
-LISTED = 1000
+MAX_LISTED_CHANGES = 1000
 """Default number of a correction's changes that are listed."""
 
 _Planner = Callable[[Asset, CommitInfo], Plan | None]
@@ -62,7 +62,7 @@ def incremental(
     through: int | None = None,
     limit: int | Admission | None = None,
     recent: RecentArrivals = NO_ARRIVALS,
-    standing: bool = False,
+    pinned_definition: bool = False,
     reported: bool = False,
 ) -> RunFacts | None:
     """Process the arrivals that the asset has not seen, and publish the windows that they fire.
@@ -71,8 +71,8 @@ def incremental(
         through: the last arrival to process; all arrivals by default.
         limit: limits of the run; a number limits the arrivals.
         recent: arrivals that the caller has in memory.
-        standing: whether the asset was run by this very definition before. The run is then refused
-            if a newer definition has run the asset since.
+        pinned_definition: whether the asset was run by this very definition before. The run is then
+            refused if a newer definition has run the asset since.
         reported: whether the caller reports the run to the orchestrator.
 
     Returns:
@@ -82,20 +82,27 @@ def incremental(
     Raises:
         DataError: the source was never ingested.
         ConflictError: other runs of the asset kept committing first.
-        DefinitionChanged: `standing`, and another definition has run the asset since.
+        DefinitionChanged: `pinned_definition`, and another definition has run the asset since.
         DefinitionError: the definition has changed and is incompatible with the stored data.
     """
-    admission = Admission.of(limit)
+    admission = Admission.from_limit(limit)
     if transform.follows is not None and (through is not None or admission):
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
-            f"limit the runs of '{transform.follows}' instead."
+            f"'{transform.name}' is a roll-up of '{transform.follows}', so its runs can't be "
+            f"limited: limit the runs of '{transform.follows}' instead."
         )
 
     def planned(asset: Asset, last: CommitInfo) -> Plan | None:
-        return plan.increment(asset, last, through, admission, recent.arrivals)
+        return plan.plan_increment(asset, last, through, admission, recent.arrivals)
 
-    return _run(warehouse, transform, planned, recent=recent, reported=reported, standing=standing)
+    return _run(
+        warehouse,
+        transform,
+        planned,
+        recent=recent,
+        reported=reported,
+        pinned_definition=pinned_definition,
+    )
 
 
 def backfill(
@@ -123,35 +130,37 @@ def backfill(
         DataError: the source was never ingested, or has no arrival yet.
         ConflictError: other runs of the asset kept committing first.
     """
-    _check_state(transform, "backfill")
+    refuse_rollup(transform, "backfill")
     if answer not in ("as_streamed", "complete"):
-        raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
+        raise DefinitionError(f"The answer must be 'as_streamed' or 'complete' (got '{answer}').")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
-        raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
+        raise DefinitionError(
+            "A backfill's range must have both a start and a later end, or neither."
+        )
     if start is not None and transform.window.merges:
         asset = Asset(warehouse, transform)
-        if plan.anew_in_part(asset, asset.state.last()):
+        if plan.can_recompute_in_part(asset, asset.state.last()):
             incremental(warehouse, transform)
     facts = _run(
         warehouse,
         transform,
-        lambda asset, last: plan.backfill(asset, last, start, end, answer),
+        lambda asset, last: plan.plan_backfill(asset, last, start, end, answer),
         reported=reported,
-        anew=start is None,
+        full_refresh=start is None,
     )
     assert facts is not None
     return facts
 
 
 def replay(
-    warehouse: Warehouse, transform: Definition, since: int, *, anew: bool = False
+    warehouse: Warehouse, transform: Definition, since: int, *, into_empty: bool = False
 ) -> RunFacts | None:
     """Recompute and replace the windows that hold an event of arrival `since` or a later one.
 
     The module `run.replay` explains the rules.
 
     Args:
-        anew: whether the asset has not run yet, and is to have only these windows.
+        into_empty: whether the asset has not run yet, and is to have only these windows.
 
     Returns:
         The run's facts, or None if these arrivals have no event.
@@ -159,16 +168,22 @@ def replay(
     Raises:
         DefinitionError, DataError, ConflictError: as in `backfill`.
     """
-    _check_state(transform, "replay")
-    if not anew:
+    refuse_rollup(transform, "replay")
+    if not into_empty:
         incremental(warehouse, transform)
     return _run(
-        warehouse, transform, lambda asset, last: plan.replay(asset, last, since, anew=anew)
+        warehouse,
+        transform,
+        lambda asset, last: plan.plan_replay(asset, last, since, into_empty=into_empty),
     )
 
 
 def correct(
-    warehouse: Warehouse, transform: Definition, *, most: int = LISTED, reported: bool = False
+    warehouse: Warehouse,
+    transform: Definition,
+    *,
+    most: int = MAX_LISTED_CHANGES,
+    reported: bool = False,
 ) -> Correction | None:
     """Recompute the windows that lack too-late events, with these events, and replace them.
 
@@ -183,19 +198,19 @@ def correct(
         DefinitionError: the asset is a roll-up, which follows the corrections of its base.
         ConflictError: other runs of the asset kept committing first.
     """
-    _check_state(transform, "correct")
+    refuse_rollup(transform, "correct")
     since = -1
 
     def planned(asset: Asset, last: CommitInfo) -> Plan | None:
         nonlocal since
         since = warehouse.version(transform.table)
-        return plan.correction(asset, last)
+        return plan.plan_correction(asset, last)
 
     facts = _run(warehouse, transform, planned, reported=reported)
-    return None if facts is None else told(warehouse, transform, facts, since, most)
+    return None if facts is None else list_changes(warehouse, transform, facts, since, most)
 
 
-def count_without(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
+def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
     """Recompute and replace windows whose events have left the log (`run.erase`).
 
     Args:
@@ -204,16 +219,24 @@ def count_without(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
     Raises:
         ConflictError: other runs of the asset kept committing first.
     """
-    facts = _run(warehouse, transform, lambda asset, last: plan.erasure(asset, last, ranges))
+    facts = _run(warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges))
     assert facts is not None
     return facts
 
 
-def _check_state(transform: Definition, verb: str) -> None:
+def refuse_rollup(transform: Definition, verb: str) -> None:
+    """Raise an error if an asset is a roll-up, which has no state of its own to work on.
+
+    Args:
+        verb: name of the operation, for the error message.
+
+    Raises:
+        DefinitionError: the asset is a roll-up.
+    """
     if transform.follows is not None:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
-            f"{verb} that, then run '{transform.name}', which follows it."
+            f"'{transform.name}' is a roll-up of '{transform.follows}': {verb} "
+            f"'{transform.follows}', then run '{transform.name}'."
         )
 
 
@@ -224,17 +247,17 @@ def _run(
     *,
     recent: RecentArrivals = NO_ARRIVALS,
     reported: bool = False,
-    anew: bool = False,
-    standing: bool = False,
+    full_refresh: bool = False,
+    pinned_definition: bool = False,
 ) -> RunFacts | None:
     """Plan and execute a run, and retry after a commit conflict with another run.
 
     Args:
-        anew: whether the run replaces everything that is stored.
-        standing: whether the asset was run by this very definition before.
+        full_refresh: whether the run replaces everything that is stored.
+        pinned_definition: whether the asset was run by this very definition before.
     """
     integrity.demand(warehouse, transform.source, transform)
-    for n in range(ATTEMPTS):
+    for n in range(MAX_ATTEMPTS):
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
@@ -243,34 +266,32 @@ def _run(
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
                     swap.finish(asset, last)
-                if not anew:
-                    takeover.check(asset, last, standing=standing)
+                if not full_refresh:
+                    takeover.check_definition(asset, last, pinned_definition=pinned_definition)
                 if asset.rolls_up:
-                    takeover.renew(asset, standing=standing)
-                facts = _attempt(asset, last, planned, reported=reported, anew=anew)
+                    takeover.renew_rollup(asset, pinned_definition=pinned_definition)
+                facts = _attempt(asset, last, planned, reported=reported, full_refresh=full_refresh)
                 if facts is not None:
-                    trace(asset, facts)
+                    send_span(asset, facts)
                 return facts
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
-    raise ConflictError(
-        f"Other runs of '{transform.name}' were quicker {ATTEMPTS} times; try again when fewer run."
-    )
+    raise rebase.conflict_error(transform.name, MAX_ATTEMPTS)
 
 
-def publish_again(asset: Asset, marker: CommitInfo) -> None:
+def republish(asset: Asset, marker: CommitInfo) -> None:
     """Publish a state commit again. Tables that already have it stay as they are."""
-    _carry_out(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
+    _execute(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _attempt(
-    asset: Asset, last: CommitInfo, planned: _Planner, *, reported: bool, anew: bool
+    asset: Asset, last: CommitInfo, planned: _Planner, *, reported: bool, full_refresh: bool
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
-    behind = None if anew else plan.left_behind(asset, last)
+    behind = None if full_refresh else plan.plan_unpublished(asset, last)
     if behind is not None:
         asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
-        _carry_out(asset, behind, reported=False)
+        _execute(asset, behind, reported=False)
     elif last.seq < 0:
         asset.warehouse.register(*asset.transform.tables)
     # Count the erasures before the log is read for the first time.
@@ -282,50 +303,50 @@ def _attempt(
         todo = todo.first(erased)
         check(asset.log, asset.counting)
     if todo.marker.mode.replaces:
-        todo = _stored(asset, todo)
-    return _carry_out(asset, todo, reported=reported)
+        todo = _store_partials(asset, todo)
+    return _execute(asset, todo, reported=reported)
 
 
-def _stored(asset: Asset, todo: Plan) -> Plan:
+def _store_partials(asset: Asset, todo: Plan) -> Plan:
     """Return a plan that replaces windows, after its partials are in the state.
 
     From here on it is published like an unpublished commit of an earlier run. A stream of the asset
     can continue in parallel.
     """
-    with scratch(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
-        partials = compute.count(asset, todo, place)
+    with temp_tables(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
+        partials = compute.count_events(asset, todo, place)
         todo = todo.after("count")
-        open_from = sessions.open_from(asset, todo.marker, partials)
+        open_from = sessions.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.life = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place).after("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
-def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     if todo.taken_up or asset.rolls_up:
-        asset = as_decided(asset, todo.marker)
+        asset = with_recorded_decisions(asset, todo.marker)
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
-    few, planning = compute.merging(asset, todo)
+    few, planning = compute.plan_merging(asset, todo)
     small = few and todo.few
     counting = Planning.MANY if todo.few and not few else todo.counting
     with (
-        scratch(warehouse) as place,
+        temp_tables(warehouse) as place,
         warehouse.planning(counting),
         Batch(asset, marker, place, small, small, counting).ahead() as batch,
         ExitStack() as rest,
     ):
         new = None
         if not todo.stored:
-            new = compute.count(asset, todo, place)
+            new = compute.count_events(asset, todo, place)
             todo = todo.after("count")
         rest.enter_context(warehouse.planning(planning))
-        computed = compute.finish(asset, todo, new, place, few=few, planning=planning)
+        computed = compute.compute_windows(asset, todo, new, place, few=few, planning=planning)
         if computed.partials is not None:
             asset.life = asset.state.create(computed.partials)
         warehouse.create(
             transform.table,
-            compute.published_columns(computed.windows),
+            compute.select_published(computed.windows),
             transform.description,
             feed=True,
             told={rollup_generation.PROPERTY: rollup_generation.initial_generation(transform)}
@@ -337,15 +358,17 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             # An erasure recomputes the base, then each roll-up that has a table. This roll-up has a
             # table by now. So either the erasure finds it, or this check detects that the base was
             # recomputed, and no earlier value of the base is published.
-            raise ConflictError(f"The base of '{transform.name}' was computed anew meanwhile.")
+            raise ConflictError(f"The base of '{transform.name}' was recomputed during this run.")
         if asset.rolls_up and asset.lifetime() != asset.life:
-            raise ConflictError(f"'{transform.name}' has windows of another kind meanwhile.")
+            raise ConflictError(
+                f"The kind of windows of '{transform.name}' changed during this run."
+            )
         guarded = compute.is_guarded(asset) or computed.overflowed
         if guarded:
             quarantine.create(warehouse, transform, computed.windows)
         todo = todo.after("compute")
         batch = replace(batch, few=few, guarded=guarded, overflowed=computed.overflowed)
-        passed = gate(batch, computed.windows)
+        passed = validate_and_split(batch, computed.windows)
         todo = todo.after("judge")
         if computed.partials is not None:
             todo = replace(todo, marker=replace(marker, open_from=computed.open_from))

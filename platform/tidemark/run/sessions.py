@@ -6,11 +6,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
+from tidemark.compute.closed_windows import closed_end
 from tidemark.compute.compare import same_window
-from tidemark.compute.held import Scratch
 from tidemark.compute.lifecycle import clusters, session
+from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import as_of
-from tidemark.compute.settled import settled
 from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
@@ -18,13 +18,13 @@ from tidemark.store.commit_info import CommitInfo
 from tidemark.store.rows import Rows, frame
 
 
-def merging(
+def merge_sessions(
     asset: Asset,
     marker: CommitInfo,
     rows: DataFrame,
-    scratch: Scratch,
+    scratch: TempTables,
     *,
-    all_plain: bool,
+    all_fire_once: bool,
     few: bool,
 ) -> DataFrame:
     """Return the current sessions near the marker's ranges, and the earlier rows that they replace.
@@ -36,11 +36,13 @@ def merging(
     """
     warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
     at = as_of(marker.after)
-    found = session.finished(rows, transform, asset.log, at, all_plain=all_plain, near=near)
-    standing = scratch.keep(found, few=few)
-    earlier = quarantine.computed(warehouse, transform, ())
+    found = session.finish_windows(
+        rows, transform, asset.log, at, all_fire_once=all_fire_once, near=near
+    )
+    standing = scratch.materialize_frame(found, few=few)
+    earlier = quarantine.read_computed(warehouse, transform, ())
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    earlier = earlier.where(clusters.touching(start, end, transform, near))
+    earlier = earlier.where(clusters.touches_ranges(start, end, transform, near))
     same = same_window(transform, "e", "s")
     left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
     return standing.withColumn("gone", F.lit(False)).unionByName(
@@ -49,7 +51,7 @@ def merging(
     )
 
 
-def open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
+def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 
     It is for a commit that replaces windows by `partials`. None means no bound: every session can
@@ -61,13 +63,13 @@ def open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
     if marker.merges:
         return marker.open_from
     if marker.after.at.watermark == INFINITY:
-        return settled(transform, marker.after)
+        return closed_end(transform, marker.after)
     rows = frame(asset.warehouse.spark, partials)
-    found = session.open_from(rows, transform, as_of(marker.after)).collect()
-    return first_open(transform, marker, found[0].asDict())
+    found = session.find_open_from(rows, transform, as_of(marker.after)).collect()
+    return find_first_open(transform, marker, found[0].asDict())
 
 
-def first_open(
+def find_first_open(
     transform: Definition, marker: CommitInfo, observed: Mapping[str, int | None]
 ) -> int | None:
     """Return the start of the first session that later arrivals can still change.
@@ -77,7 +79,7 @@ def first_open(
     Args:
         observed: the engine's observation of the existing sessions.
     """
-    begin = settled(transform, marker.after)
+    begin = closed_end(transform, marker.after)
     # The engine may have optimized the observation away. Nothing is known then.
     if begin is None or "open_from" not in observed:
         return None

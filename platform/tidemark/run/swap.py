@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.compute.held import Scratch, scratch
+from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define.definition import Definition
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.run import facts
@@ -30,15 +30,15 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
 
-def others(transform: Definition) -> list[str]:
+def list_replaced(transform: Definition) -> list[str]:
     """Return the tables that a swap replaces after the state, in this order."""
     quarantine, panes = transform.quarantine_table, transform.panes_table
     return [*transform.late_tables, quarantine, panes, transform.table]
 
 
-def versions(asset: Asset) -> dict[str, int]:
+def list_versions(asset: Asset) -> dict[str, int]:
     """Return the newest version of each of an asset's tables that exist."""
-    names = [asset.transform.state_table, *others(asset.transform)]
+    names = [asset.transform.state_table, *list_replaced(asset.transform)]
     found = {name: asset.warehouse.version(name) for name in names}
     return {name: version for name, version in found.items() if version >= 0}
 
@@ -57,8 +57,8 @@ def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInf
     else:
         rows = rows.filter(rows["marker"].is_null())
     pass_fail_point("state")
-    with scratch(warehouse) as place:
-        asset.state.commit(_held(rows, begun.seq, place), begun)
+    with temp_tables(warehouse) as place:
+        asset.state.commit(_renumber(rows, begun.seq, place), begun)
     return begun
 
 
@@ -66,7 +66,9 @@ def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
     warehouse, taken = asset.warehouse, marker.swap.taken if marker.swap else {}
     windows = 0
-    for table, step in zip(others(asset.transform), _steps(asset.transform), strict=True):
+    for table, step in zip(
+        list_replaced(asset.transform), _list_steps(asset.transform), strict=True
+    ):
         pass_fail_point(step)
         done = _take_over(asset, marker, table, taken)
         if table == asset.transform.table:
@@ -74,8 +76,8 @@ def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
-    held = count(warehouse, quarantine)
-    found = facts.of_commit(asset, marker, counts, windows=windows, quarantined=held)
+    held = count_rows(warehouse, quarantine)
+    found = facts.build_run_facts(asset, marker, counts, windows=windows, quarantined=held)
     told = ledger.append(warehouse, found, asset.transform.tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in taken.items():
@@ -84,7 +86,7 @@ def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     return told
 
 
-def _steps(transform: Definition) -> list[str]:
+def _list_steps(transform: Definition) -> list[str]:
     return [*("late" for _ in transform.late_tables), "quarantine", "panes", "published"]
 
 
@@ -104,24 +106,24 @@ def _take_over(
     rows = warehouse.rows_at(*taken[table])
     feed = table == asset.transform.table
     warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
-    with scratch(warehouse) as place:
-        held = _held(rows, marker.seq, place)
+    with temp_tables(warehouse) as place:
+        held = _renumber(rows, marker.seq, place)
         return warehouse.replace(held, table, "TRUE", asset.app, marker.seq) or 0
 
 
-def _held(rows: Rows, seq: int, place: Scratch) -> Rows:
+def _renumber(rows: Rows, seq: int, place: TempTables) -> Rows:
     """Return the rows with `seq` set to the new commit, if they have that column."""
     if isinstance(rows, DataFrame):
         numbered = (
             rows.withColumn("seq", uncompiled_literal(seq)) if "seq" in rows.columns else rows
         )
-        return place.hold(numbered, few=False)
+        return place.materialize(numbered, few=False)
     if "seq" not in rows.column_names:
         return rows
     numbers = pa.array([seq] * rows.num_rows, pa.int64())
     return rows.set_column(rows.column_names.index("seq"), "seq", numbers)
 
 
-def count(warehouse: Warehouse, table: str) -> int:
+def count_rows(warehouse: Warehouse, table: str) -> int:
     """Return how many rows a table has; 0 if it does not exist."""
     return warehouse.take(table, columns=["seq"]).num_rows if warehouse.exists(table) else 0

@@ -70,7 +70,7 @@ class Lateness:
     recommended: Candidate | None
 
 
-def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
+def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
     """Measure the lags in a source's log in one pass, and recommend a bound.
 
     Args:
@@ -85,7 +85,7 @@ def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Late
     timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
-    newest = warehouse.spark.createDataFrame(_newest_before(timeline), _NEWEST)
+    newest = warehouse.spark.createDataFrame(_list_newest_before(timeline), _NEWEST)
     rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
     time = F.unix_micros(source.happened(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col("newest") - time, F.lit(0)))
@@ -113,19 +113,19 @@ def check_target(target: float) -> None:
         DefinitionError: the target is below 0, or 1 or more.
     """
     if not 0 <= target < 1:
-        raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
+        raise DefinitionError(f"The target loss must be at least 0 and less than 1 (got {target}).")
 
 
 _NEWEST = "arrival BIGINT, newest BIGINT"
 
 
-def _newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
+def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
     """Return for each arrival the newest event time of all arrivals before it."""
-    newest = accumulate((None, *(a.max_event_time for a in timeline)), _later)
+    newest = accumulate((None, *(a.max_event_time for a in timeline)), _max_or_none)
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
 
 
-def _later(one: int | None, other: int | None) -> int | None:
+def _max_or_none(one: int | None, other: int | None) -> int | None:
     return max((t for t in (one, other) if t is not None), default=None)
 
 

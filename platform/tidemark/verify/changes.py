@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute import rollups as rolling
-from tidemark.compute.compare import named
-from tidemark.compute.held import Scratch, scratch
-from tidemark.compute.pane import as_of, check, finished
+from tidemark.compute.compare import keys_as_json
+from tidemark.compute.materialize import TempTables, temp_tables
+from tidemark.compute.pane import as_of, check, finish_windows
 from tidemark.define import parts
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
@@ -33,22 +33,22 @@ from tidemark.store.commit_info import CommitInfo
 from tidemark.store.conditions import InRanges, window_starts_in
 from tidemark.store.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import compared
+from tidemark.verify.parity import compare_rows
 
-MEANING = {
-    Effect.NONE: "no window is counted anew: runs judge by it from now on",
-    Effect.FORWARD: "runs go on, and count by it what comes from now on; `tidemark rebuild "
-    "{asset}` brings earlier windows along",
-    Effect.REBUILD: "no run goes on with the tables that are there, until `tidemark rebuild "
-    "{asset}` makes them anew",
+EFFECT_TEXTS = {
+    Effect.NONE: "no window is recomputed; later runs validate their rows with it",
+    Effect.FORWARD: "runs continue, and use it for new events; `tidemark rebuild {asset}` "
+    "also applies it to earlier windows",
+    Effect.REBUILD: "runs can't continue from the existing tables; `tidemark rebuild {asset}` "
+    "builds new ones",
 }
 """Effect of changes on an asset's runs, in plain words."""
 
-NEW, GONE, CHANGED = "new", "gone", "changed"
-_KINDS = {"missing": NEW, "extra": GONE, "value": CHANGED}
+NEW, REMOVED, CHANGED = "new", "gone", "changed"
+_KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
 _BY = ["window_start", "window_end", "keys"]
-_JUDGED = ("quality", "failed", "status", "run")
-_UNTOLD = ("as_of", "seq", *_JUDGED)
+_VALIDATION_COLUMNS = ("quality", "failed", "status", "run")
+_NOT_COMPARED = ("as_of", "seq", *_VALIDATION_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Changes:
-    """Result of `changes`.
+    """Result of `compute_changes`.
 
     Args:
         asset: the asset's name.
@@ -108,7 +108,7 @@ class Changes:
         return not self.differences and self.earlier_through is None
 
 
-def changes(
+def compute_changes(
     warehouse: Warehouse,
     transform: Definition,
     start: int | None = None,
@@ -127,58 +127,57 @@ def changes(
         DataError: the asset has not run yet, or an earlier Tidemark made its tables and recorded no
             definition.
     """
-    asset = _counting(warehouse, transform)
+    asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
-    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
-        published, commit = _settled(asset, ranges, place, few=few)
-        told = _differing(asset, commit)
+    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+        published, commit = _read_computed(asset, ranges, place, few=few)
+        told = _find_differences(asset, commit)
         if told.effect is Effect.NONE and told.earlier_through is None:
             return told
         check(asset.log, asset.counting)
-        return _counted(asset, commit, told, published, ranges, place, most, few=few)
+        return _add_changed_windows(asset, commit, told, published, ranges, place, most, few=few)
 
 
-def differences(warehouse: Warehouse, transform: Definition) -> Changes:
+def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
     """Return the differences between the definitions, without computing any window.
 
     Raises:
-        DefinitionError, DataError: as in `changes`.
+        DefinitionError, DataError: as in `compute_changes`.
     """
-    asset = _counting(warehouse, transform)
-    return _differing(asset, asset.state.at(asset.published()))
+    asset = _load_asset(warehouse, transform)
+    return _find_differences(asset, asset.state.at(asset.published()))
 
 
-def _counting(warehouse: Warehouse, transform: Definition) -> Asset:
+def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
     """Return the asset, if it has run and counts events itself; otherwise raise an error."""
     asset = Asset(warehouse, transform)
     if asset.rolls_up:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
-            f"ask for the changes of that."
+            f"'{transform.name}' is a roll-up of '{transform.follows}': compare the definition of "
+            f"'{transform.follows}' instead."
         )
     if asset.published() < 0:
         raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
     return asset
 
 
-def _differing(asset: Asset, commit: CommitInfo) -> Changes:
-    name, found = asset.transform.name, takeover.since(asset, commit)
+def _find_differences(asset: Asset, commit: CommitInfo) -> Changes:
+    name, found = asset.transform.name, takeover.find_changes(asset, commit)
     if commit.defined < 0:
         raise DataError(
-            f"An earlier Tidemark made the tables of '{name}', and kept nothing of "
-            f"their definition: `tidemark parity {name}` compares them with the "
-            "present one."
+            f"The tables of '{name}' were made by an earlier Tidemark, which did not record their "
+            f"definition. `tidemark parity {name}` compares them with the definition in the code."
         )
     return Changes(
         asset=name,
         differences=found,
         effect=parts.combined_effect(found),
-        earlier_through=_earlier(asset, commit),
+        earlier_through=_find_earlier_arrival(asset, commit),
         as_of=commit.after.at.arrival,
     )
 
 
-def _earlier(asset: Asset, commit: CommitInfo) -> int | None:
+def _find_earlier_arrival(asset: Asset, commit: CommitInfo) -> int | None:
     """Return the arrival through which an earlier definition counted existing windows, or None."""
     first = asset.state.at(commit.defined)
     if first.seq <= 0 or first.renews:
@@ -188,8 +187,8 @@ def _earlier(asset: Asset, commit: CommitInfo) -> int | None:
     return None if renewed else first.before.at.arrival
 
 
-def _settled(
-    asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
+def _read_computed(
+    asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
 ) -> tuple[DataFrame, CommitInfo]:
     """Return the rows that an asset has computed, published or quarantined, and their commit.
 
@@ -204,20 +203,24 @@ def _settled(
             max(asset.published(), warehouse.transaction(transform.table, asset.app))
         )
         rows = warehouse.read(transform.table, bound)
-        keys = _keys(asset, commit, rows.columns)
-        rows = rows.withColumn("keys", named(keys))
+        keys = _find_keys(asset, commit, rows.columns)
+        rows = rows.withColumn("keys", keys_as_json(keys))
         if versions[1] >= 0:
             withheld = warehouse.read(transform.quarantine_table, bound)
-            withheld = withheld.withColumn("keys", named(keys)).drop(*_JUDGED)
+            withheld = withheld.withColumn("keys", keys_as_json(keys)).drop(*_VALIDATION_COLUMNS)
             same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
-            good = rows.alias("p").join(withheld.alias("w"), same, "left_anti").drop(*_JUDGED)
+            good = (
+                rows.alias("p")
+                .join(withheld.alias("w"), same, "left_anti")
+                .drop(*_VALIDATION_COLUMNS)
+            )
             rows = good.unionByName(withheld, allowMissingColumns=True)
-        rows = place.keep(rows, few=few)
+        rows = place.materialize_frame(rows, few=few)
         if versions == [warehouse.version(table) for table in tables]:
             return rows, commit
 
 
-def _keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]:
+def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]:
     """Return the keys of a published table with these columns.
 
     These are the columns that are neither a window's facts nor an aggregate of the definition that
@@ -229,13 +232,13 @@ def _keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]
     return [c for c in mine if c not in (aggregates or asset.transform.aggregates)]
 
 
-def _counted(
+def _add_changed_windows(
     asset: Asset,
     commit: CommitInfo,
     told: Changes,
     published: DataFrame,
     ranges: Ranges,
-    place: Scratch,
+    place: TempTables,
     most: int,
     *,
     few: bool,
@@ -244,21 +247,23 @@ def _counted(
     transform, coverage = asset.transform, commit.after
     # A session may cross any bound.
     bounds = () if transform.window.merges else ranges
-    counted = rolling.counted(asset.warehouse, transform, coverage, bounds)
-    stored = place.keep(counted, few=few)
+    counted = rolling.recount_partials(asset.warehouse, transform, coverage, bounds)
+    stored = place.materialize_frame(counted, few=few)
 
     def computed(partials: DataFrame) -> DataFrame:
-        rows = finished(partials, transform, asset.log, as_of(coverage))
-        return rows.where(window_starts_in(ranges).sql()).withColumn("keys", named(transform.keys))
+        rows = finish_windows(partials, transform, asset.log, as_of(coverage))
+        return rows.where(window_starts_in(ranges).sql()).withColumn(
+            "keys", keys_as_json(transform.keys)
+        )
 
     streamed = computed(stored)
     complete = computed(stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE))
     there = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
-    both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _UNTOLD]
-    other = (c for c in (*transform.aggregates, *_aggregates(told)) if c not in both)
-    rows = compared(published, streamed, complete, _BY, both, F.col("key.keys"))
-    rows = place.keep(rows, few=few)
+    both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED]
+    other = (c for c in (*transform.aggregates, *_changed_aggregates(told)) if c not in both)
+    rows = compare_rows(published, streamed, complete, _BY, both, F.col("key.keys"))
+    rows = place.materialize_frame(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
     counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}
     found = rows.where(F.col("kind").isin(list(_KINDS)))
@@ -273,16 +278,16 @@ def _counted(
         earliest=span[0],
         latest=span[1],
         examples=[
-            Value(_KINDS[r["kind"]], r["window_start"], json.loads(r["keys"]), *_sides(r))
+            Value(_KINDS[r["kind"]], r["window_start"], json.loads(r["keys"]), *_read_values(r))
             for r in fetch(first).to_pylist()
         ],
     )
 
 
-def _sides(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+def _read_values(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
     return row["column"], row["left"], row["right"]
 
 
-def _aggregates(told: Changes) -> list[str]:
+def _changed_aggregates(told: Changes) -> list[str]:
     names = [c.part for c in told.differences if c.part.startswith(AGGREGATE)]
     return [name.removeprefix(AGGREGATE) for name in names]

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import rollups as rolling
-from tidemark.compute.compare import differing, iso, named
-from tidemark.compute.held import Scratch, scratch
-from tidemark.compute.pane import as_of, finished
+from tidemark.compute.compare import find_differences, iso_text, keys_as_json
+from tidemark.compute.materialize import TempTables, temp_tables
+from tidemark.compute.pane import as_of, finish_windows
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
@@ -105,17 +105,17 @@ def parity(
     asset = Asset(warehouse, transform)
     # A source that was never ingested raises its error below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
-    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
-        published, held, commit = _settled(asset, ranges, place, few=few)
-        coverage = rolling.covered_by(transform, commit)
+    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+        published, held, commit = _read_computed(asset, ranges, place, few=few)
+        coverage = rolling.coverage_after(transform, commit)
         # A session may cross any bound.
         bounds = () if transform.window.merges else ranges
-        counted = rolling.counted(warehouse, transform, coverage, bounds)
-        stored = place.keep(counted, few=few)
+        counted = rolling.recount_partials(warehouse, transform, coverage, bounds)
+        stored = place.materialize_frame(counted, few=few)
 
         def computed(partials: DataFrame) -> DataFrame:
-            rows = rolling.placed(warehouse, transform, partials, coverage)
-            return finished(rows, transform, asset.log, as_of(coverage)).where(
+            rows = rolling.assign_windows(warehouse, transform, partials, coverage)
+            return finish_windows(rows, transform, asset.log, as_of(coverage)).where(
                 window_starts_in(ranges).sql()
             )
 
@@ -123,9 +123,9 @@ def parity(
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
         complete = computed(all_in)
         columns = [*transform.aggregates, *FACTS]
-        keys = named(transform.keys, "key")
-        rows = compared(published, streamed, complete, transform.by_window, columns, keys)
-        both = place.keep(rows, few=few)
+        keys = keys_as_json(transform.keys, "key")
+        rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
+        both = place.materialize_frame(rows, few=few)
         found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
@@ -146,16 +146,16 @@ def parity(
         )
 
 
-class _Held(NamedTuple):
+class _QuarantineCounts(NamedTuple):
     """Number of quarantined rows, in total and by each expectation that they fail."""
 
     rows: int
     by_expectation: dict[str, int]
 
 
-def _settled(
-    asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
-) -> tuple[DataFrame, _Held, CommitInfo]:
+def _read_computed(
+    asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
+) -> tuple[DataFrame, _QuarantineCounts, CommitInfo]:
     """Return the rows as computed, the counts of quarantined ones among them, and their commit.
 
     A stream may publish in the meantime, so the rows are read again until no table has changed.
@@ -165,22 +165,25 @@ def _settled(
     while True:
         versions = [warehouse.version(table) for table in tables]
         # A quarantined row takes part, too: its values are at fault, not their computation.
-        rows = place.keep(quarantine.computed(warehouse, transform, ranges), few=few)
-        held = _Held(
-            _count(warehouse, transform, ranges), quarantine.reasons(warehouse, transform, ranges)
+        rows = place.materialize_frame(
+            quarantine.read_computed(warehouse, transform, ranges), few=few
+        )
+        held = _QuarantineCounts(
+            _count_quarantined(warehouse, transform, ranges),
+            quarantine.count_by_expectation(warehouse, transform, ranges),
         )
         newest = max(asset.published(), warehouse.transaction(transform.table, asset.app))
         if versions == [warehouse.version(table) for table in tables]:
             return rows, held, asset.state.at(newest)
 
 
-def _count(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
+def _count_quarantined(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
     if not warehouse.exists(transform.quarantine_table):
         return 0
     return warehouse.take(transform.quarantine_table, InRanges("window_start", ranges)).num_rows
 
 
-def compared(
+def compare_rows(
     published: DataFrame,
     streamed: DataFrame,
     complete: DataFrame,
@@ -192,7 +195,8 @@ def compared(
 
     Args:
         published: the existing rows.
-        streamed, complete: the expected rows from `finished`, without and with too-late events.
+        streamed, complete: the expected rows from `finish_windows`, without and with too-late
+        events.
         by: the columns that identify a row.
         columns: the compared columns.
         keys: expression over the struct `key` (with the columns of `by`), shown as the row's keys.
@@ -214,9 +218,9 @@ def compared(
         .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
     )
 
-    late = F.col("c").isNotNull() & (F.size(differing(types, "p", "c", slack=known)) == 0)
+    late = F.col("c").isNotNull() & (F.size(find_differences(types, "p", "c", slack=known)) == 0)
     nothing = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
-    differences = differing(types, "p", "s", slack=known)
+    differences = find_differences(types, "p", "s", slack=known)
     kind = (
         F.when(F.col("p").isNull(), "missing")
         .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), LATE_LOSS)
@@ -226,7 +230,7 @@ def compared(
     whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
     return joined.select(
         kind.alias("kind"),
-        iso("key.window_start").alias("window_start"),
+        iso_text("key.window_start").alias("window_start"),
         keys.alias("keys"),
         F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
     ).select("kind", "window_start", "keys", "d.*")

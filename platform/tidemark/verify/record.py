@@ -23,11 +23,11 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
 
 TABLE = tables.PARITIES
-MOST = 20
+MAX_DIFFERENCES = 20
 """Maximum number of differences that a row lists; it counts all of them."""
 
 _APP = "parities"
-_ATTEMPTS = 20
+_MAX_ATTEMPTS = 20
 _DIFFERENCE = ("kind", "window_start", "keys", "column", "published", "recomputed")
 _COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])
 _SCHEMA = pa.schema(
@@ -59,7 +59,7 @@ class Comparison:
     report: ParityReport
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Comparison":
+    def from_row(cls, row: Mapping[str, Any]) -> "Comparison":
         """Return the comparison in a row of the table, as Arrow returns it."""
         plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
         plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "withheld")}
@@ -83,7 +83,7 @@ def append(
     Raises:
         ConflictError: other comparisons were recorded at the same time during every attempt.
     """
-    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison asked for by command")
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line")
     plain = asdict(report)
     row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
         "window_from": start,
@@ -91,19 +91,22 @@ def append(
         "kinds": _counts(report.kinds),
         "withheld": _counts(report.withheld),
         "differences": [
-            asdict(d) | {"keys": json.dumps(d.keys, default=str)} for d in report.differences[:MOST]
+            asdict(d) | {"keys": json.dumps(d.keys, default=str)}
+            for d in report.differences[:MAX_DIFFERENCES]
         ],
         "at": time.time_ns() // 1000,
     }
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         number = warehouse.transaction(TABLE, _APP) + 1
         rows = pa.Table.from_pylist([row | {"number": number}], schema=_SCHEMA)
         if warehouse.append(rows, TABLE, _APP, number) is not None:
             return number
-    raise ConflictError(f"Other comparisons were quicker {_ATTEMPTS} times; try again.")
+    raise ConflictError(
+        f"Gave up after {_MAX_ATTEMPTS} commit conflicts with other comparisons. Try again."
+    )
 
 
-def silence(warehouse: Warehouse, asset: str) -> None:
+def delete_differences(warehouse: Warehouse, asset: str) -> None:
     """Delete the listed differences of an asset's comparisons; the counts stay."""
     if not warehouse.exists(TABLE):
         return

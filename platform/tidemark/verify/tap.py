@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.compute.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
-from tidemark.compute.pane import counted, covered, taken, taken_prepared
-from tidemark.compute.settled import changing
+from tidemark.compute.pane import classify_commit, count_commit, prepare_commit, read_commit
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
@@ -52,56 +52,56 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Tapped:
+class TapResult:
     """The rows that passed a step, and whether there were `more`."""
 
     rows: Sequence[dict[str, Any]]
     more: bool
 
 
-def _partials(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def _recount_partials(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     earlier = None
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
-        stored = State(log.warehouse, transform).read(changing(transform, marker))
+        stored = State(log.warehouse, transform).read(affected_range(transform, marker))
         earlier = stored.where(f"seq < {marker.seq}")
-    return counted(log, transform, marker, earlier)
+    return count_commit(log, transform, marker, earlier)
 
 
-_AGAIN = (
-    ("read", "rows of the log: events with the facts of their arrival", taken),
-    ("prepared", "the same, as the transform's function gives them", taken_prepared),
-    ("judged", "each event, once for each of its windows, with its verdict", covered),
+_RECOMPUTED = (
+    ("read", "rows of the event log: events with the facts of their arrival", read_commit),
+    ("prepared", "the same rows after the transform's function", prepare_commit),
+    ("judged", "each event, once for each of its windows, with its lateness", classify_commit),
     (
         "late",
-        "those that came too late or have no event time, with the lag and the reason",
+        "events that are too late or have no event time, with the lag and the reason",
         late_events,
     ),
     (
         "partials",
-        "judged events, added up by window, keys and verdict: what the state takes in",
-        _partials,
+        "classified events, aggregated by window, keys and lateness, as the state stores them",
+        _recount_partials,
     ),
 )
 _WRITTEN = (
-    ("panes", "firings that the run wrote to the table of panes", "panes_table"),
+    ("panes", "firings that the run wrote to the pane table", "panes_table"),
     (
         "withheld",
-        "windows that failed an expectation, as the quarantine has them",
+        "windows that failed an expectation, as stored in the quarantine",
         "quarantine_table",
     ),
     (
         "published",
-        "windows that the run wrote to the published table, and no later one has since",
+        "windows that the run wrote to the published table and no later run has rewritten",
         "table",
     ),
 )
 STEPS = (
-    *(Step(name, meaning, again=again) for name, meaning, again in _AGAIN),
+    *(Step(name, meaning, again=again) for name, meaning, again in _RECOMPUTED),
     *(Step(name, meaning, table=table) for name, meaning, table in _WRITTEN),
 )
 
 
-def steps(transform: Definition) -> list[Step]:
+def list_steps(transform: Definition) -> list[Step]:
     """Return the steps that an asset's runs have, in order."""
     away = set[str]()
     if transform.follows is not None:
@@ -113,21 +113,21 @@ def steps(transform: Definition) -> list[Step]:
     return [step for step in STEPS if step.name not in away]
 
 
-def step_of(transform: Definition, name: str) -> Step:
+def find_step(transform: Definition, name: str) -> Step:
     """Return the step with that name.
 
     Raises:
         DefinitionError: the asset's runs have no such step.
     """
-    known = {step.name: step for step in steps(transform)}
+    known = {step.name: step for step in list_steps(transform)}
     if name not in known:
         raise DefinitionError(
-            f"Runs of '{transform.name}' have no step '{name}': they have {', '.join(known)}."
+            f"Runs of '{transform.name}' have no step '{name}'. Their steps are {', '.join(known)}."
         )
     return known[name]
 
 
-def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit: int) -> Tapped:
+def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit: int) -> TapResult:
     """Return the rows that passed a step in one run.
 
     Args:
@@ -139,8 +139,8 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
     """
     asset = Asset(warehouse, transform)
     if step.again is None:
-        rows = _written(warehouse, getattr(transform, step.table), seq)
-        return Tapped(_told(rows.slice(0, limit)), rows.num_rows > limit)
+        rows = _read_written(warehouse, getattr(transform, step.table), seq)
+        return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
     found = asset.state.since(seq - 1)[:1]
     if not found or found[0].seq != seq:
         raise DataError(f"'{transform.name}' has no run {seq}.")
@@ -148,10 +148,10 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
         rows = step.again(asset.log, asset.counting, found[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch(rows.orderBy(*order).limit(limit + 1))
-    return Tapped(_told(rows.slice(0, limit)), rows.num_rows > limit)
+    return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
 
 
-def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
+def _read_written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
     """Return the rows with a commit's number; none if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
@@ -159,7 +159,7 @@ def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
 
 
-def _told(rows: pa.Table) -> list[dict[str, Any]]:
+def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows in Python with their verdicts as words."""
     told = as_told(rows)
     for row in told:

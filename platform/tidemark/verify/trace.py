@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark.compute import rollups, slot
-from tidemark.compute.pane import as_of, finished, judged, recounted
-from tidemark.compute.pane_table import panes
+from tidemark.compute.pane import as_of, classify_events, finish_windows, recount
+from tidemark.compute.pane_table import compute_panes
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
@@ -46,7 +46,7 @@ function left the event out (for a roll-up: no window of its base counts the eve
 has classified the event.
 """
 
-_HELD = "traced"
+_TIMES_COUNTED = "traced"
 """The aggregate that counts the event."""
 
 
@@ -73,7 +73,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Place:
+class WindowMembership:
     """An event in one window and for one combination of keys.
 
     Args:
@@ -116,10 +116,10 @@ class Fate:
     follows: str | None
     state: str
     watermark: int | None = None
-    places: Sequence[Place] = field(default=())
+    places: Sequence[WindowMembership] = field(default=())
 
 
-def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[Event]:
+def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[Event]:
     """Yield the events and dead letters of a source with a correlation id, in order of arrival.
 
     Both tables are searched by that column alone. Only the arrivals that have a match are read in
@@ -155,7 +155,7 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
             )
 
 
-def follow(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
+def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
     """Return an event's fate in each asset on its source, a roll-up after its base.
 
     The list is empty for a dead letter, which is not an event.
@@ -168,22 +168,22 @@ def follow(warehouse: Warehouse, transforms: Sequence[Definition], event: Event)
         for transform in sorted(transforms, key=lambda t: t.follows is not None):
             if transform.source.name == event.source:
                 base = fates.get(transform.follows or "")
-                fates[transform.name] = _fate(Asset(warehouse, transform), event, base)
+                fates[transform.name] = _find_fate(Asset(warehouse, transform), event, base)
     return list(fates.values())
 
 
-def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
+def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     transform = asset.transform
     commit = asset.state.at(asset.published())
     if commit.seq < 0:
         return Fate(transform.name, transform.follows, NOT_RUN)
-    coverage = rollups.covered_by(transform, commit)
+    coverage = rollups.coverage_after(transform, commit)
     watermark = coverage.at.watermark
     # A too-late event that a correction counts in the base counts in the roll-up, too.
     taken_in = base is not None and any(
         p.counts and p.verdict == judge.VERDICTS[judge.TOO_LATE] for p in base.places
     )
-    rows = _judged(asset, event, coverage, complete=taken_in)
+    rows = _classify(asset, event, coverage, complete=taken_in)
     told = fetch(
         rows.select(
             *transform.by_window, "verdict", "admitted", coverage.pick("arrival").alias("through")
@@ -193,26 +193,26 @@ def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     state = PLACED if seen else NOT_YET if told.num_rows else LEFT_OUT
     if not told.num_rows and event.arrival.arrival > coverage.through:
         state = NOT_YET
-    places = [_place(asset, event, coverage, row) for row in seen]
+    places = [_find_membership(asset, event, coverage, row) for row in seen]
     return Fate(transform.name, transform.follows, state, watermark, places)
 
 
-def _judged(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
+def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
     """Return the event in each of its windows: with `by_window`, `verdict` and `admitted`."""
     own, number = asset.counting, event.arrival.arrival
-    rows = judged(asset.log, own, number - 1, number, complete=complete)
+    rows = classify_events(asset.log, own, number - 1, number, complete=complete)
     rows = rows.where(F.col("position") == event.position)
     if not isinstance(asset.transform, RollUp):
         return rows
-    placed = slot.slotted(rows, own, asset.log, None)
-    return rollups.larger(asset.warehouse, asset.transform, placed, coverage)
+    placed = slot.assign_slots(rows, own, asset.log, None)
+    return rollups.assign_rollup_windows(asset.warehouse, asset.transform, placed, coverage)
 
 
-def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
+def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -> WindowMembership:
     """Return an event in one of its windows, with that window's rows in the asset's tables."""
     warehouse, transform = asset.warehouse, asset.transform
     keys = {key: row[key] for key in transform.keys}
-    place = Place(
+    place = WindowMembership(
         start=_micros(row["window_start"]),
         end=_micros(row["window_end"]),
         keys=keys,
@@ -220,13 +220,13 @@ def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
         counts=row["admitted"],
     )
     if row["verdict"] in (judge.TOO_LATE, judge.NO_EVENT_TIME):
-        place = replace(place, late=_late(asset, event, place))
+        place = replace(place, late=_read_late_row(asset, event, place))
     if row["verdict"] == judge.TOO_LATE and not place.counts:
-        place = replace(place, counts=_taken_in(asset, event, place))
+        place = replace(place, counts=_is_counted_later(asset, event, place))
     if place.start is None or place.end is None:
         return place
-    published = _of_window(warehouse, transform, transform.table, place)
-    withheld = _of_window(warehouse, transform, transform.quarantine_table, place)
+    published = _read_window(warehouse, transform, transform.table, place)
+    withheld = _read_window(warehouse, transform, transform.quarantine_table, place)
     newest = (published or withheld or [None])[0]
     place = replace(place, row=next(iter(published), None), withheld=next(iter(withheld), None))
     if newest is None or not place.counts:
@@ -235,35 +235,39 @@ def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
     found: list[Row] = []
     if transform.trigger != Trigger() or transform.accumulation is not None:
         # The firing that an event joins depends on all events of its window.
-        ranges = _whole(transform, newest)
+        ranges = _window_ranges(transform, newest)
         complete = place.verdict == judge.VERDICTS[judge.TOO_LATE]
-        fired, found = _fired(asset, event, coverage, ranges, place, complete=complete)
+        fired, found = _find_firings(asset, event, coverage, ranges, place, complete=complete)
     there = place.row is not None and place.row["as_of"] >= event.arrival.arrival
     return replace(place, in_row=there and fired, panes=found)
 
 
-def _fired(
+def _find_firings(
     asset: Asset,
     event: Event,
     coverage: Coverage,
     ranges: Ranges,
-    place: Place,
+    place: WindowMembership,
     *,
     complete: bool,
 ) -> tuple[bool, list[Row]]:
     """Return whether a firing of its window includes the event, and the published panes that do."""
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
-    held = {_HELD: agg.count(where=itself)}
+    held = {_TIMES_COUNTED: agg.count(where=itself)}
     own = replace(asset.counting, aggregates=held, expectations=())
-    stored = recounted(asset.log, own, coverage, ranges, complete=complete)
+    stored = recount(asset.log, own, coverage, ranges, complete=complete)
     at = as_of(coverage)
-    windows = fetch(finished(stored, own, asset.log, at).where(f"{_HELD} > 0")).to_pylist()
+    windows = fetch(
+        finish_windows(stored, own, asset.log, at).where(f"{_TIMES_COUNTED} > 0")
+    ).to_pylist()
     mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]
     table = own.panes_table
     if own.accumulation is None or not asset.warehouse.exists(table):
         return bool(mine), []
     which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
-    counted = panes(stored, own, asset.log, at).where(f"{_HELD} > 0").select(*which)
+    counted = (
+        compute_panes(stored, own, asset.log, at).where(f"{_TIMES_COUNTED} > 0").select(*which)
+    )
     there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = InRanges("window_start", ranges)
     rows = as_told(asset.warehouse.take(table, bound))
@@ -272,13 +276,13 @@ def _fired(
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
 
 
-def _whole(transform: Definition, row: Row) -> Ranges:
+def _window_ranges(transform: Definition, row: Row) -> Ranges:
     """Return the range of starts that covers a window, or everything that a session may hold."""
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
 
-def _late(asset: Asset, event: Event, place: Place) -> Row | None:
+def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> Row | None:
     """Return the late table's row of an event for a window, or None."""
     table = asset.counting.late_table
     if not asset.warehouse.exists(table):
@@ -297,7 +301,7 @@ def _late(asset: Asset, event: Event, place: Place) -> Row | None:
     return next(mine, None)
 
 
-def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
+def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bool:
     """Return whether a backfill or a correction counts a too-late event.
 
     It counts all too-late events of the window that had arrived by then.
@@ -316,8 +320,8 @@ def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
     return newest is not None and newest >= event.arrival.arrival
 
 
-def _of_window(
-    warehouse: Warehouse, transform: Definition, table: str, place: Place
+def _read_window(
+    warehouse: Warehouse, transform: Definition, table: str, place: WindowMembership
 ) -> list[dict[str, Any]]:
     """Return a table's rows of a place's keys and window, or of the session that contains it."""
     if not warehouse.exists(table):

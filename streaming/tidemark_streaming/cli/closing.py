@@ -74,7 +74,7 @@ def _draw(
 ) -> list[tuple[str, Path]]:
     from tidemark.charts import picture, picture_data
 
-    late = picture_data.events(store, transform, streamed)
+    late = picture_data.read_events(store, transform, streamed)
     late = late[late["verdict"] != picture.VERDICTS[0]].groupby("arrival").size()
     shown = max(
         (streamed[i : i + SHOWN] for i in range(max(1, len(streamed) - SHOWN + 1))),
@@ -82,13 +82,13 @@ def _draw(
     )
     begin, end = as_datetime(shown[0].arrived_at), as_datetime(shown[-1].arrived_at)
     arrivals = picture.arrivals(
-        picture_data.events(store, transform, shown),
+        picture_data.read_events(store, transform, shown),
         shown,
         title=f"Flights arrive out of order: {begin:%B %-d} to {end:%B %-d, %Y}",
         allowed_lateness=transform.allowed_lateness,
     )
     loss = picture.late_loss(
-        picture_data.days(store, transform),
+        picture_data.read_days(store, transform),
         title=(
             f"Events lost with an allowed lateness of {describe(transform.allowed_lateness)}: "
             f"{transform.name}"

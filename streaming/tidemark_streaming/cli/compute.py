@@ -80,7 +80,7 @@ def run(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    store = warehouse(settings, meanwhile=gx.import_library)
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
@@ -124,7 +124,7 @@ def backfill(
     first, last = parse_range(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    store = warehouse(settings, meanwhile=gx.import_library)
     span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)

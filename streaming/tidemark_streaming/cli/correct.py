@@ -35,9 +35,9 @@ def correct(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    store = warehouse(settings, meanwhile=gx.import_library)
     with step(f"correct {asset}") as work:
-        done = run.correct(store, transform, most=run.LISTED if json else show)
+        done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES if json else show)
         work.note = f"{done.windows:,} windows" if done else "nothing to correct"
     if json:
         print_json(done and {**asdict(done), "facts": as_plain(done.facts)})

@@ -13,7 +13,7 @@ from tidemark_streaming.cli.console import NONE, Json, facts_table, out, print_j
 from tidemark_streaming.cli.context import Asset, From, To, parse_range, resolve_windows, warehouse
 
 if TYPE_CHECKING:
-    from tidemark.run.rebuild import Rebuilt
+    from tidemark.run.rebuild import RebuildStatus
     from tidemark.verify.changes import Changes
 
 
@@ -48,7 +48,7 @@ def changes(
     span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"compare definitions of {asset}") as work:
         start, stop = span or (None, None)
-        found = verify.changes(store, transform, start, stop, most=most)
+        found = verify.compute_changes(store, transform, start, stop, most=most)
         work.note = f"{found.windows:,} rows compared" if found.windows else ""
     if json:
         print_json({"same": found.same, **asdict(found)})
@@ -58,7 +58,7 @@ def changes(
 
 def print_changes(found: "Changes") -> None:
     """Say what differs, and what it would change."""
-    from tidemark.verify.changes import MEANING
+    from tidemark.verify.changes import EFFECT_TEXTS
 
     if found.same:
         out().print(
@@ -73,7 +73,7 @@ def print_changes(found: "Changes") -> None:
         for c in found.differences:
             table.add_row(c.part, c.before or NONE, c.after or NONE)
         out().print(table)
-        out().print(MEANING[found.effect].format(asset=found.asset), markup=False)
+        out().print(EFFECT_TEXTS[found.effect].format(asset=found.asset), markup=False)
     if found.earlier_through is not None:
         out().print(
             f"Events through arrival {found.earlier_through:,} were computed by an earlier "
@@ -139,7 +139,7 @@ def rebuild(
         raise DefinitionError("--no-way-back requires --switch.")
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    store = warehouse(settings, meanwhile=gx.import_library)
     if discard:
         with step(f"discard rebuilt tables of {asset}") as work:
             gone = run.discard(store, transform)
@@ -157,12 +157,12 @@ def rebuild(
         if switch:
             done = run.switch(store, transform, way_back=way_back)
         else:
-            done = run.back(store, transform)
+            done = run.roll_back(store, transform)
         work.note = f"{done.windows:,} windows"
     print_json(as_plain(done)) if json else show_run(done)
 
 
-def _print_rebuilt(made: "Rebuilt") -> None:
+def _print_rebuilt(made: "RebuildStatus") -> None:
     rows: dict[str, object] = {
         "rebuilt tables": ", ".join(made.tables),
         "through arrival": f"{made.through:,} ({made.asset} is at {made.current:,})",

@@ -21,7 +21,7 @@ from tidemark_streaming.cli.console import (
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
-    from tidemark.run.replay import Replayed
+    from tidemark.run.replay import ReplayResult
 
 
 def register(app: typer.Typer) -> None:
@@ -80,8 +80,8 @@ def command(
     moment = None if begin is None else instant(begin)
     settings = Settings()
     transform = domains.transform(settings, asset)
-    side = None if into is None else run.beside(transform, into)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    side = None if into is None else run.side_definition(transform, into)
+    store = warehouse(settings, meanwhile=gx.import_library)
     if discard and side is not None:
         with step(f"discard {side.name}") as work:
             gone = drop(store, side)
@@ -89,12 +89,12 @@ def command(
         if json:
             print_json({"asset": asset, "discarded": gone})
         return
-    since = run.first_since(Log(store, transform.source), arrival, moment)
+    since = run.find_first_arrival(Log(store, transform.source), arrival, moment)
     with step(f"replay {asset}") as work:
         if into is None:
             done = run.replay(store, transform, since)
         else:
-            done = run.replay_beside(store, transform, since, into)
+            done = run.replay_to_side_tables(store, transform, since, into)
         work.note = f"{done.windows:,} windows"
     if json:
         print_json({**asdict(done), "facts": None if done.facts is None else as_plain(done.facts)})
@@ -102,7 +102,7 @@ def command(
         _print_result(done)
 
 
-def _print_result(done: "Replayed") -> None:
+def _print_result(done: "ReplayResult") -> None:
     if done.facts is None:
         err().print(f"No arrival since {done.since:,} has an event: nothing was computed.")
         return

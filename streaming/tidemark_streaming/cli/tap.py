@@ -18,7 +18,7 @@ from tidemark_streaming.cli.json_output import as_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
-    from tidemark.verify.tap import Tapped
+    from tidemark.verify.tap import TapResult
     from tidemark_streaming.newer import NewerRuns
 
 LOOK_EVERY = 0.5
@@ -60,7 +60,7 @@ def command(
 
     Example: `tidemark tap departures_hourly --step late --follow`
     """
-    from tidemark.verify.tap import step_of, steps, tap
+    from tidemark.verify.tap import find_step, list_steps, tap
     from tidemark_streaming import domains
 
     if following and run is not None:
@@ -68,9 +68,9 @@ def command(
     settings = Settings()
     transform = domains.transform(settings, asset)
     if name is None:
-        _list({step.name: step.meaning for step in steps(transform)}, json=json)
+        _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
         return
-    step = step_of(transform, name)
+    step = find_step(transform, name)
     # What runs from here on is told, also while the engine starts.
     runs = _runs(settings, transform, run, following=following)
     store = warehouse(settings)
@@ -118,14 +118,14 @@ def _follow_runs(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
         time.sleep(LOOK_EVERY)
 
 
-def _lines(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
+def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     """Each row as a line of JSON, with the run that it passed in."""
     for row in found.rows:
         told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
         typer.echo(as_json(told))
 
 
-def _show(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
+def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     first, last = run["from_arrival"] + 1, run["through_arrival"]
     span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
     count = f"the first {len(found.rows):,} rows" if found.more else f"{len(found.rows):,} rows"

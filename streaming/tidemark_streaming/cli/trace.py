@@ -18,7 +18,7 @@ from tidemark_streaming.cli.context import warehouse
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.store.warehouse import Warehouse
-    from tidemark.verify.trace import Event, Fate, Place
+    from tidemark.verify.trace import Event, Fate, WindowMembership
     from tidemark_streaming.mart_rows import MartRows
 
 MOST = 20
@@ -61,7 +61,7 @@ def command(
         found = [
             event
             for one in sources
-            for event in islice(trace.find(store, one, correlation_id), MOST + 1)
+            for event in islice(trace.find_events(store, one, correlation_id), MOST + 1)
         ]
         work.note = f"{len(found)} found" if len(found) <= MOST else f"more than {MOST}"
     if not found:
@@ -74,7 +74,7 @@ def command(
     told: list[dict[str, Any]] = []
     for event in found[:MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
-            fates = trace.follow(store, [*known.transforms.values()], event)
+            fates = trace.find_fates(store, [*known.transforms.values()], event)
             rows = _marts(settings, store, known.transforms, fates)
         if json:
             told.append(_plain(event, fates, rows))
@@ -183,7 +183,7 @@ def _absence(fate: "Fate") -> str:
     return said[fate.state]
 
 
-def _heading(place: "Place") -> str:
+def _heading(place: "WindowMembership") -> str:
     keys = ", ".join(f"{key}={value}" for key, value in place.keys.items())
     colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
     verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
@@ -196,7 +196,7 @@ def _heading(place: "Place") -> str:
     return f"{_format_time(place.start)} to {_format_time(place.end)} {escape(keys)}: {verdict}"
 
 
-def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
+def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
     """What the tables have of a place."""
     if place.late is not None:
         lag = place.late["lag_seconds"]
@@ -232,7 +232,7 @@ def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
         yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
 
 
-def _measures(place: "Place", row: Mapping[str, Any]) -> dict[str, Any]:
+def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
     """A published row's values, without what is told of it otherwise."""
     away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
     return {k: v for k, v in row.items() if k not in away | {"as_of", "seq", "last_arrival"}}

@@ -135,7 +135,7 @@ def lateness(
 
     Example: `tidemark lateness orders --target 0.01`
     """
-    from tidemark.verify.bounds import check_target, observe
+    from tidemark.verify.bounds import check_target, measure_lags
     from tidemark_streaming import domains
 
     check_target(target)
@@ -143,7 +143,7 @@ def lateness(
     inlet = domains.inlet(settings, source)
     store = warehouse(settings)
     with step(f"lateness {source}") as work:
-        found = observe(store, inlet.source, target)
+        found = measure_lags(store, inlet.source, target)
         work.note = f"{found.events:,} events"
     if json:
         print_json(asdict(found))

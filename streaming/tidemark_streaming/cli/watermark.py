@@ -86,7 +86,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     for each in own:
         if (told := find_blocker(settings, each.name)) is not None:
             raise DataError(told)
-    store = warehouse(settings, meanwhile=gx.prepare)
+    store = warehouse(settings, meanwhile=gx.import_library)
     with step(f"lower the watermark of {name}") as work:
         done = lower(store, source)
         work.note = f"{done.arrivals:,} arrivals"

@@ -22,8 +22,8 @@ def report_quarantine(store: "Warehouse", transform: "Definition") -> list[int]:
     Raises:
         typer.Exit: the data do not explain one of them; exit code 1.
     """
-    from tidemark.verify.explained import unexplained
-    from tidemark.verify.own_faults import OWN, VERDICT, remedy
+    from tidemark.verify.explanation import find_unexplained
+    from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 
     table = transform.quarantine_table
     if not transform.expectations or not store.exists(table):
@@ -32,7 +32,7 @@ def report_quarantine(store: "Warehouse", transform: "Definition") -> list[int]:
     if not rows:
         out().print(f"No window of '{transform.name}' is in quarantine.")
         return []
-    wrong = unexplained(transform, rows)
+    wrong = find_unexplained(transform, rows)
     said = "" if wrong else ", as their values explain"
     count = "1 window" if len(rows) == 1 else f"{len(rows):,} windows"
     out().print(f"{count} of '{transform.name}' in quarantine{said}:", soft_wrap=True)
@@ -43,7 +43,7 @@ def report_quarantine(store: "Warehouse", transform: "Definition") -> list[int]:
         out().print(f"  … `tidemark quarantine list {transform.name}` lists all of them")
     if wrong:
         row, expectation = wrong[0]
-        why = VERDICT if expectation in OWN else "which its values meet"
+        why = FAULT_TEXT if expectation in INTEGRITY_CHECKS else "which its values meet"
         print_error(
             f"The data do not explain {len(wrong):,} of the quarantined windows of "
             f"'{transform.name}'. The first, {_place(transform, row)}, failed {expectation}, "

@@ -147,7 +147,7 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
                 f"{lane} needs a boolean condition, but '{condition}' is a {kind}."
             )
     named = {name: table.alias(plan_check.REFERENCE) for name, table in references.items()}
-    fault = plan_check.misuse(rows, lane.prepare(rows, **named))
+    fault = plan_check.find_misuse(rows, lane.prepare(rows, **named))
     if fault is not None:
         raise DefinitionError(
             f"{lane}: its function {fault}. A lane processes one record at a time and keeps no "

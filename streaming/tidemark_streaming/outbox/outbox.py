@@ -36,7 +36,7 @@ from tidemark.base.errors import (
 )
 from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
-from tidemark.run.traced import arrived
+from tidemark.run.run_span import list_arrivals
 from tidemark.store.asset import Asset
 from tidemark.store.commit_info import Mode
 from tidemark.store.committers import Head
@@ -257,7 +257,7 @@ class Outbox:
             records=count,
             run=told.run or "",
         )
-        telemetry.report(arrived(asset.log, spans[0][0], spans[-1][1]), span)
+        telemetry.report(list_arrivals(asset.log, spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["seq"])

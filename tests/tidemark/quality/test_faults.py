@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.base.settings import Settings
-from tidemark.compute import few_windows
-from tidemark.compute.pane import covered, partials
+from tidemark.compute import in_memory
+from tidemark.compute.pane import aggregate_events, classify_commit
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
@@ -147,12 +147,12 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
     def at_fault(
         log: Log, transform: WindowedTransform, marker: CommitInfo, *_: object
     ) -> DataFrame:
-        events = covered(log, transform, marker)
+        events = classify_commit(log, transform, marker)
         doubled = events.where("arrival = 5 AND sensor = 'a'")
         kept = events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
-        return partials(kept, transform, log)
+        return aggregate_events(kept, transform, log)
 
-    monkeypatch.setattr(compute_step, "counted", at_fault)
+    monkeypatch.setattr(compute_step, "count_commit", at_fault)
     asset = replace(
         PER_MINUTE, name=f"engine_{mode}", source=SOUND, expectations=(q.complete(), q.unique())
     )
@@ -167,10 +167,10 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
 def test_a_window_with_two_rows_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lifecycle, in_memory = compute_step.lifecycle, few_windows.changes
+    lifecycle, compute_in_memory = compute_step.lifecycle, in_memory.compute_changes
 
     def twice(partials: pa.Table, of: Definition, marker: CommitInfo) -> pa.Table | None:
-        rows = in_memory(partials, of, marker)
+        rows = compute_in_memory(partials, of, marker)
         assert rows is not None
         first = pc.equal(pc.cast(rows["window_start"], pa.int64()), T0)
         return pa.concat_tables([rows, rows.filter(pc.and_(first, pc.greater(rows["n"], 0)))])
@@ -184,12 +184,18 @@ def test_a_window_with_two_rows_is_found_out(
 
     def at_fault(transform: Definition) -> SimpleNamespace:
         kind = lifecycle(transform)
-        asked = {name: doubled(getattr(kind, name)) for name in ("finished", "changes")}
-        return SimpleNamespace(all_plain=kind.all_plain, together=kind.together, **asked)
+        asked = {
+            name: doubled(getattr(kind, name)) for name in ("finish_windows", "compute_changes")
+        }
+        return SimpleNamespace(
+            all_fire_once=kind.all_fire_once,
+            repartition_for_merge=kind.repartition_for_merge,
+            **asked,
+        )
 
     # The engine says the rows of a backfill; of so small an increment, what there is in memory.
     monkeypatch.setattr(compute_step, "lifecycle", at_fault)
-    monkeypatch.setattr(few_windows, "changes", twice)
+    monkeypatch.setattr(in_memory, "compute_changes", twice)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))
     compute(logged, asset, mode)
     assert failing(logged, asset.name)["unique()"] == {(0, "a"), (0, "b")}

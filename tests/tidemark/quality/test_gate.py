@@ -122,7 +122,7 @@ def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Ware
     ]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "held"), (1, "a", 1, 7.0, "held")]
 
-    with pytest.raises(DataError, match="No such window of 'per_minute' is held in quarantine"):
+    with pytest.raises(DataError, match="No such window of 'per_minute' is quarantined"):
         quarantine.release(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
     with pytest.raises(DefinitionError, match="has no key 'origin'; its keys are sensor"):
         quarantine.release(warehouse, BELOW_5, Choice(keys={"origin": "b"}))
@@ -155,7 +155,7 @@ def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
     facts = backfill(warehouse, warned)
     assert (facts.windows, facts.quarantined, facts.warned) == (2, 0, 1)
     assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
-    found = results.of_commit(warehouse, "per_minute", facts.seq)
+    found = results.read_commit(warehouse, "per_minute", facts.seq)
     told = {r.expectation.partition("(")[0]: (r.success, r.observed) for r in found}
     assert told == {
         "between": (False, "9 (2023-11-14T22:14:00Z, a)"),
@@ -200,7 +200,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
-    found = results.of_commit(warehouse, "per_minute", 0)
+    found = results.read_commit(warehouse, "per_minute", 0)
     assert [(r.expectation, r.success) for r in found] == [
         ("between(most, most=5)", False),
         ("calm(0.1, events)", True),
@@ -227,8 +227,8 @@ def test_nothing_is_released_of_a_run_that_is_publishing(
         patch.setattr(warehouse, "replace", beside_a_person)
         backfill(warehouse, BELOW_5)
     assert refused == [
-        "A run of 'per_minute' is publishing what it found of 1 of these windows: try again when "
-        "it has ended. Where it was killed the next run ends it: `tidemark run per_minute`."
+        "A run of 'per_minute' is publishing 1 of these windows. Try again when it finishes. If it "
+        "was killed, `tidemark run per_minute` completes it."
     ]
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
@@ -286,7 +286,7 @@ def test_few_rows_and_many_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """What passes is a matter of the row: in one piece in memory, and in chunks of two rows."""
-    monkeypatch.setattr(judging, "FEW", few)
+    monkeypatch.setattr(judging, "IN_MEMORY_ROWS", few)
     sensors = ("nan", "null", "infinite", "tenth", "less", "big", "plain")
     ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in sensors]])
     asset = replace(
@@ -317,7 +317,7 @@ def test_few_rows_and_many_are_validated_alike(
         ("tenth", "passed"),
         ("plain", "warned"),
     }
-    found = results.of_commit(warehouse, "per_minute", 0)
+    found = results.read_commit(warehouse, "per_minute", 0)
     assert [(r.rows_judged, r.rows_failed) for r in found] == [
         (7, 2),
         (7, 1),
@@ -353,5 +353,5 @@ def test_an_expectation_that_cannot_be_judged_is_one_sentence(warehouse: Warehou
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9)]])
     listed = {"least": agg.min("value"), "all_values": agg.collect("value")}
     asset = replace(PER_MINUTE, aggregates=listed, expectations=(q.between("all_values", 0, 1),))
-    with pytest.raises(DefinitionError, match=r"between\(all_values, 0, 1\) can't be judged"):
+    with pytest.raises(DefinitionError, match=r"between\(all_values, 0, 1\) can't be validated"):
         backfill(warehouse, asset)

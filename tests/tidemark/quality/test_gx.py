@@ -126,7 +126,7 @@ def chunked(rows: pa.Table, size: int) -> gx.Chunks:
 def failing(rows: pa.Table, expectations: Sequence[Expectation], size: int) -> list[set[int]]:
     general = [e for e in expectations if isinstance(e, General)]
     assert len(general) == len(expectations)
-    found = gx.judge(chunked(rows, size), general)
+    found = gx.validate(chunked(rows, size), general)
     assert all(f.success == (not f.rows) for f in found)
     return [{row for row, _ in f.rows or []} for f in found]
 
@@ -191,11 +191,11 @@ def exceeds(a: Any, b: Any) -> bool:  # noqa: ANN401
 
 
 def test_what_is_observed_is_told_apart() -> None:
-    (finding,) = gx.judge(
+    (finding,) = gx.validate(
         chunked(table("double", [NAN, None, -INF]), 9), [adapted_between("double")]
     )
     assert finding.rows == [(0, "NaN"), (2, "-inf")]
-    (finding,) = gx.judge(chunked(table("whole", [BIG + 1]), 9), [adapted_between("whole")])
+    (finding,) = gx.validate(chunked(table("whole", [BIG + 1]), 9), [adapted_between("whole")])
     assert finding.rows == [(0, "9007199254740993")]
 
 
@@ -212,7 +212,7 @@ def test_each_thread_judges_its_own_rows() -> None:
     def judged(number: int) -> set[int]:
         own = range(100 * number, 100 * number + 50)
         rows = pa.table({gx.ROW: pa.array(own, pa.int64()), "n": [1] * len(own)})
-        (finding,) = gx.judge(chunked(rows, 100), [expectation])
+        (finding,) = gx.validate(chunked(rows, 100), [expectation])
         return {row for row, _ in finding.rows or []} ^ {*own}
 
     with ThreadPoolExecutor(4) as pool:
@@ -230,7 +230,7 @@ def test_a_condition_and_a_share_hold_in_chunks_too(gxe: Any, size: int) -> None
     rows = pa.table(
         {gx.ROW: [0, 1, 2, 3, 4], "n": [1, 5, 7, 9, None], "c": ["a", "a", "b", "b", "b"]}
     )
-    found = gx.judge(chunked(rows, size), [as_expectation(each) for each in (of_a, some, most)])
+    found = gx.validate(chunked(rows, size), [as_expectation(each) for each in (of_a, some, most)])
     assert [(f.success, sorted(row for row, _ in f.rows or [])) for f in found] == [
         (False, [1]),
         (True, []),
@@ -248,7 +248,7 @@ def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: in
         gxe.ExpectColumnMeanToBeBetween(column="n", min_value=0),
         gxe.ExpectColumnUniqueValueCountToBeBetween(column="x", max_value=2),
     ]
-    found = gx.judge(chunked(rows, size), [as_expectation(each) for each in asked])
+    found = gx.validate(chunked(rows, size), [as_expectation(each) for each in asked])
     told = [
         (f.success, None if f.rows is None else sorted(row for row, _ in f.rows)) for f in found
     ]
@@ -290,7 +290,7 @@ def test_nothing_to_observe_is_a_result(gxe: Any, column: str) -> None:  # noqa:
             as_expectation(getattr(gxe, kind)(column=column, **given, **more))
             for kind, (given, _) in NOTHING.items()
         ]
-        assert [f.success for f in gx.judge(chunked(rows, 9), asked)] == expected
+        assert [f.success for f in gx.validate(chunked(rows, 9), asked)] == expected
 
 
 @pytest.mark.parametrize("column", ["whole", "price", "double"])
@@ -301,7 +301,7 @@ def test_a_variance_that_is_undefined_or_zero_makes_no_outlier(gxe: Any, column:
     )
     value = VALUES[column][1][1]
     for values in ([value], [value, None, None], [value] * 5):
-        (found,) = gx.judge(chunked(table(column, values), 9), [as_expectation(expectation)])
+        (found,) = gx.validate(chunked(table(column, values), 9), [as_expectation(expectation)])
         assert (found.success, found.rows) == (True, [])
 
 

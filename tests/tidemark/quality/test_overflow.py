@@ -83,7 +83,7 @@ def test_a_window_that_overflows_is_withheld_and_the_others_go_on(
     assert (facts.windows, facts.quarantined) == (len(good), len(bad))
     assert (published(), held()) == (good, bad)
     assert parity(warehouse, asset).equal
-    assert quarantine.reasons(warehouse, asset)[REASON] == 2
+    assert quarantine.count_by_expectation(warehouse, asset)[REASON] == 2
 
 
 def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Warehouse) -> None:

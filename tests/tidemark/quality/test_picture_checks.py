@@ -53,5 +53,5 @@ def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> N
 
 
 def test_nothing_judged_is_a_sentence() -> None:
-    with pytest.raises(DataError, match="no result of an expectation to draw"):
+    with pytest.raises(DataError, match="no expectation result to draw"):
         picture_checks.history([], title="")

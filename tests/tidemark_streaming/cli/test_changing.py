@@ -81,7 +81,7 @@ def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
     assert gone["asset"] == "per_minute"
     assert "per_minute__tried" in gone["discarded"]
     assert not store.exists("per_minute__tried")
-    assert "'readings' has no arrival since arrival 9: its newest is 3" in refused(
+    assert "'readings' has no arrival 9: its newest arrival is 3" in refused(
         "replay", "per_minute", "--from-arrival", "9"
     )
 
@@ -91,21 +91,21 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
 ) -> None:
     ingest(store, READINGS, ARRIVALS[4:], ends=False)
     left_behind(store, PER_MINUTE, monkeypatch)
-    monkeypatch.setattr(rebuild, "_PATIENCE", 0.1)
+    monkeypatch.setattr(rebuild, "_PUBLISH_WAIT_SECONDS", 0.1)
     define(tmp_path, monkeypatch, LATER)
     assert "There is nothing to switch to" in refused("rebuild", "per_minute", "--switch")
     made = told("rebuild", "per_minute")
     assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
     version = store.version(PER_MINUTE.table)
     sentence = refused("rebuild", "per_minute", "--switch")
-    assert "its commit 2, is not published to its end" in sentence
+    assert "commit 2, is not completely published" in sentence
     assert "`tidemark rebuild per_minute --switch --no-way-back` goes on without." in sentence
     assert store.version(PER_MINUTE.table) == version
     done = told("rebuild", "per_minute", "--switch", "--no-way-back")
     assert (done["mode"], done["through_arrival"]) == ("switch", 4)
     assert len(store.take(PER_MINUTE.table)) == made["windows"]
     assert told("changes", "per_minute")["same"]
-    assert "There is no way back" in refused("rebuild", "per_minute", "--back")
+    assert "has no backup to restore" in refused("rebuild", "per_minute", "--back")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,10 @@ def test_the_steps_are_listed_and_a_mistake_is_one_sentence(home: Settings) -> N
     assert "read" not in call("tap", "by_hour").stdout.split()
     for arguments, sentence in (
         (["nothing"], "There is no asset 'nothing'"),
-        (["by_minute", "--step", "panes"], "Runs of 'by_minute' have no step 'panes': they have"),
+        (
+            ["by_minute", "--step", "panes"],
+            "Runs of 'by_minute' have no step 'panes'. Their steps are",
+        ),
         (["by_minute", "--step", "read"], "'by_minute' has not run yet: `tidemark run by_minute`"),
         (["by_minute", "--step", "read", "--run", "3"], "'by_minute' has no run 3"),
         (["by_minute", "--step", "read", "--run", "3", "--follow"], "--follow or --run, not both"),

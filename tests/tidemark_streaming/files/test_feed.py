@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from landing import HEADER, SOURCE, T0, feed, land, log_rows
 from tidemark.base.errors import DataError
-from tidemark.compute import held
+from tidemark.compute import materialize
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
@@ -363,7 +363,7 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(
 def test_rows_that_are_too_many_for_memory_are_in_the_log_all_the_same(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "GATHERED_BYTES", 2_000)
+    monkeypatch.setattr(materialize, "GATHERED_BYTES", 2_000)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
     lines = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(300))
     land(tmp_path, "a.csv", HEADER + lines + "2023-11-14,a,x\n", 1)

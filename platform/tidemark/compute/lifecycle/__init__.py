@@ -22,7 +22,7 @@ from tidemark.store.log import Log
 class Lifecycle(Protocol):
     """The functions of a lifecycle."""
 
-    def partials(
+    def aggregate_events(
         self,
         events: DataFrame,
         transform: Definition,
@@ -38,24 +38,24 @@ class Lifecycle(Protocol):
         """
         ...
 
-    def finished(
+    def finish_windows(
         self,
         stored: DataFrame,
         transform: Definition,
         log: Log,
         at: AsOf,
         *others: Column,
-        all_plain: bool = False,
+        all_fire_once: bool = False,
     ) -> DataFrame:
         """Return the current rows of the windows that have fired.
 
         Args:
             others: further aggregate expressions over the admitted partials.
-            all_plain: result of the method `all_plain` for these partials.
+            all_fire_once: result of the method `all_fire_once` for these partials.
         """
         ...
 
-    def changes(
+    def compute_changes(
         self,
         stored: DataFrame,
         transform: Definition,
@@ -64,18 +64,20 @@ class Lifecycle(Protocol):
         then: AsOf,
         *,
         opened: Observation | None = None,
-        all_plain: bool = False,
+        all_fire_once: bool = False,
     ) -> DataFrame:
         """Return the rows that changed between `then` and `at`; `gone` marks deleted rows.
 
         Args:
             opened: observation that receives `open_from` if windows merge: the start of the first
                 window that later arrivals can still change.
-            all_plain: result of the method `all_plain` for these partials.
+            all_fire_once: result of the method `all_fire_once` for these partials.
         """
         ...
 
-    def firings(self, stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+    def list_firings(
+        self, stored: DataFrame, transform: Definition, log: Log, at: AsOf
+    ) -> DataFrame:
         """Return every firing of every window up to `at`, for the pane table.
 
         Columns:
@@ -88,14 +90,14 @@ class Lifecycle(Protocol):
         """
         ...
 
-    def together(self, stored: DataFrame, transform: Definition) -> DataFrame:
+    def repartition_for_merge(self, stored: DataFrame, transform: Definition) -> DataFrame:
         """Return partials, repartitioned if that is cheaper for many of them.
 
         Partials that merge are then in one partition, so that no later step shuffles rows.
         """
         ...
 
-    def all_plain(self, stored: DataFrame, transform: Definition) -> bool:
+    def all_fire_once(self, stored: DataFrame, transform: Definition) -> bool:
         """Return whether each window is known to fire just once, completely, at its end.
 
         False also means unknown. Only sessions without early firings query the engine for it.

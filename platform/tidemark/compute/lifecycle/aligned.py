@@ -7,35 +7,35 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tidemark.compute import slot
-from tidemark.compute.rows import completed, merged
+from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 
-def partials(
+def aggregate_events(
     events: DataFrame,
     transform: Definition,
     log: Log,
     columns: list[Column],
     before: DataFrame | None = None,
 ) -> DataFrame:
-    events = slot.slotted(events, transform, log, before)
+    events = slot.assign_slots(events, transform, log, before)
     return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
 
 
-def finished(
+def finish_windows(
     stored: DataFrame,
     transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,
-    all_plain: bool = False,
+    all_fire_once: bool = False,
 ) -> DataFrame:
-    fired = slot.fired(stored, transform, log, at)
+    fired = slot.select_fired(stored, transform, log, at)
     phase = F.col("phase")
     windows = fired.groupBy(*transform.by_window).agg(
-        *merged(transform),
+        *merge_columns_with_facts(transform),
         F.count_distinct("phase", "firing").alias("_firings"),
         F.max(phase).alias("phase"),
         (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
@@ -52,10 +52,10 @@ def finished(
             "phase": F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
         }
     )
-    return completed(named.drop("_firings", "_punctual", "_closing"), transform, at)
+    return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, at)
 
 
-def changes(
+def compute_changes(
     stored: DataFrame,
     transform: Definition,
     log: Log,
@@ -63,16 +63,16 @@ def changes(
     then: AsOf,
     *,
     opened: Observation | None = None,
-    all_plain: bool = False,
+    all_fire_once: bool = False,
 ) -> DataFrame:
-    fired = finished(stored, transform, log, at, F.max("fired").alias("fired"))
+    fired = finish_windows(stored, transform, log, at, F.max("fired").alias("fired"))
     again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
-    moved = slot.closed(at, then) | slot.became_final(transform, at, then)
+    moved = slot.has_closed(at, then) | slot.has_become_final(transform, at, then)
     return fired.where(again | moved).withColumn("gone", F.lit(False))
 
 
-def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-    fired = slot.fired(stored, transform, log, at)
+def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+    fired = slot.select_fired(stored, transform, log, at)
     part = F.struct("phase", "firing", *transform.aggregates)
     windows = fired.groupBy(*transform.by_window).agg(
         F.collect_list(part).alias("_parts"),
@@ -107,11 +107,11 @@ def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> Dat
     )
 
 
-def together(stored: DataFrame, transform: Definition) -> DataFrame:
+def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
     # Counting distinct firings would shuffle all rows twice: by firing, then by window.
     return stored.repartition(*transform.by_window)
 
 
-def all_plain(stored: DataFrame, transform: Definition) -> bool:
+def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
     # Slots merge in the same way, regardless of how often a window has fired.
     return False

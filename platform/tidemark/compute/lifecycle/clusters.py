@@ -33,11 +33,11 @@ from tidemark.define.definition import Definition
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.ranges import Ranges
 
-FROM = "_from"
+CLUSTER_START = "_from"
 """Column with the start of a fragment's cluster; with the keys, it identifies the cluster."""
 
 
-def clustered(stored: DataFrame, transform: Definition) -> DataFrame:
+def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     """Return the admitted fragments with their clusters.
 
     Adds these columns, all BIGINT microseconds:
@@ -55,12 +55,12 @@ def clustered(stored: DataFrame, transform: Definition) -> DataFrame:
             "_ahead": F.when(F.col("before").isNull() | (F.col("before") < start), end),
         }
     )
-    first = F.col("_ahead").isNotNull() & _begins("_ahead", transform.keys)
+    first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", transform.keys)
     rows = rows.withColumn("_island", F.when(first, F.col("_start")))
-    return chained(rows, transform.keys, FROM)
+    return add_chains(rows, transform.keys, CLUSTER_START)
 
 
-def chained(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
+def add_chains(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
     """Return rows with the start of the first row in their chain of touching rows.
 
     Args:
@@ -69,23 +69,23 @@ def chained(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
         by: columns that are equal within a chain.
         name: name of the added column.
     """
-    so_far = _in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    begun = rows.withColumn(name, F.when(_begins("_end", by), F.col("_start")))
+    so_far = _window_in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    begun = rows.withColumn(name, F.when(_starts_beyond("_end", by), F.col("_start")))
     return begun.withColumn(name, F.max(name).over(so_far))
 
 
-def _begins(end: str, by: Sequence[str]) -> Column:
+def _starts_beyond(end: str, by: Sequence[str]) -> Column:
     """Return whether a row starts beyond the `end` of all rows that start before it."""
-    earlier = _in_order(by).rowsBetween(Window.unboundedPreceding, -1)
+    earlier = _window_in_order(by).rowsBetween(Window.unboundedPreceding, -1)
     return F.col("_start") > F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
 
 
-def _in_order(by: Sequence[str]) -> WindowSpec:
+def _window_in_order(by: Sequence[str]) -> WindowSpec:
     # Without `by`, all rows are one partition, and Spark would log a warning.
     return Window.partitionBy(*by, F.lit(0)).orderBy("_start")
 
 
-def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
+def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
     """Return whether a fragment that starts in a range may touch a session or cluster."""
     gap = transform.window.merge_gap
     return reduce(
@@ -97,12 +97,12 @@ def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) 
     )
 
 
-def whole(transform: Definition) -> WindowSpec:
+def cluster_window(transform: Definition) -> WindowSpec:
     """Return a window over all fragments of a cluster."""
-    return Window.partitionBy(*transform.keys, FROM)
+    return Window.partitionBy(*transform.keys, CLUSTER_START)
 
 
-def plain(over: WindowSpec | None = None) -> Column:
+def is_plain(over: WindowSpec | None = None) -> Column:
     """Return whether a cluster is plain, BOOLEAN, for transforms without early firings.
 
     Args:
@@ -129,4 +129,4 @@ def earliest_open(transform: Definition, at: AsOf) -> Column:
     """
     settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
-    return F.min(F.when(can_change, F.col(FROM))).alias("open_from")
+    return F.min(F.when(can_change, F.col(CLUSTER_START))).alias("open_from")

@@ -10,32 +10,32 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import slices, slot
-from tidemark.compute.lifecycle.clusters import chained
+from tidemark.compute.lifecycle.clusters import add_chains
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, merge_ranges
 
-GAPS, DAY = 64, 86_400_000_000
+GAPS, DAY_MICROS = 64, 86_400_000_000
 """Maximum length of a fragment: `GAPS` gaps, and at most a day unless one gap is longer."""
 
 _SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 
-def cell(transform: Definition) -> int:
+def cell_length(transform: Definition) -> int:
     """Return the length, in microseconds, of the time cells whose bounds no fragment crosses."""
     gap = transform.window.merge_gap
-    return gap * max(1, min(GAPS, DAY // gap))
+    return gap * max(1, min(GAPS, DAY_MICROS // gap))
 
 
-def cells(ranges: Ranges, transform: Definition) -> Ranges:
+def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
     """Return ranges of event times, widened so that no fragment crosses a bound."""
-    size = cell(transform)
+    size = cell_length(transform)
     return merge_ranges((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
-def added_up(
+def aggregate_fragments(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
     """Aggregate classified events to fragments, with the facts by which these merge and fire.
@@ -46,7 +46,7 @@ def added_up(
     trigger, gap = transform.trigger, transform.window.merge_gap
     if trigger.early.by_arrival:
         # Only this trigger needs to know whether an arrival closes its own session.
-        events = slot.with_reached(events, log)
+        events = slot.add_watermark_after(events, log)
     else:
         events = events.select("*", F.lit(None).cast("bigint").alias("reached"))
     start, before = F.unix_micros("window_start"), F.unix_micros("watermark")
@@ -58,7 +58,7 @@ def added_up(
     ]
     if trigger.ranked:
         alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
-        return _ordered(alone.agg(*facts, *columns), transform)
+        return _order_columns(alone.agg(*facts, *columns), transform)
     # Events of one arrival join their sessions at the same time. Events within a span of one gap
     # always share a session. An event that arrives while the watermark is before the event is
     # present whenever its session fires, unless there are early firings. Without early firings,
@@ -70,27 +70,27 @@ def added_up(
     by_span = spans.groupBy(*alike, _APART, _SPAN).agg(
         *facts, *(F.min(name).alias(name) for name in ("arrival", "position")), *_bounds(), *columns
     )
-    return _ordered(_joined(by_span, transform, [*alike, _APART]), transform)
+    return _order_columns(_merge_touching(by_span, transform, [*alike, _APART]), transform)
 
 
-def _joined(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
+def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
     """Return fragments with those merged that touch and are in the same time cell.
 
     They always share a session, too.
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(
-        {"_start": start, "_end": end, _CELL: floor_to(start, cell(transform), 0)}
+        {"_start": start, "_end": end, _CELL: floor_to(start, cell_length(transform), 0)}
     )
     by = [*alike, _CELL]
     return (
-        chained(placed, by, _SPAN)
+        add_chains(placed, by, _SPAN)
         .groupBy(*by, _SPAN)
         .agg(
             _first_watermark(F.col("before")),
             *(F.min(name).alias(name) for name in ("reached", "clock", "arrival", "position")),
             *_bounds(),
-            *slices.merged(fragments, transform),
+            *slices.merge_slice_columns(fragments, transform),
         )
         .drop(_CELL)
     )
@@ -105,7 +105,7 @@ def _first_watermark(before: Column) -> Column:
     return F.when(F.count(before) == F.count("*"), F.min(before)).alias("before")
 
 
-def _ordered(fragments: DataFrame, transform: Definition) -> DataFrame:
+def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:
     """Return fragments with window and keys first, then the other stored columns."""
     others = [c for c in fragments.columns if c not in (*transform.by_window, _SPAN, _APART)]
     return fragments.select(*transform.by_window, *others)

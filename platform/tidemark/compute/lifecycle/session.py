@@ -12,43 +12,43 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import slot
 from tidemark.compute.lifecycle.clusters import (
-    FROM,
-    clustered,
+    CLUSTER_START,
+    add_clusters,
+    cluster_window,
     earliest_open,
-    plain,
-    touching,
-    whole,
+    is_plain,
+    touches_ranges,
 )
-from tidemark.compute.lifecycle.fragments import added_up
-from tidemark.compute.lifecycle.session_workers import partial_columns, replayed
-from tidemark.compute.rows import completed, merged
+from tidemark.compute.lifecycle.fragments import aggregate_fragments
+from tidemark.compute.lifecycle.session_workers import partial_columns, replay_clusters
+from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 
 
-def partials(
+def aggregate_events(
     events: DataFrame,
     transform: Definition,
     log: Log,
     columns: list[Column],
     before: DataFrame | None = None,
 ) -> DataFrame:
-    return added_up(events, transform, log, columns)
+    return aggregate_fragments(events, transform, log, columns)
 
 
-def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     """Return every firing of every session up to `at`, for the pane table.
 
-    The columns are those of `Lifecycle.firings`.
+    The columns are those of `Lifecycle.list_firings`.
     """
-    fragments = clustered(stored, transform)
-    by_replay = replayed(fragments, transform, log, at, accumulation=transform.accumulation)
+    fragments = add_clusters(stored, transform)
+    by_replay = replay_clusters(fragments, transform, log, at, accumulation=transform.accumulation)
     if transform.trigger.fires_early:
         return by_replay
     parts = F.collect_list(F.struct(*partial_columns(transform)))
-    new = _merged_plainly(_clusters(fragments, transform, parts.alias("_upto")), at)
+    new = _fire_plain_clusters(_aggregate_clusters(fragments, transform, parts.alias("_upto")), at)
     row = F.struct("window_start", "window_end", F.lit(False).alias("_gone"), "_upto")
     nothing = F.filter(F.array(row), lambda _: F.lit(False))
     new = new.withColumns(
@@ -57,41 +57,47 @@ def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> Dat
     return new.unionByName(by_replay)
 
 
-def finished(
+def finish_windows(
     stored: DataFrame,
     transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,
-    all_plain: bool = False,
+    all_fire_once: bool = False,
     near: Ranges = (),
 ) -> DataFrame:
     """Return the current rows of the sessions that have fired.
 
     Args:
         others: further aggregate expressions over the admitted partials.
-        all_plain: whether all clusters are known to be plain.
+        all_fire_once: whether all clusters are known to be plain.
         near: only clusters that fragments in these ranges may touch; all by default.
     """
-    fragments = clustered(stored, transform)
+    fragments = add_clusters(stored, transform)
     if near:
-        end = F.max("_end").over(whole(transform))
+        end = F.max("_end").over(cluster_window(transform))
         fragments = fragments.withColumn("_until", end)
-        fragments = fragments.where(touching(F.col(FROM), F.col("_until"), transform, near))
-    if all_plain:
-        clusters = _clusters(fragments, transform, *merged(transform), *others)
-        rows = _merged_plainly(clusters, at).drop("fired")
-        return completed(rows.withColumnRenamed("pane", "revision"), transform, at)
+        fragments = fragments.where(
+            touches_ranges(F.col(CLUSTER_START), F.col("_until"), transform, near)
+        )
+    if all_fire_once:
+        clusters = _aggregate_clusters(
+            fragments, transform, *merge_columns_with_facts(transform), *others
+        )
+        rows = _fire_plain_clusters(clusters, at).drop("fired")
+        return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
     names = [c for c in stored.columns if c not in transform.by_window] if others else None
-    standing = replayed(fragments, transform, log, at, names=names).where("_live")
-    rows = _rows(standing, transform, [], *others)
+    standing = replay_clusters(fragments, transform, log, at, names=names).where("_live")
+    rows = _merge_fragments(standing, transform, [], *others)
     if not transform.trigger.fires_early:
-        clusters = _clusters(fragments, transform, *merged(transform), *others)
-        rows = _merged_plainly(clusters, at).drop("fired").unionByName(rows)
-    return completed(rows.withColumnRenamed("pane", "revision"), transform, at)
+        clusters = _aggregate_clusters(
+            fragments, transform, *merge_columns_with_facts(transform), *others
+        )
+        rows = _fire_plain_clusters(clusters, at).drop("fired").unionByName(rows)
+    return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
 
 
-def changes(
+def compute_changes(
     stored: DataFrame,
     transform: Definition,
     log: Log,
@@ -99,7 +105,7 @@ def changes(
     then: AsOf,
     *,
     opened: Observation | None = None,
-    all_plain: bool = False,
+    all_fire_once: bool = False,
 ) -> DataFrame:
     """Return the changes of session rows between `then` and `at`.
 
@@ -107,29 +113,33 @@ def changes(
     sessions that no longer exist.
 
     Args:
-        opened: observation that receives `open_from`, defined as in the function `open_from`.
-        all_plain: whether all clusters are known to be plain.
+        opened: observation that receives `open_from`, defined as in the function `find_open_from`.
+        all_fire_once: whether all clusters are known to be plain.
     """
-    fragments = clustered(stored, transform)
-    since, final = slot.since(transform, then), slot.became_final(transform, at, then)
+    fragments = add_clusters(stored, transform)
+    since, final = slot.has_fired_since(transform, then), slot.has_become_final(transform, at, then)
     found: list[DataFrame] = []
     if not transform.trigger.fires_early:
-        clusters = _clusters(fragments, transform, *merged(transform))
+        clusters = _aggregate_clusters(fragments, transform, *merge_columns_with_facts(transform))
         if opened is not None:
             clusters = clusters.observe(opened, earliest_open(transform, at))
             opened = None
-        new = _merged_plainly(clusters, at).where(since | final).drop("fired")
+        new = _fire_plain_clusters(clusters, at).where(since | final).drop("fired")
         found.append(new.withColumn("_gone", F.lit(False)))
-    if not all_plain:
-        rows = replayed(fragments, transform, log, at, opened=opened)
-        found.append(_rows(_moved(rows, transform, since, final), transform, ["_gone"]))
+    if not all_fire_once:
+        rows = replay_clusters(fragments, transform, log, at, opened=opened)
+        found.append(
+            _merge_fragments(_select_changed(rows, transform, since, final), transform, ["_gone"])
+        )
     renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
         {"pane": "revision", "_gone": "gone"}
     )
-    return completed(renamed, transform, at)
+    return finish_rows(renamed, transform, at)
 
 
-def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column) -> DataFrame:
+def _select_changed(
+    rows: DataFrame, transform: Definition, since: Column, final: Column
+) -> DataFrame:
     """Return the current rows of replayed firings that changed, and with `_gone` those deleted."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
@@ -151,12 +161,12 @@ def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column)
     )
 
 
-def together(stored: DataFrame, transform: Definition) -> DataFrame:
+def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
     # Finding clusters shuffles the fragments by key anyway.
     return stored
 
 
-def all_plain(stored: DataFrame, transform: Definition) -> bool:
+def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
     """Return whether all clusters are plain because all fragments are ahead.
 
     It queries the engine, which only has to scan the fragments.
@@ -167,41 +177,45 @@ def all_plain(stored: DataFrame, transform: Definition) -> bool:
     return stored.where(F.col("admitted") & behind).isEmpty()
 
 
-def open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
+def find_open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     """Return one row with `open_from`, BIGINT microseconds.
 
     It is the start of the first session that events of arrivals after `at` can still change, as in
     `earliest_open`; null if no session can change.
     """
-    fragments = clustered(stored, transform)
-    clusters = fragments.groupBy(*transform.keys, FROM).agg(F.max("_end").alias("_end"))
+    fragments = add_clusters(stored, transform)
+    clusters = fragments.groupBy(*transform.keys, CLUSTER_START).agg(F.max("_end").alias("_end"))
     return clusters.agg(earliest_open(transform, at))
 
 
-def _clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
+def _aggregate_clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
     """Return clusters with their `_end`, `_plain`, and the given aggregates of their fragments."""
-    return fragments.groupBy(*transform.keys, FROM).agg(
-        F.max("_end").alias("_end"), plain().alias("_plain"), *columns
+    return fragments.groupBy(*transform.keys, CLUSTER_START).agg(
+        F.max("_end").alias("_end"), is_plain().alias("_plain"), *columns
     )
 
 
-def _merged_plainly(clusters: DataFrame, at: AsOf) -> DataFrame:
+def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
     """Return the firings of plain clusters: each is one session, which fires once."""
     fired = clusters.where(F.col("_plain") & (F.col("_end") <= at.watermark))
     return fired.withColumns(
         {
-            "window_start": F.timestamp_micros(FROM),
+            "window_start": F.timestamp_micros(CLUSTER_START),
             "window_end": F.timestamp_micros("_end"),
             "pane": F.lit(0),
             "phase": F.lit(slot.ON_TIME),
             "fired": F.lit(None).cast("bigint"),
         }
-    ).drop(FROM, "_end", "_plain")
+    ).drop(CLUSTER_START, "_end", "_plain")
 
 
-def _rows(
+def _merge_fragments(
     standing: DataFrame, transform: Definition, extra: list[str], *others: Column
 ) -> DataFrame:
     group = [*transform.by_window, "pane", "phase", *extra]
     parts = standing.select(*group, F.explode_outer("_upto").alias("_part"))
-    return parts.select(*group, "_part.*").groupBy(*group).agg(*merged(transform), *others)
+    return (
+        parts.select(*group, "_part.*")
+        .groupBy(*group)
+        .agg(*merge_columns_with_facts(transform), *others)
+    )

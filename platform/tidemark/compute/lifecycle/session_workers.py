@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
-from tidemark.compute.lifecycle.clusters import FROM, earliest_open, plain, whole
+from tidemark.compute.lifecycle.clusters import (
+    CLUSTER_START,
+    cluster_window,
+    earliest_open,
+    is_plain,
+)
 from tidemark.compute.lifecycle.session_replay import Firing as Fired
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import AsOf
@@ -26,7 +31,7 @@ _PLAN = data_type(
 )
 
 
-def replayed(
+def replay_clusters(
     fragments: DataFrame,
     transform: Definition,
     log: Log,
@@ -36,7 +41,7 @@ def replayed(
     names: list[str] | None = None,
     opened: Observation | None = None,
 ) -> DataFrame:
-    """Return the firings of the clusters that are not plain, as in `Lifecycle.firings`.
+    """Return the firings of the clusters that are not plain, as in `Lifecycle.list_firings`.
 
     Adds `_live`, whether the firing's row is current. Adds `_gone` to the entries of `_replaces`,
     whether no current row has that window.
@@ -48,11 +53,11 @@ def replayed(
         opened: observation that receives `open_from`.
     """
     if not transform.trigger.fires_early:
-        by_cluster = whole(transform)
-        fragments = fragments.withColumn("_plain", plain(by_cluster)).where("NOT _plain")
+        by_cluster = cluster_window(transform)
+        fragments = fragments.withColumn("_plain", is_plain(by_cluster)).where("NOT _plain")
     names = names or partial_columns(transform)
-    counted, early = _ticked(fragments, transform.trigger.early, "early", log)
-    counted, late = _ticked(counted, transform.trigger.late, "late", log)
+    counted, early = _add_ticks(fragments, transform.trigger.early, "early", log)
+    counted, late = _add_ticks(counted, transform.trigger.late, "late", log)
     facts = F.struct(
         F.col("_start").alias("start"),
         F.col("_end").alias("end"),
@@ -61,7 +66,7 @@ def replayed(
         *late,
     )
     part = F.struct(facts.alias("_facts"), *names)
-    clusters = counted.groupBy(*transform.keys, FROM).agg(
+    clusters = counted.groupBy(*transform.keys, CLUSTER_START).agg(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
@@ -109,7 +114,7 @@ def partial_columns(transform: Definition) -> list[str]:
     return ["verdict", "events", "last_arrival", *transform.aggregates]
 
 
-def _ticked(
+def _add_ticks(
     stored: DataFrame, firing: Firing, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
     """Return fragments with the arrival that reached an interval's next tick.

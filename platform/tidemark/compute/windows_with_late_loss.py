@@ -9,7 +9,7 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 
-def lacking(warehouse: Warehouse, transform: Definition) -> Ranges | None:
+def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> Ranges | None:
     """Return the starts of the windows that lack too-late events, or None if no window does.
 
     For sessions these are the starts of the events' own sessions, before merging.

@@ -14,7 +14,7 @@ _TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
 """Modes of the runs that process new arrivals. All other runs recompute existing windows."""
 
 
-def trace(asset: Asset, facts: RunFacts) -> None:
+def send_span(asset: Asset, facts: RunFacts) -> None:
     """Send the run's span if a trace receiver is configured."""
     if not telemetry.is_enabled() or facts.mode not in _TAKES:
         return
@@ -32,14 +32,11 @@ def trace(asset: Asset, facts: RunFacts) -> None:
         },
         [Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
     )
-    telemetry.report(arrived(asset.log, facts.from_arrival, facts.through_arrival), span)
+    telemetry.report(list_arrivals(asset.log, facts.from_arrival, facts.through_arrival), span)
 
 
-def arrived(log: Log, after: int, through: int) -> list[TracedArrival]:
-    """Return the newest arrivals with `after` < number <= `through`.
-
-    At most `telemetry.MAX_TRACED_ARRIVALS`.
-    """
+def list_arrivals(log: Log, after: int, through: int) -> list[TracedArrival]:
+    """Return the newest `telemetry.MOST` arrivals with `after` < number <= `through`."""
     place = log.warehouse.path("")
     found = log.timeline(max(after, through - telemetry.MAX_TRACED_ARRIVALS), through)
     return [TracedArrival(place, log.source.name, a.arrival, a.arrived_at) for a in found]

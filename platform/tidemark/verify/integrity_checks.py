@@ -7,22 +7,22 @@ or `unique()` fails, Tidemark lost or duplicated something, or another program w
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.windowed import complete, unique
 
-OWN = frozenset({complete().name, unique().name})
+INTEGRITY_CHECKS = frozenset({complete().name, unique().name})
 """The names of these expectations."""
 
-VERDICT = "a fault of Tidemark, not of the data"
+FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
 def remedy(transform: Definition) -> str:
     """Return an instruction for windows of an asset that fail one of these expectations."""
     name = transform.name
-    anew = f"`tidemark backfill {name}` computes them anew from the log"
+    recompute = f"`tidemark backfill {name}` recomputes them from the event log"
     if transform.follows is not None:
-        anew = (
-            f"`tidemark backfill {transform.follows}` and then `tidemark run {name}` compute "
-            "them anew from the log"
+        recompute = (
+            f"`tidemark backfill {transform.follows}` and then `tidemark run {name}` recompute "
+            "them from the event log"
         )
     return (
-        f"{anew}; whatever comes of it, report what `tidemark quarantine show {name}` says, with "
-        "the folder `logs` of the home."
+        f"{recompute}. In any case, report the output of `tidemark quarantine show {name}`, and "
+        "attach the folder `logs` of the home."
     )

@@ -7,7 +7,7 @@ from tidemark.store.coverage import Coverage
 from tidemark.store.ranges import Ranges
 
 
-def changing(transform: Definition, marker: CommitInfo) -> Ranges:
+def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
     """Return the starts of the windows that a commit can change or create; empty means no bound.
 
     For sessions, the previous commit records the start of the first one that can still change.
@@ -16,19 +16,19 @@ def changing(transform: Definition, marker: CommitInfo) -> Ranges:
         return marker.ranges
     if transform.window.merges:
         return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
-    return unsettled(transform, marker.before)
+    return open_range(transform, marker.before)
 
 
-def unsettled(transform: Definition, before: Coverage) -> Ranges:
+def open_range(transform: Definition, before: Coverage) -> Ranges:
     """Return the starts of the windows that are not settled when an increment begins.
 
     Empty means no bound.
     """
-    end = settled(transform, before)
+    end = closed_end(transform, before)
     return () if end is None else ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
 
 
-def settled(transform: Definition, before: Coverage) -> int | None:
+def closed_end(transform: Definition, before: Coverage) -> int | None:
     """Return the end, in microseconds, up to which windows are settled when an increment begins.
 
     No window that ended by then can admit an event of a later arrival. None means that no window is

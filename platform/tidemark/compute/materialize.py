@@ -24,7 +24,7 @@ GATHERED_BYTES = 256 << 20
 """Maximum number of bytes of rows that are gathered in memory."""
 
 
-class Scratch:
+class TempTables:
     """Temporary files of one piece of work, removed when it ends."""
 
     def __init__(self, warehouse: Warehouse) -> None:
@@ -34,7 +34,7 @@ class Scratch:
         self._claim: int | None = None
         self._claiming = Lock()
 
-    def hold(self, rows: DataFrame, *, few: bool) -> Rows:
+    def materialize(self, rows: DataFrame, *, few: bool) -> Rows:
         """Compute rows now and return them.
 
         Args:
@@ -57,13 +57,13 @@ class Scratch:
                 return self._warehouse.spill(chain(found, tables), self._name)
         return pa.concat_tables(found)
 
-    def keep(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
+    def materialize_frame(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
         """Compute rows now and return them as a frame of the engine.
 
         Args:
             few: whether the rows fit into memory; each query then sends them to the engine.
         """
-        held = self.hold(rows, few=True) if few else self._aside(rows, 0)
+        held = self.materialize(rows, few=True) if few else self._aside(rows, 0)
         return frame(self._warehouse.spark, held)
 
     def _aside(self, rows: DataFrame, most: int) -> Rows:
@@ -91,9 +91,9 @@ class Scratch:
 
 
 @contextmanager
-def scratch(warehouse: Warehouse) -> Iterator[Scratch]:
+def temp_tables(warehouse: Warehouse) -> Iterator[TempTables]:
     """Yield a place for computed rows, which are removed when the block ends."""
-    place = Scratch(warehouse)
+    place = TempTables(warehouse)
     try:
         yield place
     finally:

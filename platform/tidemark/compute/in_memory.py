@@ -3,8 +3,8 @@
 A query to the engine takes tenths of a second, even for very few rows. Most assets use counts,
 sums, means, minimums and maximums of numbers, strings and timestamps. Their windows have fixed
 bounds and fire by the watermark or by arrivals. This module computes them by the rules of `slot`
-and `lifecycle.aligned`. For anything else, `changes` returns None, and the engine computes the
-rows.
+and `lifecycle.aligned`. For anything else, `compute_changes` returns None, and the engine computes
+the rows.
 
 | part | supported in memory |
 | --- | --- |
@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
-from tidemark.compute.settled import settled
+from tidemark.compute.closed_windows import closed_end
 from tidemark.define import trigger
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates import Aggregate, count, totals
@@ -42,11 +42,11 @@ from tidemark.store.rows import compute as pc
 Array = Any
 """A numpy or Arrow array."""
 
-_NOT_BY_ITSELF, _NOT_YET = -1, -1
-_LARGEST = float(1 << 62)
-_MORE_DIGITS, _ADDABLE = 10, 28
+_NO_TRIGGER, _NOT_FIRED = -1, -1
+_LARGEST_SUM = float(1 << 62)
+_MORE_DIGITS, _MAX_DIGITS = 10, 28
 """The engine's sum of a decimal has 10 digits more, if the decimal has at most 28."""
-_PLAIN = (
+_COMPARABLE_TYPES = (
     pa.types.is_integer,
     pa.types.is_boolean,
     pa.types.is_string,
@@ -67,7 +67,7 @@ _MERGES = (
     (totals.merge, totals.total, "sum"),
     (totals.merge, totals.average, "mean"),
 )
-_ASKED = [
+_AGGREGATIONS = [
     *(
         ("_events", "sum"),
         ("_late", "sum"),
@@ -93,8 +93,8 @@ class _Merging:
     slack: Callable[..., Array]
 
 
-def possible(transform: Definition, marker: CommitInfo) -> bool:
-    """Return whether `changes` supports this transform and commit."""
+def is_supported(transform: Definition, marker: CommitInfo) -> bool:
+    """Return whether `compute_changes` supports this transform and commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None
@@ -102,32 +102,34 @@ def possible(transform: Definition, marker: CommitInfo) -> bool:
         and not marker.replaces
         and not (marker.before.covers or marker.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
-        and all(_function(a) is not None for a in transform.aggregates.values())
+        and all(_find_merge_function(a) is not None for a in transform.aggregates.values())
     )
 
 
-def changes(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa.Table | None:
+def compute_changes(
+    partials: pa.Table, transform: Definition, marker: CommitInfo
+) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
     They also have `gone` and `SLACK`. Return None if only the engine can compute them.
 
     Args:
         partials: all partials of these windows after the commit.
-        marker: marker of an increment for which `possible` is true.
+        marker: marker of an increment for which `is_supported` is true.
     """
-    if not all(_is_plain(partials.schema.field(key).type) for key in transform.keys):
+    if not all(_is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
     at, then = marker.after.at, marker.before.at
-    if (end := settled(transform, marker.before)) is not None:
+    if (end := closed_end(transform, marker.before)) is not None:
         partials = partials.filter(pa.array(_micros(partials["window_end"]) > end))
-    fired = _fired(partials, transform, at)
-    merging = [_merging(a, fired[name]) for name, a in transform.aggregates.items()]
+    fired = _select_fired(partials, transform, at)
+    merging = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
     known = [m for m in merging if m is not None]
     if len(known) < len(merging):
         return None
-    rows = _finished(_merged(fired, transform, known), transform, known, at)
+    rows = _finish_windows(_merge_by_window(fired, transform, known), transform, known, at)
     end, before = _micros(rows["window_end"]), _watermark(then)
-    now, final = _watermark(at), _final(end, transform)
+    now, final = _watermark(at), _find_final_watermark(end, transform)
     again = rows["_fired"].to_numpy() > then.arrival
     closed, became_final = (end > before) & (end <= now), (final > before) & (final <= now)
     rows = rows.filter(pa.array(again | closed | became_final)).drop_columns(["_fired"])
@@ -138,7 +140,7 @@ def changes(partials: pa.Table, transform: Definition, marker: CommitInfo) -> pa
     return rows
 
 
-def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
+def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     """Return the keys of rows as JSON, as `compare.named` does; None if only the engine can."""
     if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
         return None
@@ -147,68 +149,76 @@ def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     return pa.array(texts, pa.string())
 
 
-def _function(aggregate: Aggregate) -> str | None:
+def _find_merge_function(aggregate: Aggregate) -> str | None:
     """Return the function that merges an aggregate's partials, or None if only the engine can."""
     known = (aggregate.merge, aggregate.finish)
     return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
 
 
-def _merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
+def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     """Return how these partials of an aggregate merge, or None if only the engine can do it."""
-    function = _function(aggregate)
+    function = _find_merge_function(aggregate)
     if function == "count":
-        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _none)
+        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _no_slack)
     if function in ("min", "max"):
-        return _Merging([(partials, function)], _itself, _none) if _compares(partials) else None
-    if not _adds_up(partials):
+        return (
+            _Merging([(partials, function)], _return_merged, _no_slack)
+            if _has_engine_order(partials)
+            else None
+        )
+    if not _is_far_from_overflow(partials):
         return None
     parts = [(pc.struct_field(partials, name), "sum") for name in ("sum", "count", "plus")]
     kind = parts[0][0].type
     if function == "mean":
-        return _Merging(parts, _mean, _mean_slack) if pa.types.is_floating(kind) else None
+        return _Merging(parts, _compute_mean, _mean_slack) if pa.types.is_floating(kind) else None
     if not pa.types.is_decimal128(kind):
-        return _Merging(parts, _itself, _sum_slack)
+        return _Merging(parts, _return_merged, _sum_slack)
     wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
     return _Merging(parts, lambda merged, *_: pc.cast(merged, wider), _sum_slack)
 
 
-def _itself(merged: Array, *_: Array) -> Array:
+def _return_merged(merged: Array, *_: Array) -> Array:
     return merged
 
 
-def _none(merged: Array) -> Array:
+def _no_slack(merged: Array) -> Array:
     return pc.multiply(pc.cast(pc.is_valid(merged), pa.float64()), 0.0)
 
 
 def _sum_slack(_: Array, counts: Array, plus: Array) -> Array:
-    return pc.multiply(pc.multiply(totals.ROUNDING, pc.cast(counts, pa.float64())), _real(plus))
+    return pc.multiply(
+        pc.multiply(totals.ROUNDING, pc.cast(counts, pa.float64())), _to_double(plus)
+    )
 
 
 def _mean_slack(_: Array, counts: Array, plus: Array) -> Array:
     some = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
     return pc.multiply(
-        pc.multiply(totals.ROUNDING, pc.add(some, 1.0)), pc.divide(_real(plus), some)
+        pc.multiply(totals.ROUNDING, pc.add(some, 1.0)), pc.divide(_to_double(plus), some)
     )
 
 
-def _real(values: Array) -> Array:
+def _to_double(values: Array) -> Array:
     return pc.cast(values, pa.float64(), safe=False)
 
 
-def _adds_up(partials: Array) -> bool:
+def _is_far_from_overflow(partials: Array) -> bool:
     """Return whether sums are far from overflowing, so that they are the same as in the engine."""
     if pc.any(pc.struct_field(partials, "over")).as_py():
         return False
     kind = pc.struct_field(partials, "sum").type
     if pa.types.is_decimal128(kind):
-        return kind.precision <= _ADDABLE
+        return kind.precision <= _MAX_DIGITS
     if not pa.types.is_int64(kind):
         return pa.types.is_float64(kind)
     ends = (pc.struct_field(partials, name) for name in ("plus", "minus"))
-    return all(np.abs(pc.fill_null(e, 0).to_numpy().astype(float)).sum() < _LARGEST for e in ends)
+    return all(
+        np.abs(pc.fill_null(e, 0).to_numpy().astype(float)).sum() < _LARGEST_SUM for e in ends
+    )
 
 
-def _compares(values: Array) -> bool:
+def _has_engine_order(values: Array) -> bool:
     """Return whether values have the same order here as in the engine.
 
     For the engine, NaN is the greatest value, and -0.0 is not less than 0.0.
@@ -216,21 +226,21 @@ def _compares(values: Array) -> bool:
     if pa.types.is_floating(values.type):
         plain = pc.fill_null(values, 1).to_numpy()
         return not np.any(np.isnan(plain) | ((plain == 0) & np.signbit(plain)))
-    return pa.types.is_decimal128(values.type) or _is_plain(values.type)
+    return pa.types.is_decimal128(values.type) or _is_comparable(values.type)
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_comparable(kind: pa.DataType) -> bool:
     """Return whether values of a type have the same equality and order here as in the engine."""
-    return any(is_one(kind) for is_one in _PLAIN)
+    return any(is_one(kind) for is_one in _COMPARABLE_TYPES)
 
 
-def _mean(sums: Array, counts: Array, _: Array) -> Array:
+def _compute_mean(sums: Array, counts: Array, _: Array) -> Array:
     some = pc.if_else(pc.greater(counts, 0), counts, None)
-    return pc.divide(_real(sums), pc.cast(some, pa.float64()))
+    return pc.divide(_to_double(sums), pc.cast(some, pa.float64()))
 
 
-def _fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
-    """Return the admitted partials that have fired, each with its firing, as `slot.fired` does.
+def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
+    """Return the admitted partials that have fired, with their firing, as `slot.select_fired` does.
 
     Here `fired` is never null. It is less than any arrival if no trigger fired the slot.
     """
@@ -239,36 +249,40 @@ def _fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> p
     place, end = counted["slot"].to_numpy(), _micros(counted["window_end"])
     on_time = counted["verdict"].to_numpy() == judge.ON_TIME
     trig, now = transform.trigger, _watermark(at)
-    fired = np.where(on_time, _by_itself(trig.early, place), _by_itself(trig.late, place))
-    alone = fired != _NOT_BY_ITSELF
-    passed = np.where(on_time, end, _final(end, transform)) <= now
+    fired = np.where(
+        on_time, _find_trigger_arrival(trig.early, place), _find_trigger_arrival(trig.late, place)
+    )
+    alone = fired != _NO_TRIGGER
+    passed = np.where(on_time, end, _find_final_watermark(end, transform)) <= now
     early, late = (
         np.where(on_time, slot.EARLY, slot.LATE),
         np.where(on_time, slot.ON_TIME, slot.FINAL),
     )
-    phase = np.where(alone, early, np.where(passed, late, _NOT_YET))
+    phase = np.where(alone, early, np.where(passed, late, _NOT_FIRED))
     told = {"phase": phase, "fired": fired, "firing": np.where(alone, place, 0)}
     for name, values in told.items():
         counted = counted.append_column(name, pa.array(values, pa.int64()))
-    return counted.filter(pa.array(phase != _NOT_YET))
+    return counted.filter(pa.array(phase != _NOT_FIRED))
 
 
-def _by_itself(firing: Firing, place: Array) -> Array:
+def _find_trigger_arrival(firing: Firing, place: Array) -> Array:
     """Return the arrival at which the trigger fired each slot, as `Firing.fires` does."""
     if isinstance(firing, EachArrival):
-        return np.where(place > 0, place - 1, _NOT_BY_ITSELF)
-    return np.full(len(place), _NOT_BY_ITSELF)
+        return np.where(place > 0, place - 1, _NO_TRIGGER)
+    return np.full(len(place), _NO_TRIGGER)
 
 
-def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging]) -> pa.Table:
-    """Return the fired partials of each window, merged, with the columns that `_finished` needs."""
+def _merge_by_window(
+    fired: pa.Table, transform: Definition, merging: Sequence[_Merging]
+) -> pa.Table:
+    """Merge the fired partials of each window, with the columns that `_finish_windows` needs."""
     by = ["window_start", "window_end", *transform.keys]
     columns = {name: fired[name] for name in by}
     columns |= {f"_{name}": fired[name] for name in ("phase", "fired", "events", "last_arrival")}
     columns["_firing"] = pc.add(pc.multiply(fired["firing"], 4), fired["phase"])
     columns["_closing"] = pc.cast(pc.equal(fired["phase"], slot.ON_TIME), pa.int8())
     columns["_late"] = pc.if_else(pc.equal(fired["verdict"], judge.ON_TIME), 0, fired["events"])
-    asked = [*_ASKED]
+    asked = [*_AGGREGATIONS]
     for number, own in enumerate(merging):
         for part, (values, function) in enumerate(own.parts):
             columns[f"_{number}_{part}"] = values
@@ -277,10 +291,10 @@ def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging])
     return pa.table(columns).group_by(by, use_threads=False).aggregate(asked)
 
 
-def _finished(
+def _finish_windows(
     found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: TimelinePosition
 ) -> pa.Table:
-    """Return merged partials as rows of windows, as `aligned.finished` does, with `_fired`."""
+    """Return merged partials as rows, as `aligned.finish_windows` does, with `_fired`."""
     now, end = _watermark(at), _micros(found["window_end"])
     phase, closing = found["_phase_max"].to_numpy(), found["_closing_max"].to_numpy() == 1
     punctual = found["_phase_min"].to_numpy() <= slot.ON_TIME
@@ -301,7 +315,7 @@ def _finished(
             "late_events": found["_late_sum"],
             "revision": pa.array(revision, pa.int32()),
             "timing": pa.array(names[phase], pa.string()),
-            "final": pa.array(_final(end, transform) <= now),
+            "final": pa.array(_find_final_watermark(end, transform) <= now),
             "last_arrival": found["_last_arrival_max"],
             "_fired": found["_fired_max"],
             SLACK: pa.StructArray.from_arrays([*slack.values()], names=[*slack]),
@@ -309,7 +323,7 @@ def _finished(
     )
 
 
-def _final(end: Array, transform: Definition) -> Array:
+def _find_final_watermark(end: Array, transform: Definition) -> Array:
     return np.minimum(end + transform.allowed_lateness, INFINITY)
 
 

@@ -19,12 +19,12 @@ from typing import Any
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.expectations.general import General
-from tidemark.verify.own_faults import OWN
+from tidemark.verify.integrity_checks import INTEGRITY_CHECKS
 
 Row = Mapping[str, Any]
 
 
-def unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
+def find_unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
     """Return the quarantined rows that the data do not explain.
 
     Each comes with the name of an expectation whose failure is unexplained.
@@ -43,11 +43,11 @@ def unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Ro
 
 
 def _explains(expectation: object, name: str, row: Row) -> bool:
-    if name in OWN:
+    if name in INTEGRITY_CHECKS:
         return False
     if not isinstance(expectation, General) or not isinstance(expectation.kind, str):
         return True
-    fails = _JUDGES.get(expectation.kind)
+    fails = _CHECKS.get(expectation.kind)
     given = expectation.arguments
     # An argument that is unknown here may change the meaning.
     if fails is None or not given.keys() <= _ARGUMENTS:
@@ -59,7 +59,7 @@ def _explains(expectation: object, name: str, row: Row) -> bool:
         return True
 
 
-def _outside(row: Row, given: Row) -> bool:
+def _is_outside(row: Row, given: Row) -> bool:
     value, least, most = row[given["column"]], given.get("min_value"), given.get("max_value")
     if value is None:
         return False
@@ -67,16 +67,16 @@ def _outside(row: Row, given: Row) -> bool:
     return not ((least is None or value >= least) and (most is None or value <= most))
 
 
-def _missing(row: Row, given: Row) -> bool:
+def _is_missing(row: Row, given: Row) -> bool:
     return row[given["column"]] is None
 
 
-def _unknown(row: Row, given: Row) -> bool:
+def _is_unknown(row: Row, given: Row) -> bool:
     value = row[given["column"]]
     return value is not None and value not in given["value_set"]
 
 
-def _not_greater(row: Row, given: Row) -> bool:
+def _is_not_greater(row: Row, given: Row) -> bool:
     value, than = row[given["column_A"]], row[given["column_B"]]
     return value is not None and than is not None and not value > than
 
@@ -90,9 +90,9 @@ _ARGUMENTS = {
     "column_B",
     "ignore_row_if",
 }
-_JUDGES: dict[str, Callable[[Row, Row], bool]] = {
-    "ExpectColumnValuesToBeBetween": _outside,
-    "ExpectColumnValuesToNotBeNull": _missing,
-    "ExpectColumnValuesToBeInSet": _unknown,
-    "ExpectColumnPairValuesAToBeGreaterThanB": _not_greater,
+_CHECKS: dict[str, Callable[[Row, Row], bool]] = {
+    "ExpectColumnValuesToBeBetween": _is_outside,
+    "ExpectColumnValuesToNotBeNull": _is_missing,
+    "ExpectColumnValuesToBeInSet": _is_unknown,
+    "ExpectColumnPairValuesAToBeGreaterThanB": _is_not_greater,
 }

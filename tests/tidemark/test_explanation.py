@@ -9,7 +9,7 @@ import pytest
 from support import PER_MINUTE
 from tidemark import quality as q
 from tidemark.define.expectations.expectation import Expectation
-from tidemark.verify.explained import unexplained
+from tidemark.verify.explanation import find_unexplained
 
 MOST = q.between("most", most=5)
 NAMED = q.not_null("sensor")
@@ -43,7 +43,7 @@ def row(*failed: Expectation, **values: object) -> dict[str, Any]:
     ],
 )
 def test_a_window_whose_values_fail_is_explained(withheld: dict[str, Any]) -> None:
-    assert unexplained(GATED, [withheld]) == []
+    assert find_unexplained(GATED, [withheld]) == []
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_a_window_whose_values_fail_is_explained(withheld: dict[str, Any]) -> No
 def test_a_window_is_not_explained_where_its_values_do_not_fail_or_tidemark_is_at_fault(
     withheld: dict[str, Any], by: Expectation
 ) -> None:
-    assert unexplained(GATED, [row(MOST, most=9.0), withheld]) == [(withheld, by.name)]
+    assert find_unexplained(GATED, [row(MOST, most=9.0), withheld]) == [(withheld, by.name)]

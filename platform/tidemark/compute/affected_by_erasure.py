@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.pane import judged
-from tidemark.compute.replayed import reached
+from tidemark.compute import affected_by_replay
+from tidemark.compute.pane import classify_events
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.store.log import Log
@@ -20,7 +20,7 @@ PLACE = ["arrival", "position"]
 """The columns that identify an event of a log."""
 
 
-def matching(log: Log, through: int, where: str) -> DataFrame:
+def find_events(log: Log, through: int, where: str) -> DataFrame:
     """Return the places of the events for which a condition is true.
 
     Args:
@@ -34,11 +34,13 @@ def matching(log: Log, through: int, where: str) -> DataFrame:
         found = rows.where(F.expr(where)).select(*PLACE)
         _ = found.schema
     except AnalysisException as error:
-        raise _unreadable(log, where, error) from None
+        raise _condition_error(log, where, error) from None
     return found
 
 
-def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) -> DataFrame:
+def find_dead_letters(
+    warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
+) -> DataFrame:
     """Return the places of the dead letters that contain one of `texts`.
 
     Their bytes, key, headers and correlation id are searched.
@@ -46,11 +48,13 @@ def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) 
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
     told = F.lit(False)
     for text in texts:
-        told = told | _holds(F.lit(text.encode()))
+        told = told | _contains(F.lit(text.encode()))
     return rows.where(told).select(*PLACE)
 
 
-def touched(log: Log, transform: Definition, events: DataFrame, through: int) -> Ranges | None:
+def find_affected_windows(
+    log: Log, transform: Definition, events: DataFrame, through: int
+) -> Ranges | None:
     """Return the starts of the windows that hold the events, or can change if these are deleted.
 
     An empty result means all windows, and None means no window. All sessions are affected, because
@@ -67,22 +71,24 @@ def touched(log: Log, transform: Definition, events: DataFrame, through: int) ->
         gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
         events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
     some = log.only(events)
-    plain = replace(own, function=_as_it_came, keys=(), unique=None, expectations=())
+    plain = affected_by_replay.without_preparation(own)
     if own.window.merges:
         return None if some.read(-1, through).isEmpty() else ()
-    if not judged(some, plain, -1, through).where("window_start IS NULL").isEmpty():
+    if not classify_events(some, plain, -1, through).where("window_start IS NULL").isEmpty():
         return ()
-    return reached(some, own, 0, through)
+    return affected_by_replay.find_affected_windows(some, own, 0, through)
 
 
-def windows(log: Log, transform: Definition, events: DataFrame, through: int) -> DataFrame:
+def find_windows_with_events(
+    log: Log, transform: Definition, events: DataFrame, through: int
+) -> DataFrame:
     """Return the windows and keys that some events count in, after the transform's function."""
     own = replace(base_transform(transform), unique=None, expectations=())
-    rows = judged(log.only(events), own, -1, through).where("window_start IS NOT NULL")
+    rows = classify_events(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()
 
 
-def _holds(text: Column) -> Column:
+def _contains(text: Column) -> Column:
     plain = (F.col("bytes"), F.col("key"), F.encode("correlation_id", "UTF-8"))
     told = F.exists("headers", lambda h: F.contains(h["value"], text))
     for column in plain:
@@ -90,13 +96,9 @@ def _holds(text: Column) -> Column:
     return F.coalesce(told, F.lit(False))
 
 
-def _unreadable(log: Log, where: str, error: PySparkException) -> DefinitionError:
+def _condition_error(log: Log, where: str, error: PySparkException) -> DefinitionError:
     reason = " ".join(str(error).split("\n")[0].split())
     return DefinitionError(
-        f"Which events of '{log.source.name}' are to go can't be told by \"{where}\": it is to be "
-        f"a condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."
+        f"The condition \"{where}\" can't select events of '{log.source.name}': it must be a SQL "
+        f"condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."
     )
-
-
-def _as_it_came(rows: DataFrame) -> DataFrame:
-    return rows

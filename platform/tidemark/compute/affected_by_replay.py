@@ -5,21 +5,24 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.pane import judged
+from tidemark.compute.pane import classify_events
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, merge_ranges
 
 
-def reached(log: Log, transform: WindowedTransform, since: int, through: int) -> Ranges | None:
+def find_affected_windows(
+    log: Log, transform: WindowedTransform, since: int, through: int
+) -> Ranges | None:
     """Return the starts of the windows that hold an event of the arrivals [since, through].
 
     For sessions these are the starts of the events' own sessions, before merging. Return None if no
     window holds such an event. Events are taken as ingested, including those that the function
     filters out now, because an earlier function may have counted them.
     """
-    plain = replace(transform, function=_as_it_came, keys=(), unique=None, expectations=())
-    events = judged(log, plain, since - 1, through).where("window_start IS NOT NULL")
+    events = classify_events(log, without_preparation(transform), since - 1, through).where(
+        "window_start IS NOT NULL"
+    )
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     # If windows overlap, only a range of one instant excludes the starts of other windows.
     last = end if transform.window.disjoint else start + F.lit(1)
@@ -27,5 +30,10 @@ def reached(log: Log, transform: WindowedTransform, since: int, through: int) ->
     return merge_ranges((s, e) for s, e in spans) or None
 
 
-def _as_it_came(rows: DataFrame) -> DataFrame:
+def without_preparation(transform: WindowedTransform) -> WindowedTransform:
+    """Return a transform that assigns all events to its windows as they were ingested."""
+    return replace(transform, function=_keep_rows, keys=(), unique=None, expectations=())
+
+
+def _keep_rows(rows: DataFrame) -> DataFrame:
     return rows

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.compare import differing, iso, named
-from tidemark.compute.held import scratch
+from tidemark.compute.compare import find_differences, iso_text, keys_as_json
+from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.store.asset import Asset
@@ -62,7 +62,7 @@ class Correction:
     changes: list[Change]
 
 
-def told(
+def list_changes(
     warehouse: Warehouse, transform: Definition, facts: RunFacts, since: int, most: int
 ) -> Correction:
     """Return the changes that a correction made, from the published table's change data feed.
@@ -91,18 +91,18 @@ def told(
         .where(~F.col("old.events").eqNullSafe(F.col("new.events")))
         .select(
             F.coalesce("old_key", "new_key").alias("key"),
-            F.explode(differing(types, "old", "new")).alias("d"),
+            F.explode(find_differences(types, "old", "new")).alias("d"),
         )
         .select(
-            iso("key.window_start").alias("start"),
-            iso("key.window_end").alias("end"),
-            named(transform.keys, "key").alias("keys"),
+            iso_text("key.window_start").alias("start"),
+            iso_text("key.window_end").alias("end"),
+            keys_as_json(transform.keys, "key").alias("keys"),
             "d.*",
         )
     )
     few = Asset(warehouse, transform).few()
-    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
-        found = place.keep(found, few=few)
+    with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
+        found = place.materialize_frame(found, few=few)
         windows = found.select("start", "end", "keys").distinct().count()
         listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
         changes = [Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]

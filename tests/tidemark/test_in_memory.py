@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from runs import run_all
 from support import MINUTE, PER_MINUTE, T0, renamed, same
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute import few_windows
-from tidemark.compute.compare import named
+from tidemark.compute import in_memory
+from tidemark.compute.compare import keys_as_json
 from tidemark.compute.lifecycle import aligned
 from tidemark.compute.pane import as_of
 from tidemark.define import aggregates as agg
@@ -164,15 +164,15 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
     warehouse, marker = shared, MARKERS[case]
     transform = replace(WIDE, trigger=TRIGGERS[case])
     partials = some_partials(seed=case)
-    assert few_windows.possible(transform, marker)
-    found = few_windows.changes(partials, transform, marker)
+    assert in_memory.is_supported(transform, marker)
+    found = in_memory.compute_changes(partials, transform, marker)
     assert found is not None
     assert found.num_rows > 20
     stored = to_dataframe(warehouse.spark, unsettled(partials, transform, marker))
     now, then = as_of(marker.after), as_of(marker.before)
     log = Log(warehouse, transform.source)
     engines = fetch(
-        aligned.changes(stored, transform, log, now, then).withColumn(
+        aligned.compute_changes(stored, transform, log, now, then).withColumn(
             "revision", F.col("revision").cast("int")
         )
     )
@@ -182,8 +182,10 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
     for name in {*names} - {SLACK}:
         assert found.schema.field(name).type == engines.schema.field(name).type, name
     assert ordered(found.select(names)) == ordered(engines)
-    keys = fetch(to_dataframe(warehouse.spark, found).select(named(transform.keys).alias("keys")))
-    assert few_windows.named(found, transform.keys) == keys["keys"].combine_chunks()
+    keys = fetch(
+        to_dataframe(warehouse.spark, found).select(keys_as_json(transform.keys).alias("keys"))
+    )
+    assert in_memory.keys_as_json(found, transform.keys) == keys["keys"].combine_chunks()
 
 
 def planted(
@@ -205,22 +207,22 @@ def planted(
 
 def test_what_only_the_engine_can_say_is_left_to_it() -> None:
     # What is not a number is the greatest there, and nothing here.
-    assert few_windows.changes(planted("least", float("nan")), WIDE, INCREMENT) is None
+    assert in_memory.compute_changes(planted("least", float("nan")), WIDE, INCREMENT) is None
     # Which of two equal zeros is the least is for one of them to say.
-    assert few_windows.changes(planted("least", -0.0), WIDE, INCREMENT) is None
-    assert few_windows.changes(planted("least", 0.0), WIDE, INCREMENT) is not None
+    assert in_memory.compute_changes(planted("least", -0.0), WIDE, INCREMENT) is None
+    assert in_memory.compute_changes(planted("least", 0.0), WIDE, INCREMENT) is not None
     for large in (added(1 << 61), added(-(1 << 61))):
-        assert few_windows.changes(planted("whole", large, large), WIDE, INCREMENT) is None
-    assert few_windows.changes(planted("whole", added(1)), WIDE, INCREMENT) is not None
+        assert in_memory.compute_changes(planted("whole", large, large), WIDE, INCREMENT) is None
+    assert in_memory.compute_changes(planted("whole", added(1)), WIDE, INCREMENT) is not None
     for name in ("total", "whole", "double", "average"):
         over = planted(name, added(None, over=True))
-        assert few_windows.changes(over, WIDE, INCREMENT) is None
+        assert in_memory.compute_changes(over, WIDE, INCREMENT) is None
     by_time = replace(WIDE, keys=("newest",), aggregates={"n": agg.count()})
-    rows = few_windows.changes(planted("whole", added(1)), by_time, INCREMENT)
+    rows = in_memory.compute_changes(planted("whole", added(1)), by_time, INCREMENT)
     assert rows is not None
-    assert few_windows.named(rows, by_time.keys) is None
+    assert in_memory.keys_as_json(rows, by_time.keys) is None
     by_double = replace(WIDE, keys=("place_double",), aggregates={"n": agg.count()})
-    assert few_windows.changes(planted("whole", added(1)), by_double, INCREMENT) is None
+    assert in_memory.compute_changes(planted("whole", added(1)), by_double, INCREMENT) is None
 
 
 INF, NAN = float("inf"), float("nan")
@@ -240,11 +242,11 @@ NASTY: Mapping[str, tuple[Any, ...]] = {
 def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) -> None:
     transform = replace(WIDE, aggregates={column: WIDE.aggregates[column]})
     partials = planted(column, *NASTY[column], *NASTY[column][::-1])
-    found = few_windows.changes(partials, transform, INCREMENT)
+    found = in_memory.compute_changes(partials, transform, INCREMENT)
     assert found is not None
     now, then = as_of(INCREMENT.after), as_of(INCREMENT.before)
     log = Log(shared, transform.source)
-    rows = aligned.changes(to_dataframe(shared.spark, partials), transform, log, now, then)
+    rows = aligned.compute_changes(to_dataframe(shared.spark, partials), transform, log, now, then)
     told = [*transform.by_window, column]
     assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
 
@@ -253,14 +255,14 @@ def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
     whole = planted("whole", added(1), start=BEGINNING, end=INFINITY)
     transform = replace(WIDE, window=Global(), keys=(), aggregates={"n": agg.count()})
     assert transform.allowed_lateness > 0
-    rows = few_windows.changes(whole, transform, between(5, 200))
+    rows = in_memory.compute_changes(whole, transform, between(5, 200))
     assert rows is not None
     assert rows["final"].to_pylist() == [True]
 
 
 def test_of_which_assets_it_is_asked() -> None:
     def asked(marker: CommitInfo = INCREMENT, **fields: object) -> bool:
-        return few_windows.possible(replace(WIDE, **fields), marker)
+        return in_memory.is_supported(replace(WIDE, **fields), marker)
 
     assert asked()
     assert not asked(window=Session("1 minute"))
@@ -291,7 +293,7 @@ def test_an_increment_of_few_rows_asks_one_question(
         return found
 
     asset = renamed(replace(PER_MINUTE, allowed_lateness=60 * MINUTE), "asks_once")
-    monkeypatch.setattr("tidemark.compute.held.fetch", counted)
+    monkeypatch.setattr("tidemark.compute.materialize.fetch", counted)
     done = run_all(logged, asset, 1)
     # One without a time is on record, which takes two more.
     assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import instant
-from tidemark.compute.compare import named
+from tidemark.compute.compare import keys_as_json
 from tidemark.define.expectations.expectation import (
     ERROR,
     WARNING,
@@ -68,13 +68,13 @@ class _Recorded:
             [(*place, observed) for place, observed in self.failing.items()],
             f"{_AT} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
         )
-        start, keys = F.unix_micros("window_start"), named(evidence.transform.keys)
+        start, keys = F.unix_micros("window_start"), keys_as_json(evidence.transform.keys)
         found = rows.withColumns({_AT: start, _KEYS: keys})
         found = found.join(F.broadcast(known), [_AT, _KEYS], "left")
         return Verdict(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
 
 
-def as_decided(asset: Asset, marker: CommitInfo) -> Asset:
+def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
     """Return the asset with expectations that repeat an earlier attempt's decisions on this commit.
 
     Return the asset itself if nothing is on record.
@@ -87,18 +87,18 @@ def as_decided(asset: Asset, marker: CommitInfo) -> Asset:
     validated, quarantined = has(results.TABLE), has(transform.quarantine_table)
     if not (validated or quarantined or has(transform.table)):
         return asset
-    known = _of_results(asset, marker) if validated else {}
+    known = _read_results(asset, marker) if validated else {}
     if quarantined:
         _add_quarantined(asset, marker, known)
     expectations: list[Expectation] = [one.expectation(name) for name, one in known.items()]
     if quarantined and not validated:
-        expectations += _undecided(transform.expectations, known)
+        expectations += _select_undecided(transform.expectations, known)
     decided = copy(asset)
     decided.transform = replace(transform, expectations=tuple(expectations))
     return decided
 
 
-def _of_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
+def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
     seq, life = marker.seq, asset.life
     rows = asset.warehouse.take(results.TABLE, InRanges("seq", ((seq, seq + 1),), instants=False))
     found = dict[str, _Recorded]()
@@ -116,7 +116,7 @@ def _of_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
 
 def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:
     """Add the failures of all quarantined rows, because a result lists only the first ones."""
-    table, keys = asset.transform.quarantine_table, named(asset.transform.keys)
+    table, keys = asset.transform.quarantine_table, keys_as_json(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)
     for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():
         for each in failed:
@@ -124,7 +124,7 @@ def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorde
             one.failing.setdefault((start, text), each["observed"])
 
 
-def _undecided(
+def _select_undecided(
     expectations: Iterable[Expectation], known: dict[str, _Recorded]
 ) -> Iterator[Expectation]:
     """Return the present expectations without a recorded result.
