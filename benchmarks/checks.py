@@ -28,7 +28,7 @@ from tidemark_streaming.ingest import end, ingest
 EVENTS = 1_000_000
 PLAIN = replace(PER_MINUTE, window=Tumbling("17 minutes"))
 GENERAL = (q.not_null("key"), q.between("average", 0, 100), q.between("n", 1), q.not_null("most"))
-WINDOWED = (q.unique(), q.complete(), q.volume_within(0.9, of="17 minutes", level="warning"))
+WINDOWED = (q.unique_key(), q.matches_log(), q.volume_within(0.9, of="17 minutes", level="warning"))
 FOUR, SEVEN = "4 of Great Expectations", "4 of them, and unique, complete, volume"
 SUITES: dict[str, tuple[Expectation, ...]] = {
     "none": (),

@@ -35,7 +35,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, broker
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink, broker
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane import Lane, home
@@ -52,8 +52,8 @@ _SOURCE = Source(
     columns={"at": "TIMESTAMP", "n": "INT", "shop": "STRING", "card": "STRING", "cents": "BIGINT"},
     event_time="at",
     watermark=BoundedOutOfOrderness("10 seconds"),
-    references=("shops",),
-    protect={"card": Mask(keep_last=4)},
+    lookups=("shops",),
+    mask={"card": Mask(keep_last=4)},
 )
 _SHOPS = 1_000
 """Rows of the reference, of which the events name seven."""
@@ -137,10 +137,10 @@ def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> F
 def _lane(settings: Settings, trigger: Trigger) -> Lane:
     topic = f"payments_{uuid4().hex[:8]}"
 
-    def to(name: str) -> KafkaTopic:
-        return KafkaTopic(f"{topic}_{name}", servers=settings.kafka_servers)
+    def to(name: str) -> KafkaSink:
+        return KafkaSink(f"{topic}_{name}", servers=settings.kafka_servers)
 
-    feed = KafkaFeed(_SOURCE, [topic], servers=settings.kafka_servers)
+    feed = KafkaConnector(_SOURCE, [topic], servers=settings.kafka_servers)
     stamped = {"message.timestamp.type": "LogAppendTime"}
     names = [NewTopic(f"{topic}_{name}", 1, 1, config=stamped) for name in ("first", "others")]
     Cluster(settings.kafka_servers, {}).create([NewTopic(topic, 1, 1), *names])

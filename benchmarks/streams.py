@@ -35,7 +35,7 @@ from tidemark.window import Tumbling
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, queries, wishes
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import ingest
 
 EVENTS = 100
@@ -59,7 +59,7 @@ class Small:
     """A small source with its way in, and a transform of it."""
 
     transform: WindowedTransform
-    feed: FileFeed
+    feed: FileConnector
 
     def land(self, minute: int) -> None:
         """A file with the events of a minute."""
@@ -103,7 +103,7 @@ def _small(settings: Settings, number: int) -> Small:
         aggregates={"takings": agg.sum("amount")},
     )
     landing = settings.home / "landing" / source.name
-    return Small(makes(takings), FileFeed(source, landing, options={"header": True}))
+    return Small(makes(takings), FileConnector(source, landing, options={"header": True}))
 
 
 def _measured(settings: Settings, tills: list[Small], seconds: float) -> Iterator[Cost]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import follow
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 
 PATIENCE = 120.0
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 class Following:
     """An ingest that follows in a thread, until it is told to stop."""
 
-    def __init__(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
+    def __init__(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
         self._said: queue.Queue[str | Exception] = queue.Queue()
         self._rows: queue.Queue[int | Exception] = queue.Queue()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, args=(warehouse, feed), daemon=True)
         self._thread.start()
 
-    def _follow(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
+    def _follow(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
         try:
             for commit in follow(warehouse, feed, tell=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))

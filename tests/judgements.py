@@ -66,7 +66,7 @@ def judged(
     seq: int,
     *failing: Window,
     minutes: tuple[int, int] = (0, 10),
-    expectation: str = "complete()",
+    expectation: str = "matches_log()",
     life: str = "one",
     observed: str = "0 events, 3 in the log",
 ) -> None:
@@ -115,7 +115,7 @@ def withhold(
     settings: Settings,
     *windows: Window,
     status: str = "held",
-    by: str = "complete()",
+    by: str = "matches_log()",
     observed: str = "",
     mode: str = "overwrite",
 ) -> None:

@@ -11,7 +11,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
 T0 = 1_700_000_000
 HEADER = "at,sensor,value\n"
@@ -49,8 +49,8 @@ def clock(seconds: int) -> str | None:
     return iso((T0 + seconds) * 1_000_000)
 
 
-def feed(folder: Path) -> FileFeed:
-    return FileFeed(SOURCE, folder, options={"header": True})
+def feed(folder: Path) -> FileConnector:
+    return FileConnector(SOURCE, folder, options={"header": True})
 
 
 def log_rows(warehouse: Warehouse, source: Source = SOURCE) -> list[tuple[object, ...]]:

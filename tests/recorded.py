@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from deltalake import DeltaTable
 
-from tidemark.define.outlet import Outlet
+from tidemark.define.sink import Sink
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.warehouse import Warehouse
 
@@ -104,9 +104,9 @@ class Played:
                 if commit.suffix in (".json", ".ahead"):
                     commit.write_text(commit.read_text().replace(old, new))
 
-    def to(self, outlet: Outlet, accumulation: str) -> WindowedTransform:
+    def to(self, outlet: Sink, accumulation: str) -> WindowedTransform:
         """The asset with this accumulation, publishing there.
 
         What is published does not depend on the accumulation; the panes are those of discarding.
         """
-        return replace(self.asset, publishes_to=outlet, accumulation=accumulation)
+        return replace(self.asset, sink=outlet, accumulation=accumulation)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from support import PER_MINUTE
 from tidemark.define import aggregates as agg
 from tidemark.define.windows import Tumbling
-from tidemark.quality import complete, unique
+from tidemark.quality import matches_log, unique_key
 
 WIDER = replace(
     PER_MINUTE,
@@ -14,5 +14,5 @@ WIDER = replace(
         **{k: a for k, a in PER_MINUTE.aggregates.items() if k != "least"},
         "newest": agg.last("value"),
     },
-    expectations=(complete(), unique()),
+    expectations=(matches_log(), unique_key()),
 )

@@ -2,8 +2,8 @@
 
 Three continuous queries, each in a session of its own, and increments of a process of their own
 take in the same arrivals, while other processes keep the processor busy. Each makes one run an
-arrival, into an asset that expects `complete()` and `volume_within()`. The data are such that it is
-known which windows are withheld; everything else that is, Tidemark lost or doubled.
+arrival, into an asset that expects `matches_log()` and `volume_within()`. The data are such that
+it is known which windows are withheld; everything else that is, Tidemark lost or doubled.
 
     python tests/stress.py --runs 300
 """
@@ -31,7 +31,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
-from tidemark.quality import complete, results, volume_within
+from tidemark.quality import matches_log, results, volume_within
 from tidemark.run.admission import Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
@@ -57,7 +57,7 @@ Place = tuple[int, str | None]
 
 def asset(name: str) -> WindowedTransform:
     """An asset that expects what only the platform can judge."""
-    expected = (complete(), volume_within(0.5, of="1 minute"))
+    expected = (matches_log(), volume_within(0.5, of="1 minute"))
     return replace(PER_MINUTE, name=name, source=SOURCE, expectations=expected)
 
 
@@ -118,8 +118,8 @@ def _faults(
         lacking = sorted(set(range(last.seq + 1)) - {*runs})
         yield f"the ledger has {len(runs)} rows for {last.seq + 1} commits, and lacks {lacking}"
     for r in warehouse.take(results.TABLE).to_pylist():
-        if (r["asset"], r["expectation"]) == (transform.name, "complete()") and not r["success"]:
-            yield f"complete() failed in commit {r['seq']}: {r['observed']}"
+        if (r["asset"], r["expectation"]) == (transform.name, "matches_log()") and not r["success"]:
+            yield f"matches_log() failed in commit {r['seq']}: {r['observed']}"
     report = parity(warehouse, transform)
     if not report.equal:
         yield f"parity finds {report.kinds} in {report.windows} rows"
@@ -128,7 +128,7 @@ def _faults(
         for r in warehouse.take(transform.quarantine_table).to_pylist()
     }
     for (start, sensor), failed in sorted(held.items(), key=str):
-        if (start, sensor) not in withheld or "complete()" in failed:
+        if (start, sensor) not in withheld or "matches_log()" in failed:
             yield f"{iso(start)}, {sensor} is withheld by {failed}, which its data do not explain"
     for start, sensor in sorted(set(withheld) - held.keys()):
         yield f"{iso(start)}, {sensor} is not withheld, though its volume is not as usual"

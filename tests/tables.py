@@ -29,7 +29,7 @@ _TIMELINE = pa.schema(
 )
 _RUNS = pa.schema(
     {
-        **dict.fromkeys(("run", "asset", "life", "mode", "answer"), pa.string()),
+        **dict.fromkeys(("run", "asset", "life", "mode", "late_events"), pa.string()),
         **dict.fromkeys(("seq", "from_arrival", "through_arrival"), pa.int64()),
         **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
         "watermark": _INSTANT,
@@ -94,7 +94,7 @@ def ran(
         "no_event_time": 0,
         "run": f"{seq}",
         "mode": mode,
-        "answer": "as_streamed",
+        "late_events": "exclude",
         "seq": seq,
         "through_arrival": through,
         "started_at": as_datetime(seq * 1_000_000),

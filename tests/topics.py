@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tidemark.base.instants import iso
 from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
-from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
 
@@ -112,8 +112,8 @@ class Topics:
         topic = self.admin.list_topics(timeout=30).topics.get(name)
         return None if topic is None else sum(p.leader >= 0 for p in topic.partitions.values())
 
-    def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaFeed:  # noqa: ANN401
-        return KafkaFeed(source, names, servers=self.servers, **more)
+    def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaConnector:  # noqa: ANN401
+        return KafkaConnector(source, names, servers=self.servers, **more)
 
 
 def until(done: Callable[[], bool]) -> None:

@@ -20,13 +20,13 @@ from tidemark_assets import (
     replays,
     streams,
 )
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definition_check import current_check
 from tidemark_assets.freshness_check import fresh_check
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
 """For assets that are derived from windows: run if any of their partitions changed.
@@ -36,13 +36,13 @@ Other partitions that have never been computed do not prevent that.
 
 
 def automation(
-    domain: str, found: Domains, show: Presentation, names: Names = PLAIN
+    domain: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
     """Yield the sensors and jobs of one domain, named after it or its sources."""
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet, names)
         yield ingests.ingests(inlet.source, names)
-        if isinstance(inlet.feed(Path(inlet.source.name)), KafkaFeed):
+        if isinstance(inlet.feed(Path(inlet.source.name)), KafkaConnector):
             yield lags.lags(inlet, names)
     if found.lanes:
         yield lanes.lanes(domain, found.lanes, names)
@@ -68,5 +68,5 @@ def automation(
             if transform.follows is None:
                 checks.append(current_check(transform, names))
             yield dg.Definitions(asset_checks=checks)
-            if isinstance(transform.publishes_to, KafkaTopic):
+            if isinstance(transform.sink, KafkaSink):
                 yield outboxes.outbox(transform, names)

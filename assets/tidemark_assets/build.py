@@ -30,7 +30,7 @@ from tidemark_assets.spans import spans
 from tidemark_assets.steps import BackfillConfig, check_arrived, failing_with_message
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
-__all__ = ["Presentation"]
+__all__ = ["DagsterOptions"]
 
 KINDS = {"spark", "deltalake"}
 
@@ -38,11 +38,11 @@ StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 @dataclass(frozen=True)
-class Presentation:
+class DagsterOptions:
     """The appearance of a domain in Dagster, which is all that a domain defines about Dagster.
 
     Example:
-        Presentation(
+        DagsterOptions(
             partitions=dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1),
             owners=["team:retail"],
         )
@@ -77,7 +77,7 @@ class Presentation:
 
 
 def transform_assets(
-    transform: WindowedTransform, group: str, show: Presentation, names: Names = PLAIN
+    transform: WindowedTransform, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a transform's published windows: one run computes any range of them."""
     source, partitions = transform.source, show.partitions_of(transform.name)
@@ -94,8 +94,14 @@ def transform_assets(
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
             oldest, newest = check_arrived(Log(warehouse, source), start, end)
-            answer = config.answer.value
-            facts = run.backfill(warehouse, transform, start, end, answer=answer, reported=True)
+            facts = run.backfill(
+                warehouse,
+                transform,
+                start,
+                end,
+                late_events=config.late_events.value,
+                reported=True,
+            )
             if facts.window_from is None:
                 # For the first sessions of a definition, all windows were computed and not only the
                 # requested range.
@@ -146,7 +152,7 @@ def windows_of(
     names: Names,
     transform: Definition,
     group: str,
-    show: Presentation,
+    show: DagsterOptions,
     automation: dg.AutomationCondition[dg.AssetKey] | None = None,
 ) -> dg.AssetSpec:
     """Return the asset of the windows that a transform publishes.
@@ -192,6 +198,6 @@ def _tell(
             )
 
 
-def tags_of(source: Source, show: Presentation) -> dict[str, str]:
+def tags_of(source: Source, show: DagsterOptions) -> dict[str, str]:
     """Return the tags of a source's assets."""
     return {"tidemark/source": source.name, **show.tags}

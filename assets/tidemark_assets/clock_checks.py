@@ -8,7 +8,7 @@ import dagster as dg
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark_assets.names import Names
-from tidemark_streaming.future_watermark import dated_ahead, find
+from tidemark_streaming.future_watermark import find, future_timestamps
 from tidemark_streaming.glance import Glance
 
 NAME = "no_events_from_the_future"
@@ -43,12 +43,12 @@ def evaluation(
 
 
 def _found(source: Source, glance: Glance, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    ahead, dated = find(glance, source), dated_ahead(glance, source, arrivals)
+    ahead, dated = find(glance, source), future_timestamps(glance, source, arrivals)
     sentences = [str(each) for each in (ahead, dated) if each is not None]
     return {
         "check_name": NAME,
         "passed": not sentences,
         "severity": dg.AssetCheckSeverity.WARN,
-        "metadata": {"events dated ahead": sum(a.dated_ahead for a in arrivals)},
+        "metadata": {"events dated ahead": sum(a.future_timestamps for a in arrivals)},
         "description": " ".join(sentences) or "The watermark is not ahead of the clock.",
     }

@@ -1,6 +1,6 @@
 """A check of each windowed asset: whether the definition in the code wrote its tables.
 
-Its messages are those of `tidemark changes`. Nothing is computed: the commits of the tables contain
+Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
 their definition. The asset's page runs the check at any time, and the jobs that change its tables
 report it. The sensor `<domain>_windows` reports it if the definition in the code has changed, or if
 a run outside Dagster has changed the tables.

@@ -11,7 +11,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark_assets import decisions, parameter
 from tidemark_assets.automation import automation
-from tidemark_assets.build import Presentation, transform_assets
+from tidemark_assets.build import DagsterOptions, transform_assets
 from tidemark_assets.decisions import AssetWithExpectations
 from tidemark_assets.lanes import lane_assets
 from tidemark_assets.maintenance import maintenance
@@ -97,7 +97,7 @@ def build_definitions(
 
 
 def _parts(
-    domain: str, found: packages.Domains, show: Presentation, names: Names
+    domain: str, found: packages.Domains, show: DagsterOptions, names: Names
 ) -> Iterator[dg.Definitions]:
     group = domain.rpartition(".")[2]
     for option, of in (("partitions", show.by_asset), ("the automation", show.automation)):
@@ -128,7 +128,7 @@ def _parts(
     yield from automation(group, found, show, names)
 
 
-def _presentation(domain: str) -> Presentation:
+def _presentation(domain: str) -> DagsterOptions:
     name = f"{domain}.definitions"
     try:
         show = getattr(import_module(name), "presentation", None)
@@ -136,9 +136,9 @@ def _presentation(domain: str) -> Presentation:
         if error.name != name:
             raise
         show = None
-    if isinstance(show, Presentation):
+    if isinstance(show, DagsterOptions):
         return show
     raise DefinitionError(
         f"Domain '{domain}' has no presentation for Dagster: add a module `definitions` with "
-        "`presentation = Presentation(partitions=…)`."
+        "`presentation = DagsterOptions(partitions=…)`."
     )

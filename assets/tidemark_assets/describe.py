@@ -42,11 +42,11 @@ MEANINGS = {
     "status": "held, or discarded by a person",
     "run": "The run that quarantined the row",
     "lag_seconds": ("How far the event was behind the watermark, in seconds"),
-    "reason": "too_late, no_event_time, impossible_time, dated_ahead, window_out_of_range or "
-    "unparsable",
+    "reason": "too_late, no_event_time, invalid_timestamp, future_timestamp, "
+    "window_out_of_range or unparsable",
     "bytes": "The bytes as received; null if they may not be stored",
     "dead_letters": "Number of rows of the arrival that could not be decoded",
-    "dated_ahead": "Number of events dated later than the source accepts",
+    "future_timestamps": "Number of events dated later than the source accepts",
     "unreadable_marks": (
         "Number of events for which the expression of a punctuated watermark failed"
     ),
@@ -84,7 +84,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
         **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
-        **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
+        **({"publishes to": str(to)} if (to := transform.sink) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md(
             "\n".join(["| column | aggregate |", "| --- | --- |", *rows])

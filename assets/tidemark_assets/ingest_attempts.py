@@ -20,7 +20,7 @@ from typing import Any
 from tidemark.base.instants import is_wait_over
 from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk, Feed
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
 RETRY_AFTER_MICROS = 86_400_000_000
 """Microseconds after which a blocked source is tried again, even without a change."""
@@ -74,7 +74,7 @@ def current_attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
     """Return the state in which an ingest would be launched now."""
     # The memory address of a user's function is removed: it differs in each process.
     told = _ADDRESS.sub("", repr((feed.source, feed)))
-    files = dict(_files(pending)) if isinstance(feed, FileFeed) else {}
+    files = dict(_files(pending)) if isinstance(feed, FileConnector) else {}
     return Attempt(at, hashlib.sha256(told.encode()).hexdigest()[:12], files)
 
 

@@ -17,7 +17,7 @@ from tidemark.base.instants import is_wait_over
 from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed, losses, position
+from tidemark_streaming.kafka import KafkaConnector, losses, position
 
 REPORT_EVERY = 300.0
 """Seconds between two reports while the state of the brokers does not change."""
@@ -43,7 +43,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         feed = inlet.feed(tidemark.landing(source))
-        assert isinstance(feed, KafkaFeed)
+        assert isinstance(feed, KafkaConnector)
         try:
             timeline = reversed(tidemark.glance().timeline(name))
             stands = next((a.position for a in timeline if position.parse(a.position)), None)
@@ -66,11 +66,11 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(sensors=[sensor])
 
 
-def _observe(feed: KafkaFeed, stands: str | None) -> dict[str, str | int]:
+def _observe(feed: KafkaConnector, stands: str | None) -> dict[str, str | int]:
     try:
         lag = feed.lag(stands, PATIENCE)
     except TidemarkError as error:
-        return {"brokers": "do not respond" if error.passing else "refuse", "why": str(error)}
+        return {"brokers": "do not respond" if error.retriable else "refuse", "why": str(error)}
     found: dict[str, str | int] = {
         "brokers": "respond",
         "lag in records": sum(lag.waiting.values()),

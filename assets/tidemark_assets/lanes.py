@@ -16,7 +16,7 @@ from dagster import SensorEvaluationContext
 from tidemark.base.instants import is_wait_over
 from tidemark.define.source import reference_name
 from tidemark_assets.arrivals import TICK_SECONDS
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.source_assets import feed_asset, reference_assets
 from tidemark_streaming.domains import Domains
@@ -31,7 +31,7 @@ REPORT_EVERY = 300.0
 
 
 def lane_assets(
-    found: Domains, group: str, show: Presentation, names: Names = PLAIN
+    found: Domains, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
     """Return the topics of a domain's lanes, and origins of their records that no ingest has."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
@@ -129,7 +129,7 @@ def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluati
     )
 
 
-def _topics(lane: Lane, group: str, show: Presentation, names: Names) -> Iterator[dg.AssetSpec]:
+def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Iterator[dg.AssetSpec]:
     above = [f"{lane.source.name}_feed", *map(reference_name, lane.references)]
     servers = {topic.name: topic.at for topic in lane.topics}
     for key in topic_keys(lane, names):

@@ -149,7 +149,7 @@ def _verify_and_recompute(
     verified = parity(warehouse, transform, start, end)
     # The method accepts check results too, although its signature omits them.
     context.log_event(parity_result(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
-    facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
+    facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
     found = run_metadata.partition_metadata(
         warehouse, base_transform(transform), facts, begins, end

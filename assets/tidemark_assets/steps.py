@@ -28,22 +28,20 @@ RETRY_DELAYS_SECONDS = (5, 20, 60)
 """Seconds before each retry of a step."""
 
 
-class Answer(Enum):
-    """The two valid results of a backfill."""
+class LateEvents(Enum):
+    """Whether a backfill counts events that were too late for their window."""
 
-    as_streamed = "as_streamed"
-    complete = "complete"
+    exclude = "exclude"
+    include = "include"
 
 
 class BackfillConfig(dg.Config):
     """How to compute the windows of the selected partitions."""
 
-    answer: Answer = Field(
-        default=Answer.as_streamed,
-        description=(
-            "as_streamed counts the same events as a stream; complete also counts the events that "
-            "were too late for their window."
-        ),
+    late_events: LateEvents = Field(
+        default=LateEvents.exclude,
+        description="exclude counts the same events as a stream; include also counts the events "
+        "that were too late for their window.",
     )
 
 
@@ -130,7 +128,7 @@ class Failures:
 def is_transient(error: Exception) -> bool:
     """Return whether an error may be transient."""
     return isinstance(error, TRANSIENT_ERRORS) or (
-        isinstance(error, TidemarkError) and error.passing
+        isinstance(error, TidemarkError) and error.retriable
     )
 
 

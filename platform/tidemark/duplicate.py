@@ -1,5 +1,5 @@
 """Deduplication for definitions."""
 
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 
-__all__ = ["Unique"]
+__all__ = ["Deduplicate"]

@@ -7,10 +7,10 @@ not a `TidemarkError` is a bug in Tidemark and keeps its traceback.
 from tidemark.base.errors import (
     ConflictError,
     DataError,
-    DefinitionChanged,
+    DefinitionChangedError,
     DefinitionError,
     EngineError,
-    NotInstalled,
+    MissingDependencyError,
     StoreError,
     TidemarkError,
 )
@@ -18,10 +18,10 @@ from tidemark.base.errors import (
 __all__ = [
     "ConflictError",
     "DataError",
-    "DefinitionChanged",
+    "DefinitionChangedError",
     "DefinitionError",
     "EngineError",
-    "NotInstalled",
+    "MissingDependencyError",
     "StoreError",
     "TidemarkError",
 ]

@@ -1,6 +1,6 @@
 """Sources for definitions."""
 
-from tidemark.define.protection import Drop, Mask, Tokenise
+from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.source import Source
 
-__all__ = ["Drop", "Mask", "Source", "Tokenise"]
+__all__ = ["Drop", "Mask", "Source", "Tokenize"]

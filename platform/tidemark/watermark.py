@@ -1,9 +1,9 @@
-"""Watermark strategies for sources: `from tidemark.watermark import Monotonous`."""
+"""Watermark strategies for sources: `from tidemark.watermark import MonotonicTimestamps`."""
 
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
-    Monotonous,
+    MonotonicTimestamps,
     Perfect,
     PerPartition,
     Punctuated,
@@ -14,7 +14,7 @@ from tidemark.define.watermarks import (
 __all__ = [
     "BoundedOutOfOrderness",
     "Manual",
-    "Monotonous",
+    "MonotonicTimestamps",
     "PerPartition",
     "Perfect",
     "Punctuated",

@@ -45,6 +45,6 @@ def check(source: str, facts: Mapping[int, Facts]) -> None:
                 f"one column: {misfit.removesuffix('.')}. The producers have probably changed this "
                 "column, so the source stops: the arrival is not ingested, and remains pending. "
                 "Restore the old type, or declare the new one. To write these rows to the dead "
-                f"letters instead, run `tidemark ingest {source} --accept-change`.",
+                f"letters instead, run `tidemark ingest {source} --allow-schema-change`.",
                 place,
             )

@@ -12,8 +12,8 @@ has its own session, whose settings no other stream shares. Any process finds th
 and the engine keeps it for as long as the query runs.
 
 A query keeps the definition with which it was started. If a run finds that a newer definition has
-written the asset, it ends with `DefinitionChanged`, and so does the query. The supervisor or the
-command that owns the query then restarts it with the current definition.
+written the asset, it ends with `DefinitionChangedError`, and so does the query. The supervisor
+or the command that owns the query then restarts it with the current definition.
 """
 
 import re
@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.base.errors import DataError, DefinitionChanged, EngineError
+from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
@@ -148,7 +148,7 @@ def crashed(failure: PySparkException) -> bool:
 def outdated(failure: PySparkException) -> bool:
     """Return whether a query ended because its definition is not the newest any more."""
     found = _raised(failure)
-    return found is not None and found["kind"] == DefinitionChanged.__name__
+    return found is not None and found["kind"] == DefinitionChangedError.__name__
 
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
@@ -180,7 +180,7 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
     raise EngineError(
         f"The stream's Python worker failed to start within ten seconds, {_STARTS} times: the "
         "machine is overloaded, or short of memory.",
-        passing=True,
+        retriable=True,
     )
 
 

@@ -84,7 +84,7 @@ class Direct:
             recent: the arrivals of the last commit; none at the start.
 
         Raises:
-            DefinitionChanged: another definition has run an asset since the first run here.
+            DefinitionChangedError: another definition has run an asset since the first run here.
             TidemarkError: as `incremental`.
         """
         rows = sum(a.rows for a in recent.arrivals)

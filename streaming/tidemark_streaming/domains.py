@@ -50,7 +50,7 @@ class Domains:
         for source in self.all_sources():
             yield from source.tables
         for inlet in inlets:
-            yield from map(inlet.source.lookup_table, inlet.references)
+            yield from map(inlet.source.lookup_table, inlet.lookups)
         for definition in definitions:
             yield from definition.tables
             if definition.follows is None:

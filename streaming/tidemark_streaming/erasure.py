@@ -20,10 +20,10 @@ from tidemark.store.maintenance import RETENTION, MaintenanceResult, own_tables,
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
 from tidemark_streaming import marts, wishes
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.files import FileFeed
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.sole import sole
 
 
@@ -158,20 +158,20 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
     told = list[str]()
     if wanted.source.name in known.inlets:
         told.append(_outside(settings, known, wanted.source))
-    if wanted.source.references:
+    if wanted.source.lookups:
         told.append(
-            f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.references)}) "
+            f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.lookups)}) "
             "are unchanged: delete the same person's rows there yourself."
         )
     if done.unsearched > 0:
         told.append(
             f"{done.unsearched:,} dead letters of '{wanted.source.name}' keep their bytes: they "
-            "have no columns to search, and contain none of the texts of --letters-with."
+            "have no columns to search, and contain none of the texts of --dead-letters-containing."
         )
     for each in done.sent:
         told.append(
             f"{each.outlet} has records of {each.total:,} windows of '{each.asset}' that contained "
-            f"an erased event. Published records can't be recalled: `tidemark emit {each.asset}` "
+            f"an erased event. Published records can't be recalled: `tidemark sink {each.asset}` "
             "publishes the corrected windows, and the topic's retention deletes the others."
         )
     for lane in known.lanes.values():
@@ -189,11 +189,11 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
 
 def _outside(settings: Settings, known: Domains, source: Source) -> str:
     feed = known.inlets[source.name].feed(settings.landing / source.name)
-    if isinstance(feed, KafkaFeed):
+    if isinstance(feed, KafkaConnector):
         where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} are unchanged"
-    elif isinstance(feed, FileFeed):
+    elif isinstance(feed, FileConnector):
         where = f"The files in '{feed.path}' are unchanged"
-    elif isinstance(feed, DeltaFeed):
+    elif isinstance(feed, DeltaConnector):
         where = f"The table '{feed.path}' is unchanged"
     else:
         where = f"The data that the connector of '{source.name}' reads are unchanged"

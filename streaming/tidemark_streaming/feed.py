@@ -240,7 +240,7 @@ class Inlet:
     """The connection of a source to its feed, as a domain's module `feed` defines it.
 
     Example:
-        Inlet(source=visits, feed=lambda landing: FileFeed(visits, landing))
+        Inlet(source=visits, feed=lambda landing: FileConnector(visits, landing))
 
     Args:
         source: the source.
@@ -255,6 +255,6 @@ class Inlet:
     feed: Callable[[Path], Feed]
     play: Player | None = None
     spans: Callable[[Excerpt], Iterator[Span]] | None = None
-    references: Mapping[str, Callable[[SparkSession], DataFrame]] = field(
+    lookups: Mapping[str, Callable[[SparkSession], DataFrame]] = field(
         default_factory=dict[str, Callable[[SparkSession], DataFrame]]
     )

@@ -1,6 +1,6 @@
 """Long-running commands: record which should run, and find those that ended unexpectedly.
 
-`tidemark stream`, `tidemark ingest --follow`, `tidemark emit --follow` and `tidemark lane` run in a
+`tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and `tidemark lane` run in a
 terminal or under a service manager. Each has a small file in the folder `foreground` of the home
 for as long as it should run. A lock next to the file is released when the process ends. A command
 that is stopped on purpose removes its file. A file without a held lock therefore belongs to a

@@ -116,9 +116,9 @@ def find(glance: Glance, source: Source) -> FutureWatermark | None:
     )
 
 
-def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> str | None:
+def future_timestamps(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> str | None:
     """Return a message about events dated too far after their arrival; None if there are none."""
-    some = [a for a in arrivals if a.dated_ahead]
+    some = [a for a in arrivals if a.future_timestamps]
     if not some or source.max_future_skew is None:
         return None
     skew = duration(source.max_future_skew)
@@ -130,11 +130,11 @@ def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> 
     if found is not None and found.num_rows:
         row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
         place = f", the first dated {iso(row['time'])} ({row['read_from']})"
-    count = sum(a.dated_ahead for a in some)
+    count = sum(a.future_timestamps for a in some)
     return (
         f"{count:,} {'event' if count == 1 else 'events'} of '{source.name}' "
         f"{'is' if count == 1 else 'are'} dated more than {describe(skew)} after arrival{place}. "
-        "They move no watermark and are in no window: the late tables have them as dated_ahead."
+        "They move no watermark and are in no window: the late tables have them, future_timestamp."
     )
 
 
@@ -193,7 +193,7 @@ def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
                 watermark_state=state,
                 min_event_time=seen.min_event_time,
                 max_event_time=seen.max_event_time,
-                dated_ahead=seen.dated_ahead,
+                future_timestamps=seen.future_timestamps,
             )
         )
         before = after

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.protect import protect
 from tidemark.define.helper_columns import helper
-from tidemark.define.protection import HEADERS, Drop, Tokenise
+from tidemark.define.protection import HEADERS, Drop, Tokenize
 from tidemark.define.source import Source
 from tidemark.engine.requests import fetch
 from tidemark.store.dead_letters import DEAD
@@ -65,9 +65,9 @@ def check(source: Source, what: str) -> None:
     Raises:
         DefinitionError: tokens are required of headers, which only Kafka records have.
     """
-    for name, way in source.protect.items():
+    for name, way in source.mask.items():
         kind = source.columns.get(name, "STRING").replace(" ", "").upper()
-        if isinstance(way, Tokenise) and kind == HEADERS:
+        if isinstance(way, Tokenize) and kind == HEADERS:
             raise DefinitionError(
                 f"{what} can tokenize only text and bytes, but '{name}' is declared as "
                 f"{source.columns[name]}: use Drop()."
@@ -84,7 +84,7 @@ def kept(rows: pa.Table, source: Source) -> dict[str, Any]:
 
 
 def _column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (an array of any)
-    way = source.protect.get(name)
+    way = source.mask.get(name)
     if way is None:
         return rows[name]
     if isinstance(way, Drop):

@@ -188,7 +188,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
 def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
     """Create and fill the tables that an inlet provides, unless they were filled before."""
-    for name, load in inlet.references.items():
+    for name, load in inlet.lookups.items():
         table = inlet.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
         # filled it. The transaction that filled the table is what counts.
@@ -240,7 +240,7 @@ def _written(warehouse: Warehouse, source: Source) -> Log:
 
 def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
     """Commit the arrivals that are pending after `timeline`, and append them to it."""
-    if log.source.protect and not getattr(feed, "protects", False):
+    if log.source.mask and not getattr(feed, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
             "protect them: use a connector of Tidemark."

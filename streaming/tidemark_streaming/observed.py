@@ -37,7 +37,7 @@ class Facts:
         misfit: why its dead letters are, where that is the same of all.
         unreadable_marks: on how many of its events the watermark's expression failed.
         undeclared: fields beside the source's columns that the feed has seen.
-        dated_ahead: events that are dated later than the source accepts.
+        future_timestamps: events that are dated later than the source accepts.
     """
 
     rows: int = 0
@@ -49,7 +49,7 @@ class Facts:
     misfit: str | None = None
     unreadable_marks: int = 0
     undeclared: tuple[str, ...] = ()
-    dated_ahead: int = 0
+    future_timestamps: int = 0
 
 
 def observe(
@@ -109,7 +109,7 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
             min_event_time=min((time for time in oldest if time is not None), default=None),
             max_event_time=max((time for _, time in newest), default=None),
             observed=observed,
-            dated_ahead=sum(each["ahead_sum"] or 0 for each in mine),
+            future_timestamps=sum(each["ahead_sum"] or 0 for each in mine),
         )
     return found
 
@@ -188,7 +188,7 @@ def _by_engine(
             f"{reason}"
         ) from None
     told = {
-        row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], dated_ahead=row[10])
+        row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
         for row in found
         if not row[1]
     }
@@ -245,7 +245,7 @@ def fold(
             schema_version=schema_version,
             unreadable_marks=found.unreadable_marks,
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
-            dated_ahead=found.dated_ahead,
+            future_timestamps=found.future_timestamps,
         )
         arrivals.append(last)
     return arrivals

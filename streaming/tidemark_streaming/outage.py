@@ -28,7 +28,7 @@ ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
 
 def engine_lost(error: Exception) -> bool:
     """Return whether the engine is lost, so that its sessions and DataFrames are unusable."""
-    return (isinstance(error, EngineError) and error.passing) or is_engine_lost(error)
+    return (isinstance(error, EngineError) and error.retriable) or is_engine_lost(error)
 
 
 class Outage:
@@ -55,7 +55,7 @@ class Outage:
             Exception: `error` itself, if it is not transient.
         """
         lost = engine_lost(error)
-        if not lost and not (isinstance(error, TidemarkError) and error.passing):
+        if not lost and not (isinstance(error, TidemarkError) and error.retriable):
             raise error
         self._begun = self._begun or time.monotonic()
         said = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
@@ -83,7 +83,7 @@ class Outage:
         if self._begun is None:
             return
         self._tell(
-            f"The engine is back after {time.monotonic() - self._begun:.0f} seconds: continuing."
+            f"The outage ended after {time.monotonic() - self._begun:.0f} seconds: continuing."
         )
         self._begun, self._wait = None, FIRST_WAIT
         self._said.clear()

@@ -1,7 +1,7 @@
 """Recordings: a table of records that is played as files, in the order of arrival.
 
 A domain with recorded data provides the records with their arrival times; this module does the
-rest. A `FileFeed` finds the files in its folder, so they are ingested in the same way as live data.
+rest. A `FileConnector` finds the files in its folder, so they are ingested like live data.
 """
 
 import csv
@@ -19,7 +19,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, duration, instant
 from tidemark.define.source import Source
 from tidemark_streaming.feed import Excerpt, Inlet, Landed, Span
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
 ARRIVES = "arrives"
 _DAY = duration("1 day")
@@ -93,8 +93,8 @@ class Recording:
             part = rows.iloc[bounds[n] - bounds[0] : bounds[n + 1] - bounds[0]]
             yield Span(part, opens + step, n + 1, len(starts))
 
-    def _feed(self, landing: Path) -> FileFeed:
-        return FileFeed(self.source, landing, format="csv", options={"header": True})
+    def _feed(self, landing: Path) -> FileConnector:
+        return FileConnector(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is missing."""

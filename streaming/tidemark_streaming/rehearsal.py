@@ -18,14 +18,14 @@ from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
-from tidemark.quality import between, complete, volume_within
+from tidemark.quality import between, matches_log, volume_within
 from tidemark.run.runner import incremental
 from tidemark.source import Source
 from tidemark.store.warehouse import Warehouse
 from tidemark.transform import windowed_asset
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import ingest
 
 _COLUMNS = {"happened": "TIMESTAMP", "place": "STRING", "value": "INT"}
@@ -47,7 +47,7 @@ _READINGS = Source("readings", _COLUMNS, "happened", BoundedOutOfOrderness("3 ho
     expectations=[
         between("mean_value", 0, 100),
         between("missing", most=10, level="warning"),
-        complete(),
+        matches_log(),
         volume_within(0.5, of="the same hour yesterday", at_least=10, level="warning"),
     ],
 )
@@ -102,7 +102,7 @@ def _run(warehouse: Warehouse, landing: Path) -> None:
     landing.mkdir()
     for number in range(2):
         _land(landing, number)
-        for _ in ingest(warehouse, FileFeed(_READINGS, landing, options={"header": True})):
+        for _ in ingest(warehouse, FileConnector(_READINGS, landing, options={"header": True})):
             incremental(warehouse, readings_hourly)
     name = f"{warehouse.database}.{readings_hourly.table}"
     warehouse.spark.sql(f"SELECT place, sum(readings) FROM {name} GROUP BY place").collect()

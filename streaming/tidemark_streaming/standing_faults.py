@@ -1,4 +1,4 @@
-"""Open integrity failures: windows that currently fail `complete()` or `unique()`.
+"""Open integrity failures: windows that currently fail `matches_log()` or `unique_key()`.
 
 Such a failure indicates a fault in Tidemark itself.
 

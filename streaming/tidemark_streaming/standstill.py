@@ -44,7 +44,7 @@ def kept(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
     except ConflictError:
         raise
     except TidemarkError as error:
-        if not error.passing and error is not ingest.beside:
+        if not error.retriable and error is not ingest.beside:
             with suppress(OSError):
                 file.write_text(str(error))
         raise

@@ -2,7 +2,7 @@
 
 Every connector's rows pass here on their way into the event log. A row that has a time outside the
 range in one of its columns, at any depth, is a dead letter. The event time is the exception: the
-late tables have such an event as `impossible_time`.
+late tables have such an event as `invalid_timestamp`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -136,7 +136,7 @@ class Victims:
         if kind == "switch":
             if subprocess.run(rebuild, env=env, stdout=quiet, stderr=quiet, check=False).returncode:
                 return None
-            rebuild.append("--switch")
+            rebuild.append("--promote")
         with subprocess.Popen(rebuild, env=env, stdout=quiet, stderr=quiet) as process:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self._chance.uniform(2, TAKES[kind]))

@@ -30,7 +30,7 @@ from steps import OnTestSession
 from ticks import QUIET
 from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
-from tidemark.define.protection import Tokenise
+from tidemark.define.protection import Tokenize
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import replay
 from tidemark.store.warehouse import Warehouse
@@ -38,7 +38,7 @@ from tidemark.verify.parity import parity
 from tidemark_assets.definitions import build_definitions
 from tidemark_streaming import continuous
 from tidemark_streaming.glance import Glance
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox
 from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
@@ -206,7 +206,7 @@ def played(
         await_events(settings, 502)
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
     # The stream's worker does not know the settings of this test.
-    asset = replace(orders_hourly, publishes_to=KafkaTopic(PANES, topics.servers))
+    asset = replace(orders_hourly, sink=KafkaSink(PANES, topics.servers))
     assert continuous.start(warehouse, asset, available_now=True).awaitTermination(int(PATIENCE))
     bring_out(warehouse, asset)
     for name, *arguments in (
@@ -263,7 +263,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
     played: Played, topics: Topics
 ) -> None:
     """Of two: one whose orders were published, and one whose were withheld, late and too late."""
-    token = Tokenise().change()
+    token = Tokenize().change()
     tokens = [token(f"{n}-{MARK}@example.com".encode()) for n in range(5)]
     published, withheld = (told.decode() for told in tokens[1::-1] if told is not None)
     warehouse, name = played.warehouse, played.asset.name

@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 
-presentation = Presentation(
+presentation = DagsterOptions(
     partitions=dg.DailyPartitionsDefinition(start_date="2023-11-14", end_date="2023-11-18")
 )

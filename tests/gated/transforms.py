@@ -11,6 +11,6 @@ gated = replace(
     expectations=(
         q.between("most", most=5),
         q.not_null("sensor", level="warning"),
-        q.complete(),
+        q.matches_log(),
     ),
 )

@@ -32,7 +32,7 @@ priced = Source(
     columns={"at": "TIMESTAMP", "item": "INT"},
     event_time="at",
     watermark=BoundedOutOfOrderness("10 minutes"),
-    references=("lists/prices",),
+    lookups=("lists/prices",),
 )
 
 

@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definitions import domain_definitions
 
-presentation = Presentation(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))
+presentation = DagsterOptions(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))
 
 definitions = domain_definitions("numbered")

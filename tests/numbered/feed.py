@@ -2,7 +2,7 @@
 
 from numbered.sources import numbers
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 
 TOPIC = "numbers"
-inlet = Inlet(source=numbers, feed=lambda _: KafkaFeed(numbers, topics=[TOPIC]))
+inlet = Inlet(source=numbers, feed=lambda _: KafkaConnector(numbers, topics=[TOPIC]))

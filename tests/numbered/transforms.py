@@ -4,11 +4,11 @@ from pyspark.sql import DataFrame
 
 from numbered.sources import numbers
 from tidemark import aggregate as agg
-from tidemark.quality import complete
+from tidemark.quality import matches_log
 from tidemark.transform import windowed_asset
 from tidemark.trigger import EachArrival, Trigger
 from tidemark.window import Tumbling
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 
 
 @windowed_asset(
@@ -19,8 +19,8 @@ from tidemark_streaming.kafka import KafkaTopic
     trigger=Trigger(early=EachArrival()),
     accumulation="accumulating",
     aggregates={"counted": agg.count(), "total": agg.sum("n")},
-    expectations=[complete()],
-    publishes_to=KafkaTopic("counted", partitions=2),
+    expectations=[matches_log()],
+    sink=KafkaSink("counted", partitions=2),
 )
 def numbers_counted(numbers: DataFrame) -> DataFrame:
     """How many events, and the sum of their numbers, by shard and ten seconds."""

@@ -2,6 +2,6 @@
 
 import dagster as dg
 
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 
-presentation = Presentation(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))
+presentation = DagsterOptions(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))

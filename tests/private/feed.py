@@ -2,7 +2,7 @@
 
 from private.sources import orders
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 
 TOPIC = "private_orders"
-inlet = Inlet(orders, lambda _: KafkaFeed(orders, [TOPIC], correlation="trace"))
+inlet = Inlet(orders, lambda _: KafkaConnector(orders, [TOPIC], correlation="trace"))

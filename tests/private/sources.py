@@ -1,6 +1,6 @@
 """The orders."""
 
-from tidemark.source import Drop, Mask, Source, Tokenise
+from tidemark.source import Drop, Mask, Source, Tokenize
 from tidemark.watermark import BoundedOutOfOrderness
 
 orders = Source(
@@ -16,10 +16,10 @@ orders = Source(
     },
     event_time="ordered_at",
     watermark=BoundedOutOfOrderness("10 minutes"),
-    protect={
-        "email": Tokenise(),
+    mask={
+        "email": Tokenize(),
         "card": Mask(keep_last=4),
         "ssn": Drop(),
-        "kafka_key": Tokenise(),
+        "kafka_key": Tokenize(),
     },
 )

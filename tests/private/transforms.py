@@ -4,10 +4,10 @@ from pyspark.sql import DataFrame
 
 from private.sources import orders
 from tidemark import aggregate as agg
-from tidemark.quality import between, complete
+from tidemark.quality import between, matches_log
 from tidemark.transform import windowed_asset
 from tidemark.window import Tumbling
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 
 PANES = "private_panes"
 
@@ -26,8 +26,8 @@ PANES = "private_panes"
         "keys": agg.count_distinct("kafka_key"),
     },
     accumulation="retracting",
-    expectations=[complete(), between("highest", 0, 100)],
-    publishes_to=KafkaTopic(PANES),
+    expectations=[matches_log(), between("highest", 0, 100)],
+    sink=KafkaSink(PANES),
 )
 def orders_hourly(orders: DataFrame) -> DataFrame:
     """What each customer paid, by city and hour."""

@@ -129,8 +129,8 @@ CASES: list[tuple[Aggregate, Answer]] = [
     (agg.approx_count_distinct("s", where="i > 100"), lambda _: 0),
     (agg.count_distinct("s"), distinct),
     (agg.count_distinct("d", where="i < 0"), lambda es: len({*known("d", below_zero(es))})),
-    (agg.count_distinct("s", at_most=4), distinct),
-    (agg.count_distinct("s", at_most=3), lambda es: None),
+    (agg.count_distinct("s", max_values=4), distinct),
+    (agg.count_distinct("s", max_values=3), lambda es: None),
     (agg.quantile("x", 0), lambda es: or_none(min)(known("x", es))),
     (agg.quantile("d", 0.5), lambda es: float(at_share(known("d", es), 1, 2))),
     (
@@ -140,10 +140,10 @@ CASES: list[tuple[Aggregate, Answer]] = [
     (agg.quantile("i", 1.0), lambda es: or_none(max)(known("i", es))),
     (agg.top_k("s", 2), lambda es: most_frequent(known("s", es), 2)),
     (agg.top_k("d", 3, where="i < 0"), lambda es: most_frequent(known("d", below_zero(es)), 3)),
-    (agg.top_k("i", 9, at_most=39), lambda es: most_frequent(known("i", es), 9)),
-    (agg.top_k("s", 3, at_most=3), lambda _: None),
+    (agg.top_k("i", 9, max_values=39), lambda es: most_frequent(known("i", es), 9)),
+    (agg.top_k("s", 3, max_values=3), lambda _: None),
     (agg.collect("d"), lambda es: sorted(known("d", es))),
-    (agg.collect("s", at_most=40), lambda es: sorted(known("s", es))[:40]),
+    (agg.collect("s", max_values=40), lambda es: sorted(known("s", es))[:40]),
     (agg.collect("s", where="i < 0"), lambda es: sorted(known("s", below_zero(es)))),
     (spread(), lambda es: or_none(lambda v: max(v) - min(v))(known("d", es))),
     (spread(where="i > 100"), lambda _: None),
@@ -429,12 +429,12 @@ def test_zeros_and_nans_within_arrays_are_one_value(spark: SparkSession) -> None
     assert answer_of(agg.count_distinct("v"), rows) == 2
 
 
-@pytest.mark.parametrize("at_most", [1, 15, 16, 17, 1000])
-def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, at_most: int) -> None:
-    bounded = agg.count_distinct("v", at_most=at_most)
-    for distinct in (at_most, at_most + 1, 3 * at_most, 50 * at_most):
-        rows = spark.range(100 * at_most).select("id", (F.col("id") % distinct).alias("v"))
-        want = distinct if distinct <= at_most else None
+@pytest.mark.parametrize("max_values", [1, 15, 16, 17, 1000])
+def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, max_values: int) -> None:
+    bounded = agg.count_distinct("v", max_values=max_values)
+    for distinct in (max_values, max_values + 1, 3 * max_values, 50 * max_values):
+        rows = spark.range(100 * max_values).select("id", (F.col("id") % distinct).alias("v"))
+        want = distinct if distinct <= max_values else None
         assert answer_of(bounded, rows, F.col("id") % 3) == want
 
 
@@ -448,16 +448,16 @@ def test_the_most_frequent_values_up_to_the_bound(spark: SparkSession, kind: str
     values = [r[0] for r in rows.select("v").collect()]
     by = F.col("id") % 9
     assert len({*values}) == 20
-    assert answer_of(agg.top_k("v", 4, at_most=20), rows, by) == most_frequent(values, 4)
-    assert answer_of(agg.top_k("v", 20, at_most=20), rows, by) == most_frequent(values, 20)
-    assert answer_of(agg.top_k("v", 4, at_most=19), rows, by) is None
+    assert answer_of(agg.top_k("v", 4, max_values=20), rows, by) == most_frequent(values, 4)
+    assert answer_of(agg.top_k("v", 20, max_values=20), rows, by) == most_frequent(values, 20)
+    assert answer_of(agg.top_k("v", 4, max_values=19), rows, by) is None
 
 
 def test_most_frequent_values_that_no_part_finds_too_many(spark: SparkSession) -> None:
     """Each part is within the bound, all of them together are not."""
     rows = spark.range(60).toDF("v")
-    assert answer_of(agg.top_k("v", 1, at_most=20), rows, F.col("v") % 6) is None
-    assert answer_of(agg.top_k("v", 1, at_most=60), rows, F.col("v") % 6) == [(0, 1)]
+    assert answer_of(agg.top_k("v", 1, max_values=20), rows, F.col("v") % 6) is None
+    assert answer_of(agg.top_k("v", 1, max_values=60), rows, F.col("v") % 6) == [(0, 1)]
 
 
 def test_quantiles_are_values(spark: SparkSession) -> None:
@@ -479,7 +479,7 @@ def test_quantiles_are_exact_to_their_bound_and_close_beyond(spark: SparkSession
 def test_collecting_keeps_the_least(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(v,) for v in (5, 3, None, 3, 9, 1)], "v INT")
     by = F.coalesce("v", F.lit(0)) % 2
-    assert answer_of(agg.collect("v", at_most=3), rows, by) == [1, 3, 3]
+    assert answer_of(agg.collect("v", max_values=3), rows, by) == [1, 3, 3]
     assert answer_of(agg.collect("v"), rows, by) == [1, 3, 3, 5, 9]
 
 
@@ -514,12 +514,18 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
             "The 'k' of top_k must be a whole number from 1 to 10,000 \\(got 0",
         ),
         (
-            lambda: agg.top_k("v", 6, at_most=5),
+            lambda: agg.top_k("v", 6, max_values=5),
             "'k' of top_k must be a whole number from 1 to 5 \\(got 6",
         ),
         (lambda: agg.top_k("v", True), "top_k: k must be a whole number"),
-        (lambda: agg.collect("v", at_most=0), "'at_most' of collect .* from 1 to 999,999 \\(got 0"),
-        (lambda: agg.count_distinct("v", at_most=10**6), "'at_most' of count_distinct .* 1000000"),
+        (
+            lambda: agg.collect("v", max_values=0),
+            "'max_values' of collect .* from 1 to 999,999 \\(got 0",
+        ),
+        (
+            lambda: agg.count_distinct("v", max_values=10**6),
+            "'max_values' of count_distinct .* 1000000",
+        ),
     ],
 )
 def test_arguments_out_of_range(definition: Callable[[], Aggregate], sentence: str) -> None:
@@ -530,7 +536,7 @@ def test_arguments_out_of_range(definition: Callable[[], Aggregate], sentence: s
 def test_a_name_tells_all_that_the_answer_depends_on() -> None:
     assert str(agg.count(where="a > 1")) == "count(*) where a > 1"
     assert str(agg.top_k("a", 3)) == "top_k(a, 3)"
-    assert str(agg.top_k("a", 3, at_most=50, where="b")) == "top_k(a, 3, at_most=50) where b"
+    assert str(agg.top_k("a", 3, max_values=50, where="b")) == "top_k(a, 3, max_values=50) where b"
     assert str(agg.quantile("a", 0.5, exact_to=99)) == "quantile(a, 0.5, exact_to=99)"
 
 

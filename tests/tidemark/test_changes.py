@@ -19,7 +19,7 @@ from support import (
     reference,
     some_arrivals,
 )
-from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.compute.materialize import TempTables
@@ -195,7 +195,7 @@ def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behi
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, later, monkeypatch)
     version = warehouse.version(PER_MINUTE.table)
-    with pytest.raises(DefinitionChanged):
+    with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert warehouse.version(PER_MINUTE.table) == version
 
@@ -300,5 +300,5 @@ def test_a_marker_of_an_earlier_tidemark_tells_no_parts() -> None:
     old = '{"run":"r","started":1,"mode":"incremental","seq":3,"before":{"at":{"arrival":1,'
     old += '"watermark":null,"clock":1},"covers":[],"whole":false},"after":{"at":{"arrival":2,'
     old += '"watermark":null,"clock":2},"covers":[],"whole":false},"ranges":[],'
-    old += '"answer":"as_streamed","definition":"abc"}'
+    old += '"late_events":"exclude","definition":"abc"}'
     assert CommitInfo.from_json(old).defined == -1

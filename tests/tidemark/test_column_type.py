@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tidemark.base.errors import DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
-from tidemark.define.watermarks import Monotonous
+from tidemark.define.watermarks import MonotonicTimestamps
 
 PLAIN = [
     *("string", "binary", "boolean", "date", "double", "float", "timestamp", "timestamp_ntz"),
@@ -54,7 +54,7 @@ def test_a_type_is_what_spark_calls_it(kind: str, suffix: str) -> None:
 def test_other_types_are_refused_with_an_alternative(kind: str, sentence: str) -> None:
     message = f"Source 's': the type '.*' of column 'x': {sentence}"
     with pytest.raises(DefinitionError, match=message):
-        Source("s", {"at": "TIMESTAMP", "x": kind}, "at", Monotonous())
+        Source("s", {"at": "TIMESTAMP", "x": kind}, "at", MonotonicTimestamps())
 
 
 def test_fields_of_a_struct_may_have_the_names_of_types() -> None:

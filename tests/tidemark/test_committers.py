@@ -62,7 +62,7 @@ def test_the_place_decides_who_commits(spark: SparkSession) -> None:
 
 
 def test_runs_give_the_same_where_the_engine_commits(by_engine: Warehouse) -> None:
-    judged = (q.between("most", most=2), q.complete(), q.unique())
+    judged = (q.between("most", most=2), q.matches_log(), q.unique_key())
     asset = replace(PER_MINUTE, accumulation="retracting", expectations=judged)
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(by_engine, READINGS, ARRIVALS[:2], ends=False)

@@ -151,7 +151,7 @@ def test_other_windows_are_as_a_complete_backfill_has_them(
         for a in (asset, filled)
     )
     run_all(logged, asset, 4)
-    backfill(logged, filled, answer="complete")
+    backfill(logged, filled, late_events="include")
     before, want = rows(logged, asset.table), rows(logged, filled.table)
     done = correct(logged, asset)
     assert done is not None

@@ -24,7 +24,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.compute.duplicates import mark_duplicates
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.uniqueness import MARK, Unique
+from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.committers import file_list
 from tidemark.store.log import Log
@@ -33,7 +33,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
 HORIZON = 3 * MINUTE
-ONCE = replace(PER_MINUTE, unique=Unique(("sensor", "value"), within="3 minutes"))
+ONCE = replace(PER_MINUTE, deduplicate=Deduplicate(("sensor", "value"), within="3 minutes"))
 
 
 def sent_again(seed: int = 11) -> list[list[Event]]:
@@ -126,7 +126,7 @@ def test_the_complete_answer_and_the_late_table_have_no_duplicates(logged: Wareh
     assert late
     assert not left_out & {(r.arrival, r.position) for r in late}
     lost = logged.read(asset.late_loss_table).agg(F.sum("lost")).collect()[0][0]
-    backfill(logged, asset, answer="complete")
+    backfill(logged, asset, late_events="include")
     complete = reference(ARRIVALS, complete=True, left_out=left_out)
     assert published(logged, asset) == complete
     assert lost == sum(complete[w]["n"] - WANT.get(w, {"n": 0})["n"] for w in complete)
@@ -149,8 +149,8 @@ def test_a_run_looks_back_no_further_than_the_horizon(
     for events in old:
         ingest(warehouse, READINGS, [events], ends=False)
     ingest(warehouse, READINGS, [[Event(T0 + 5 * 60 * MINUTE + HORIZON, "a", 0.5)]], ends=False)
-    assert ONCE.unique is not None
-    rows = mark_duplicates(Log(warehouse, READINGS), ONCE.unique, 5, 6)
+    assert ONCE.deduplicate is not None
+    rows = mark_duplicates(Log(warehouse, READINGS), ONCE.deduplicate, 5, 6)
     assert [r[MARK] for r in rows.collect()] == [True]
     assert len(rows.inputFiles()) == 2
     assert len(warehouse.read(READINGS.log_table).inputFiles()) == 7
@@ -160,15 +160,15 @@ def test_an_unknown_column_of_an_id_is_named() -> None:
     with pytest.raises(
         DefinitionError, match="unique uses the column 'event_id', which is not among the col"
     ):
-        replace(PER_MINUTE, unique=Unique("event_id", within="1 day"))
+        replace(PER_MINUTE, deduplicate=Deduplicate("event_id", within="1 day"))
 
 
 def test_what_cannot_tell_events_apart_is_refused() -> None:
     with pytest.raises(DefinitionError, match="needs at least one column"):
-        Unique((), within="1 day")
+        Deduplicate((), within="1 day")
     with pytest.raises(DefinitionError, match="must not be negative \\(got '-1 day'"):
-        Unique("id", within="-1 day")
-    assert str(Unique(("a", "b"), within="1 day")) == "a, b within 1 day"
+        Deduplicate("id", within="-1 day")
+    assert str(Deduplicate(("a", "b"), within="1 day")) == "a, b within 1 day"
 
 
 def test_a_function_that_drops_the_mark_is_refused(logged: Warehouse) -> None:

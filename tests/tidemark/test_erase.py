@@ -12,7 +12,7 @@ from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, published, 
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import aggregates as agg
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session
 from tidemark.quality import results
 from tidemark.run import erase as erasing
@@ -29,9 +29,9 @@ PLAIN = replace(
     renamed(PER_MINUTE, "plain"),
     keys=(),
     # Ann's first event of a value makes another's a duplicate, and with hers there are two.
-    unique=Unique("value", within="1 hour"),
+    deduplicate=Deduplicate("value", within="1 hour"),
     aggregates={"n": agg.count(), "who": agg.max("sensor")},
-    expectations=(q.between("n", least=2), q.complete()),
+    expectations=(q.between("n", least=2), q.matches_log()),
 )
 EVERY = (KEYED, PLAIN)
 

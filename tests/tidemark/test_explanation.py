@@ -14,8 +14,8 @@ from tidemark.verify.explanation import find_unexplained
 MOST = q.between("most", most=5)
 NAMED = q.not_null("sensor")
 KNOWN = q.one_of("sensor", ["a", "b"])
-MOVES = q.greater("most", "least")
-COMPLETE, UNIQUE = q.complete(), q.unique()
+MOVES = q.column_greater("most", "least")
+COMPLETE, UNIQUE = q.matches_log(), q.unique_key()
 VOLUME = q.volume_within(0.5, of="yesterday")
 WARNED = q.between("least", 0, level="warning")
 GATED = replace(

@@ -5,7 +5,7 @@ from importlib import metadata
 import pytest
 
 from tidemark.base import extras
-from tidemark.base.errors import NotInstalled
+from tidemark.base.errors import MissingDependencyError
 
 
 def test_a_whole_installation_lacks_nothing() -> None:
@@ -25,7 +25,7 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(extras, "version", version)
     extras.require("dagster")
     assert sorted(extras.missing_packages("marts")) == ["dbt-core", "dbt-spark"]
-    with pytest.raises(NotInstalled) as raised:
+    with pytest.raises(MissingDependencyError) as raised:
         extras.require("marts")
     assert str(raised.value) == (
         "This needs packages that are not installed: 'dbt-core' and 1 more. Install them with "

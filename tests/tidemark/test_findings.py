@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import PER_MINUTE, ingest, renamed, some_arrivals
-from tidemark.base.errors import DefinitionChanged
+from tidemark.base.errors import DefinitionChangedError
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
 from tidemark.engine.requests import fetch
@@ -96,7 +96,7 @@ def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
     before = [warehouse.version(table) for table in tables]
-    with pytest.raises(DefinitionChanged, match=r"has changed.*ends here"):
+    with pytest.raises(DefinitionChangedError, match=r"has changed.*ends here"):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert [warehouse.version(table) for table in tables] == before
     assert incremental(warehouse, changed, pinned_definition=True) is not None

@@ -23,8 +23,8 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, Every, Trigger
-from tidemark.define.uniqueness import Unique
-from tidemark.define.watermarks import Monotonous
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.watermarks import MonotonicTimestamps
 from tidemark.define.windows import Calendar, Session, Sliding, Tumbling
 
 KNOWN = frozenset({"a", "b", "c", "d", "e"})
@@ -68,11 +68,11 @@ MADE = replace(
             partial_type="struct<low: double, high: double>",
             result_type="double",
         ),
-        "best": agg.top_k("sensor", 2, at_most=50),
+        "best": agg.top_k("sensor", 2, max_values=50),
     },
-    expectations=(q.between("most", most=0.9), q.complete(), q.volume_within(0.3, "yesterday")),
+    expectations=(q.between("most", most=0.9), q.matches_log(), q.volume_within(0.3, "yesterday")),
     trigger=Trigger(early=Every("10 seconds")),
-    unique=Unique("sensor", "1 minute"),
+    deduplicate=Deduplicate("sensor", "1 minute"),
 )
 WHOLE = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
 
@@ -110,8 +110,8 @@ def compiled(text: str, name: str = "f") -> FunctionType:
         replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "n": agg.count("value > 0")}),
         replace(PER_MINUTE, trigger=Trigger(early=Count(5))),
         replace(PER_MINUTE, accumulation="discarding"),
-        replace(PER_MINUTE, unique=Unique("sensor", "1 minute")),
-        replace(PER_MINUTE, expectations=(q.complete(),)),
+        replace(PER_MINUTE, deduplicate=Deduplicate("sensor", "1 minute")),
+        replace(PER_MINUTE, expectations=(q.matches_log(),)),
         replace(PER_MINUTE, function=prepare),
         replace(PER_MINUTE, source=replace(READINGS, name="others")),
     ],
@@ -125,10 +125,10 @@ def test_parts_of_parts_are_in_it_too() -> None:
     given = [
         replace(PER_MINUTE, expectations=(e,))
         for e in (
-            q.complete(),
-            q.complete(level="warning"),
-            q.calm(0.1),
-            q.calm(0.2),
+            q.matches_log(),
+            q.matches_log(level="warning"),
+            q.max_change_after_close(0.1),
+            q.max_change_after_close(0.2),
             q.between("most", most=1),
             q.between("most", most=1.0),
             q.between("most", most=1, mostly=0.5),
@@ -157,8 +157,8 @@ def test_what_changes_no_answer_is_not_in_it() -> None:
         description="Told otherwise.",
         source=replace(
             READINGS,
-            watermark=Monotonous(),
-            references=["never_taken"],
+            watermark=MonotonicTimestamps(),
+            lookups=["never_taken"],
             columns={**READINGS.columns, "c": "int"},
         ),
         aggregates={n: PER_MINUTE.aggregates[n] for n in sorted(PER_MINUTE.aggregates)},

@@ -118,7 +118,7 @@ def run(store: Warehouse, number: int) -> None:
         store.create(table, WINDOWS)
         store.append(WINDOWS, table, asset.app, number)
     facts = RunFacts(
-        *("run", ASSET.name, asset.life, "incremental", "as_streamed", number, number - 1, number),
+        *("run", ASSET.name, asset.life, "incremental", "exclude", number, number - 1, number),
         *(None, None, T0, T0, None, 1, 0, 0, 10, 0, 0, 0, 0, False),
     )
     ledger.append(store, facts, [*ASSET.tables, CHECKS])

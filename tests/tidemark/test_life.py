@@ -143,10 +143,10 @@ def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
     run_all(logged, base)
     assert incremental(logged, whole) is not None
     assert rows(logged, whole) == old
-    backfill(logged, base, answer="complete")
+    backfill(logged, base, late_events="include")
     incremental(logged, whole)
     direct = replace(renamed(SMALL, "direct"), window=FIVE, allowed_lateness=2 * MINUTE)
-    backfill(logged, direct, answer="complete")
+    backfill(logged, direct, late_events="include")
     assert rows(logged, whole) == rows(logged, direct)
     assert lives(logged, "base_5") == [[5], [0, 1, 2]]
 

@@ -85,7 +85,7 @@ def test_a_source_that_changes_otherwise_stops_and_nothing_is_written(
 def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
     # What a process said of a column that it had no time to add says nothing.
-    stale = {"tidemark.protect.mail": "dropped", "tidemark.schema.mail": "7"}
+    stale = {"tidemark.mask.mail": "dropped", "tidemark.schema.mail": "7"}
     warehouse.committer.set_properties("readings_log", stale)
     Log(warehouse, READINGS).create()
     plain = declared(mail="string")
@@ -94,11 +94,11 @@ def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> Non
     assert log.schema_version == 2
     for protect in ({"mail": Drop()}, {"value": Drop()}):
         with pytest.raises(DefinitionError, match="in the protection of"):
-            Log(warehouse, replace(plain, protect=protect)).create()
-    kept = replace(declared(mail="string", card="string"), protect={"card": Drop()})
+            Log(warehouse, replace(plain, mask=protect)).create()
+    kept = replace(declared(mail="string", card="string"), mask={"card": Drop()})
     Log(warehouse, kept).create()
     with pytest.raises(DefinitionError, match="in the protection of card"):
-        Log(warehouse, replace(kept, protect={})).create()
+        Log(warehouse, replace(kept, mask={})).create()
 
 
 def test_runs_go_on_as_they_did_and_see_the_new_column(warehouse: Warehouse) -> None:

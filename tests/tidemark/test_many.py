@@ -21,7 +21,7 @@ from tidemark.verify.parity import parity
 REGISTERED = False
 ARRIVALS = some_arrivals()
 PLAIN = replace(PER_MINUTE, name="plain")
-JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.complete(), q.between("n", 0, 1000)))
+JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.matches_log(), q.between("n", 0, 1000)))
 SLIDING = replace(PER_MINUTE, name="sliding", window=Sliding("3 minutes", "1 minute"))
 SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 

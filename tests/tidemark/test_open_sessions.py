@@ -13,7 +13,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Every, Trigger
 from tidemark.define.watermarks import Perfect
 from tidemark.define.windows import Session
-from tidemark.quality import complete
+from tidemark.quality import matches_log
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.ranges import Ranges
 from tidemark.store.state import State
@@ -66,7 +66,7 @@ def test_settled_sessions_are_not_read_again(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, trigger: Trigger
 ) -> None:
     name = "early" if trigger.fires_early else "plain"
-    asset = replace(VISITS, name=name, trigger=trigger, expectations=(complete(),))
+    asset = replace(VISITS, name=name, trigger=trigger, expectations=(matches_log(),))
     asked: list[Ranges] = []
     read = State.read
 

@@ -60,7 +60,7 @@ def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None
 
     backfill(streamed, PER_MINUTE, *minutes(0, 1))
     assert found(streamed) == []
-    backfill(streamed, PER_MINUTE, answer="complete")
+    backfill(streamed, PER_MINUTE, late_events="include")
     kinds = found(streamed)
     assert kinds
     assert {kind for kind, *_ in kinds} == {"late_loss"}

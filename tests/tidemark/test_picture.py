@@ -116,5 +116,5 @@ def test_every_event_lies_within_its_arrival() -> None:
 def test_nothing_to_draw_is_a_sentence() -> None:
     with pytest.raises(DataError, match="no event to draw"):
         picture.arrivals(events(0), [], title="", allowed_lateness=0)
-    with pytest.raises(DataError, match="no published day"):
+    with pytest.raises(DataError, match="no published window"):
         picture.late_loss(days(0), title="", allowed_lateness=0)

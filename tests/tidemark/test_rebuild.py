@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from redefined import WIDER
 from runs import dies
 from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
-from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
@@ -74,7 +74,7 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     assert warehouse.version(PER_MINUTE.table) == before + 1
     assert (done.mode, done.through_arrival) == ("switch", 5)
     assert not warehouse.exists(made.tables[0])
-    with pytest.raises(DefinitionChanged):
+    with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     ingest(warehouse, READINGS, ARRIVALS[6:])
     assert incremental(warehouse, WIDER, pinned_definition=True) is not None
@@ -173,7 +173,7 @@ def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     """Whatever its definition: a swap asks for none."""
     old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "switch")
-    with pytest.raises(DefinitionChanged):
+    with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new
     assert dies(_DYING, engine, warehouse, where, "back")

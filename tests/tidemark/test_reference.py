@@ -24,14 +24,14 @@ from support import (
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.log import Log
 from tidemark.store.reference import current_versions, recorded_versions
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-SOURCE = replace(READINGS, references=("places",))
+SOURCE = replace(READINGS, lookups=("places",))
 ARRIVALS = some_arrivals(seed=4)
 CHANGES = {0: {"a": "east", "b": "east"}, 2: {"a": "west", "b": "east"}, 4: {"a": "west"}}
 """By the arrival before which the table is written: where each sensor is."""
@@ -130,8 +130,8 @@ def test_a_function_that_takes_no_reference_needs_none(logged: Warehouse) -> Non
 # Backfills and runs in several cuts.
 @pytest.mark.slow
 def test_duplicates_are_told_before_anything_is_joined(logged: Warehouse) -> None:
-    once = Unique(("sensor", "value"), within="0 seconds")
-    asset = renamed(replace(ASSET, unique=once), "once")
+    once = Deduplicate(("sensor", "value"), within="0 seconds")
+    asset = renamed(replace(ASSET, deduplicate=once), "once")
     run_all(logged, asset, 3)
     assert published(logged, asset) == WANT
     backfill(logged, asset)
@@ -190,7 +190,7 @@ def test_a_reference_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> 
 
 def test_a_reference_may_be_a_path_and_is_named_by_its_last_part(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
-    source = replace(READINGS, references=(warehouse.path("places"),))
+    source = replace(READINGS, lookups=(warehouse.path("places"),))
     assert current_versions(warehouse, source) == {"places": 0}
     assert replace(ASSET, source=source).references == ["places"]
 
@@ -203,6 +203,6 @@ def test_a_function_may_take_only_what_is_declared() -> None:
     with pytest.raises(
         DefinitionError, match="can't have a parameter for the reference 'My Places'"
     ):
-        replace(READINGS, references=("/lake/My Places",))
+        replace(READINGS, lookups=("/lake/My Places",))
     with pytest.raises(DefinitionError, match="and occur once"):
-        replace(READINGS, references=("places", "/lake/places"))
+        replace(READINGS, lookups=("places", "/lake/places"))

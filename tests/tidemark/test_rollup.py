@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from runs import published_through
 from support import MINUTE, PER_MINUTE, T0, minutes, renamed
 from tidemark import quality as q
-from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.compute import rollups as rolling
 from tidemark.define import aggregates as agg
@@ -67,10 +67,10 @@ def larger(
     )
 
 
-def direct(warehouse: Warehouse, asset: Definition, answer: str = "as_streamed") -> list[Any]:
+def direct(warehouse: Warehouse, asset: Definition, late_events: str = "exclude") -> list[Any]:
     """The rows of the larger windows, computed from the events themselves."""
-    asset = replace(asset, name=f"{asset.name}_{answer}", window=FIVE)
-    backfill(warehouse, asset, answer=answer)
+    asset = replace(asset, name=f"{asset.name}_{late_events}", window=FIVE)
+    backfill(warehouse, asset, late_events=late_events)
     return rows(warehouse, asset)
 
 
@@ -107,7 +107,7 @@ def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
 @pytest.mark.slow
 def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
     base = renamed(BASE, "followed")
-    whole = larger(base, expectations=(q.between("n", most=30), q.complete()))
+    whole = larger(base, expectations=(q.between("n", most=30), q.matches_log()))
     first = T0 - T0 % (5 * MINUTE)
     backfill(logged, base, first - 2 * MINUTE, first + 7 * MINUTE)
     incremental(logged, whole)
@@ -127,7 +127,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     facts = incremental(logged, whole)
     assert facts is not None
     assert facts.mode == "rollup"
-    complete = direct(logged, base, "complete")
+    complete = direct(logged, base, "include")
     computed = quarantine.read_computed(logged, whole, ())
     assert in_order(computed) == complete
     withheld = logged.read(whole.quarantine_table).collect()
@@ -196,7 +196,7 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
 ) -> None:
     name = "_".join(["other", *other, str(more).lower()])
     base = renamed(BASE, f"{name}_base")
-    judged = (q.complete(),)
+    judged = (q.matches_log(),)
     before = larger(base, name=name, aggregates=["n"], expectations=judged)
     changed: dict[str, Any] = {"aggregates": ["n"], "expectations": judged, **other}
     after = larger(base, name=name, **changed)
@@ -211,7 +211,7 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
     assert glance.unfollowed({name: base.name}) == {}
     assert incremental(logged, after, pinned_definition=True) is None
     # Who goes by the earlier one ends; whoever begins with it has its windows again.
-    with pytest.raises(DefinitionChanged, match=f"definition of '{name}' has changed"):
+    with pytest.raises(DefinitionChangedError, match=f"definition of '{name}' has changed"):
         incremental(logged, before, pinned_definition=True)
     assert incremental(logged, before) is not None
     assert parity(logged, before).equal

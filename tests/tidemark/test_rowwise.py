@@ -17,7 +17,7 @@ from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 Function = Callable[[DataFrame, DataFrame], DataFrame]
-SOURCE = replace(READINGS, references=("places",))
+SOURCE = replace(READINGS, lookups=("places",))
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> Non
         if (had := streamed.get(w, {"n": 0})["n"]) != complete[w]["n"]
     }
     assert lost
-    backfill(logged, asset, answer="complete")
+    backfill(logged, asset, late_events="include")
     assert published(logged, asset) == complete
     assert logged.read(asset.late_loss_table).isEmpty()
 

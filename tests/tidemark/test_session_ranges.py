@@ -16,7 +16,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session
-from tidemark.quality import between, complete
+from tidemark.quality import between, matches_log
 from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.log import Log
@@ -38,7 +38,7 @@ VISITS = replace(
     window=Session("20 seconds"),
     # The mean depends on the order of addition.
     aggregates={"n": agg.count(), "most": agg.max("value")},
-    expectations=(complete(), between("most", 0, 0.97)),
+    expectations=(matches_log(), between("most", 0, 0.97)),
 )
 EARLY = replace(VISITS, trigger=Trigger(early=EachArrival()))
 BOUNDS = [T0 - 8 * MINUTE + 7 * SECOND + n * 303 * SECOND for n in range(5)]
@@ -117,11 +117,11 @@ def test_pieces_are_the_whole(
             read.append((start, end))
         return reading(self, after, through, start, end)
 
-    def of(answer: str) -> None:
+    def of(late_events: str) -> None:
         # Not in order: what one leaves at its bounds, the next would put right.
         for start, end in [*PIECES[::2], *PIECES[1::2]]:
             read.clear()
-            facts = backfill(logged, asset, start, end, answer=answer)
+            facts = backfill(logged, asset, start, end, late_events=late_events)
             assert facts.window_from is not None
             assert facts.window_to is not None
             assert facts.window_from <= start < end <= facts.window_to
@@ -130,15 +130,15 @@ def test_pieces_are_the_whole(
 
     monkeypatch.setattr(Log, "read", noted)
     answers: dict[str, list[Counter[str]]] = {}
-    for answer in ("as_streamed", "complete", "as_streamed"):
-        backfill(logged, whole, answer=answer)
-        of(answer)
-        answers[answer] = told(logged, whole)
-        assert told(logged, asset) == answers[answer]
+    for late_events in ("exclude", "include", "exclude"):
+        backfill(logged, whole, late_events=late_events)
+        of(late_events)
+        answers[late_events] = told(logged, whole)
+        assert told(logged, asset) == answers[late_events]
         assert counted(logged, asset) == counted(logged, whole)
         assert not parity(logged, asset).kinds.get("extra")
-    assert answers["as_streamed"] != answers["complete"]
-    assert all(answers["as_streamed"])
+    assert answers["exclude"] != answers["include"]
+    assert all(answers["exclude"])
 
 
 # Many runs.
@@ -167,7 +167,7 @@ def test_a_correction_reads_what_came_too_late_again_and_no_more(
     # One session lacks an event.
     asset, filled = renamed(VISITS, "corrected"), renamed(VISITS, "filled")
     incremental(logged, asset)
-    backfill(logged, filled, answer="complete")
+    backfill(logged, filled, late_events="include")
     counting = Log.read
     read: list[tuple[int | None, int | None]] = []
 
@@ -197,7 +197,7 @@ def unkilled(logged: Warehouse) -> WindowedTransform:
     """An asset whose backfill of `KILLED` nothing disturbed."""
     asset = renamed(VISITS, "unkilled")
     incremental(logged, asset)
-    backfill(logged, asset, *KILLED, answer="complete")
+    backfill(logged, asset, *KILLED, late_events="include")
     return asset
 
 
@@ -220,7 +220,7 @@ def test_what_a_killed_one_left_is_published_by_the_next_run(
     with monkeypatch.context() as dying:
         dying.setattr(commit, "pass_fail_point", reach)
         with pytest.raises(Killed):
-            backfill(logged, asset, *KILLED, answer="complete")
+            backfill(logged, asset, *KILLED, late_events="include")
     assert incremental(Warehouse(logged.spark, *logged.place), asset) is None
     assert told(logged, asset) == told(logged, unkilled)
     assert State(logged, asset).last().seq == State(logged, unkilled).last().seq

@@ -17,7 +17,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Trigger
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark.store.commit_info import CommitInfo, Mode
 from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
@@ -38,7 +38,7 @@ EXACT = {
     "average": agg.mean("price"),
     "begun": agg.first("value"),
     "ended": agg.last("value"),
-    "found": agg.collect("price", at_most=5),
+    "found": agg.collect("price", max_values=5),
     "often": agg.top_k("price", 2),
 }
 SKETCHES = {
@@ -53,7 +53,7 @@ ROLLING = replace(
     PER_MINUTE,
     name="rolling",
     aggregates=EXACT | SKETCHES | NEAR,
-    unique=Unique(("sensor", "value"), within="10 minutes"),
+    deduplicate=Deduplicate(("sensor", "value"), within="10 minutes"),
 )
 FEW = replace(
     PER_MINUTE,

@@ -65,7 +65,7 @@ def test_two_tables_of_one_name_are_refused(
 
 def test_lookup_tables_are_in_the_same_namespace() -> None:
     inlet = Inlet(
-        READINGS, lambda _: cast("Any", None), references={"per_minute": lambda _: cast("Any", 0)}
+        READINGS, lambda _: cast("Any", None), lookups={"per_minute": lambda _: cast("Any", 0)}
     )
     found = Domains({}, {"readings": inlet}, {"per_minute": PER_MINUTE})
     with pytest.raises(DefinitionError, match="lookup table of source 'readings'"):
@@ -111,7 +111,7 @@ def test_a_writer_refuses_a_table_of_another_owner(store: Warehouse) -> None:
     with pytest.raises(DefinitionError, match="rename the asset"):
         drop(store, asset)
     store.create("someones", COLUMNS)
-    with pytest.raises(DefinitionError, match="not Tidemark's"):
+    with pytest.raises(DefinitionError, match="does not belong to Tidemark"):
         store.create(replace(PER_MINUTE, name="someones").table, COLUMNS)
     assert store.exists(READINGS.log_table)
 

@@ -20,7 +20,7 @@ from tidemark import quality as q
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import rollup
 from tidemark.define.trigger import Count, EachArrival, Trigger
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session, Sliding, Tumbling
 from tidemark.run.runner import correct, incremental
 from tidemark.store.dead_letters import dead_letter
@@ -54,7 +54,10 @@ PANES = replace(
 )
 BY_TWO = replace(PER_MINUTE, name="by_two", trigger=Trigger(early=Count(2)))
 ONCE = replace(
-    PER_MINUTE, name="once", window=Tumbling("10 minutes"), unique=Unique("value", "1 hour")
+    PER_MINUTE,
+    name="once",
+    window=Tumbling("10 minutes"),
+    deduplicate=Deduplicate("value", "1 hour"),
 )
 SOME = replace(PER_MINUTE, name="some")
 NONE = replace(PER_MINUTE, name="none")

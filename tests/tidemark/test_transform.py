@@ -14,7 +14,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.source import Source
 from tidemark.define.transform import windowed_asset
 from tidemark.define.trigger import Count, Every, Trigger
-from tidemark.define.watermarks import Monotonous, Perfect
+from tidemark.define.watermarks import MonotonicTimestamps, Perfect
 from tidemark.define.windows import Cumulating, Global, Session, Sliding, Tumbling
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -115,7 +115,7 @@ def test_a_source_with_columns_that_can_not_be(
     columns: dict[str, str], event_time: str, sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=sentence):
-        Source("s", columns, event_time, Monotonous())
+        Source("s", columns, event_time, MonotonicTimestamps())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
-    Monotonous,
+    MonotonicTimestamps,
     Perfect,
     PerPartition,
     Punctuated,
@@ -43,13 +43,13 @@ def test_a_bound_is_taken_from_the_newest_event_time() -> None:
 
 def test_a_watermark_never_goes_back() -> None:
     assert after(BoundedOutOfOrderness("1 hour"), 9 * HOUR, 2 * HOUR) == [8 * HOUR, 8 * HOUR]
-    assert after(Monotonous(), 9 * HOUR, 2 * HOUR) == [9 * HOUR, 9 * HOUR]
+    assert after(MonotonicTimestamps(), 9 * HOUR, 2 * HOUR) == [9 * HOUR, 9 * HOUR]
     assert after(Punctuated("mark"), 9 * HOUR, None, 2 * HOUR) == [9 * HOUR] * 3
     assert Manual().advance(None, 9 * HOUR, None, 0, 2 * HOUR) == (9 * HOUR, None)
 
 
 def test_an_arrival_without_event_times_leaves_the_watermark() -> None:
-    assert after(Monotonous(), None, 5, None) == [None, 5, 5]
+    assert after(MonotonicTimestamps(), None, 5, None) == [None, 5, 5]
 
 
 def test_events_before_1970_have_watermarks_too() -> None:
@@ -66,7 +66,7 @@ def test_a_manual_watermark_is_what_the_feed_gives() -> None:
 
 
 def test_an_event_in_the_far_future_does_not_end_the_stream() -> None:
-    assert after(Monotonous(), INFINITY + HOUR) == [INFINITY - 1]
+    assert after(MonotonicTimestamps(), INFINITY + HOUR) == [INFINITY - 1]
 
 
 def test_a_negative_bound_is_refused() -> None:
@@ -80,7 +80,7 @@ def test_a_negative_bound_is_refused() -> None:
     ("strategy", "expected"),
     [
         (BoundedOutOfOrderness("1 hour"), "1700000000000001"),
-        (Monotonous(), "1700000000000001"),
+        (MonotonicTimestamps(), "1700000000000001"),
         (PerPartition("sensor", "1 hour"), "1700000000000001"),
         (Punctuated("timestamp_micros(mark)"), "7"),
         (Punctuated("CASE WHEN mark > 5 THEN t END"), "5"),

@@ -15,14 +15,14 @@ from pages import blocks
 from support import PER_MINUTE
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_assets import steps
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definitions import _parts
 from tidemark_assets.names import PLAIN
 from tidemark_assets.source_assets import source_assets
 from tidemark_assets.stream_checks import check_stream
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
 
 
@@ -105,19 +105,19 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
     source = PER_MINUTE.source
-    inlet = Inlet(source=source, feed=lambda landing: FileFeed(source, landing))
+    inlet = Inlet(source=source, feed=lambda landing: FileConnector(source, landing))
     found = Domains({source.name: source}, {source.name: inlet}, {})
     days = dg.DailyPartitionsDefinition("2026-01-01")
-    show = Presentation(partitions=days, arrives_within={source.name: "10 minutes"})
+    show = DagsterOptions(partitions=days, arrives_within={source.name: "10 minutes"})
     specs = source_assets(inlet, "shop", show).specs
     policies = {spec.key.to_user_string(): spec.freshness_policy for spec in specs}
     wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
     assert policies == {source.log_table: wanted}
-    wrong = Presentation(partitions=days, arrives_within={"clicks": "10 minutes"})
+    wrong = DagsterOptions(partitions=days, arrives_within={"clicks": "10 minutes"})
     with pytest.raises(DefinitionError, match="`arrives_within` for 'clicks', for which it has no"):
         list(_parts("shop", found, wrong, PLAIN))
 
 
 def test_what_passes_is_tried_again_and_nothing_else() -> None:
-    assert steps.is_transient(DataError("The brokers don't answer.", passing=True))
+    assert steps.is_transient(DataError("The brokers don't answer.", retriable=True))
     assert not steps.is_transient(DataError("There is no such column."))

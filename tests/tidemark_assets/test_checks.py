@@ -29,7 +29,7 @@ from tidemark_assets.partition_sensor import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.glance import Glance
 
-BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "complete"
+BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "matches_log"
 
 
 class Platform:

@@ -94,7 +94,11 @@ def test_a_record_that_was_made_anew_is_reported_whole(
 def test_a_result_says_what_was_compared_and_what_is_withheld(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    held = replace(differing("value"), quarantined=3, withheld={"complete()": 2, "calm(1)": 2})
+    held = replace(
+        differing("value"),
+        quarantined=3,
+        withheld={"matches_log()": 2, "max_change_after_close(1)": 2},
+    )
     record.append(store(settings), held, DAY[0], DAY[2])
     record.append(store(settings), EQUAL)
     ticks(instance, settings).skipped()
@@ -103,7 +107,10 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
         "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: compared 10 windows, 3 of them quarantined "
         "with a bounded computation of the event log, 1 differences."
     )
-    assert (some["quarantined"], some["quarantined by"]) == (3, "complete(): 2; calm(1): 2")
+    assert (some["quarantined"], some["quarantined by"]) == (
+        3,
+        "matches_log(): 2; max_change_after_close(1): 2",
+    )
     assert some["made by"] == "`tidemark parity` or `tidemark demo`"
     assert "| value | 2013-01-02T00:00:00Z | {'sensor': None} | n | 3 | 2 |" in shown(
         some["first differences"]

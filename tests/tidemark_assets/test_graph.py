@@ -26,10 +26,10 @@ from tidemark_assets.marts import mart_assets
 from tidemark_assets.names import PLAIN, with_prefix
 from tidemark_assets.source_assets import feed_asset
 from tidemark_streaming import orchestrator
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.domains import load
-from tidemark_streaming.files import FileFeed
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.kafka import KafkaConnector
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).parent / "snapshots" / "asset_graph.json"
@@ -266,9 +266,9 @@ def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(
 
 def test_what_is_outside_is_of_the_kind_of_its_feed(tmp_path: Path) -> None:
     feeds = {
-        "file": FileFeed(READINGS, tmp_path),
-        "kafka": KafkaFeed(READINGS, ["readings"], servers="127.0.0.1:1"),
-        "deltalake": DeltaFeed(READINGS, str(tmp_path)),
+        "file": FileConnector(READINGS, tmp_path),
+        "kafka": KafkaConnector(READINGS, ["readings"], servers="127.0.0.1:1"),
+        "deltalake": DeltaConnector(READINGS, str(tmp_path)),
     }
     for kind, feed in feeds.items():
         assert feed_asset(feed, "some", presentation).kinds == {kind}
@@ -317,9 +317,9 @@ def test_two_domains_with_a_table_of_one_name_are_refused_with_the_message(
     (tmp_path / "clashing" / "__init__.py").touch()
     (tmp_path / "clashing" / "definitions.py").write_text(
         "import dagster as dg\n"
-        "from tidemark_assets.build import Presentation\n"
+        "from tidemark_assets.build import DagsterOptions\n"
         "days = dg.DailyPartitionsDefinition(start_date='2026-01-01')\n"
-        "presentation = Presentation(partitions=days)\n"
+        "presentation = DagsterOptions(partitions=days)\n"
     )
     (tmp_path / "clashing" / "transforms.py").write_text(
         "from dataclasses import replace\n"

@@ -12,7 +12,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_assets import lags
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from topics import CLICKS, Topics, clicks
 
 
@@ -94,7 +94,7 @@ def test_brokers_that_cease_to_answer_or_refuse_are_observed_at_once(
     monkeypatch.setattr(lags, "PATIENCE", 1.0)
     feeds = [
         topics.feed("none"),
-        KafkaFeed(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}"),
+        KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}"),
         topics.feed(topics.create()),
     ]
     inlet = Inlet(source=CLICKS, feed=lambda _: feeds[-1])

@@ -13,11 +13,11 @@ from ending import left
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.lanes import RUNS, lane_assets, lanes, topic_keys
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.lane import Lane
 from topics import CLICKS
 
@@ -29,18 +29,18 @@ def seen(clicks: DataFrame) -> DataFrame:
 
 LANE = Lane(
     name="clicks_seen",
-    feed=KafkaFeed(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
+    feed=KafkaConnector(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
     prepare=seen,
     to={
-        "JFK": KafkaTopic("clicks.near", servers="127.0.0.1:1"),
-        "LGA": KafkaTopic("clicks.near", servers="127.0.0.1:1"),
-        "*": KafkaTopic("clicks-far", servers="127.0.0.1:1"),
+        "JFK": KafkaSink("clicks.near", servers="127.0.0.1:1"),
+        "LGA": KafkaSink("clicks.near", servers="127.0.0.1:1"),
+        "*": KafkaSink("clicks-far", servers="127.0.0.1:1"),
     },
     route="kafka_topic",
 )
 FOUND = Domains({}, {}, {}, {"clicks_seen": LANE})
 TOPICS = ["clicks.near", "clicks-far", "clicks_seen_dead_letters"]
-SHOW = Presentation(dg.DailyPartitionsDefinition("2024-01-01"))
+SHOW = DagsterOptions(dg.DailyPartitionsDefinition("2024-01-01"))
 
 
 def observed(instance: dg.DagsterInstance, topic: str) -> list[Any]:

@@ -163,10 +163,10 @@ def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
 
 
 def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) -> None:
-    config = {"ops": {"departures_hourly": {"config": {"answer": "complete"}}}}
+    config = {"ops": {"departures_hourly": {"config": {"late_events": "include"}}}}
     assert platform.materialize(WINDOWS, partition_key="2013-01-02", run_config=config).success
     facts = recorded(platform, WINDOWS, "2013-01-02")
-    assert facts["answer"] == "complete"
+    assert facts["late events"] == "include"
     assert facts["events"] == facts["run events"] == 930
 
 

@@ -20,7 +20,7 @@ from tidemark.engine.ports import free_port
 from tidemark_assets import describe, outboxes
 from tidemark_assets.names import PLAIN
 from tidemark_assets.resources import TidemarkResource
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.outbox.position import Position
 from topics import Topics, until
@@ -28,8 +28,8 @@ from topics import Topics, until
 KEY = dg.AssetKey("per_minute")
 
 
-def publishing(topic: KafkaTopic) -> WindowedTransform:
-    return replace(PER_MINUTE, accumulation="retracting", publishes_to=topic)
+def publishing(topic: KafkaSink) -> WindowedTransform:
+    return replace(PER_MINUTE, accumulation="retracting", sink=topic)
 
 
 def table(settings: Settings) -> Path:
@@ -78,8 +78,8 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asset = publishing(KafkaTopic(topics.unused(), topics.servers))
-    assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.publishes_to)
+    asset = publishing(KafkaSink(topics.unused(), topics.servers))
+    assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.sink)
     ticks = ticks_of(outboxes.outbox(asset), instance, settings)
     assert ticks.skipped() == "The topic is up to date."
     publish(settings, 3)
@@ -96,7 +96,7 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     told = observed(instance)[-1]
     assert (told["published version"], told["versions behind"]) == (1, 1)
     assert told["last published run"] == "run-3"
-    assert f"'{told['topic']}'" in str(asset.publishes_to)
+    assert f"'{told['topic']}'" in str(asset.sink)
     bring_out(settings, asset, 2)
     assert ticks.skipped() == "The topic is up to date."
     assert checked(instance) == [True, False, True]
@@ -108,7 +108,7 @@ def test_a_clock_that_was_set_back_ends_no_reports(
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asset = publishing(KafkaTopic(topics.unused(), topics.servers))
+    asset = publishing(KafkaSink(topics.unused(), topics.servers))
     ticks = ticks_of(outboxes.outbox(asset), instance, settings)
     ticks.skipped()
     shift_clock(monkeypatch, -1)
@@ -118,7 +118,7 @@ def test_a_clock_that_was_set_back_ends_no_reports(
 
 
 def test_brokers_that_do_not_answer_fail_it_as_well(settings: Settings) -> None:
-    asset = publishing(KafkaTopic("panes", f"127.0.0.1:{free_port()}"))
+    asset = publishing(KafkaSink("panes", f"127.0.0.1:{free_port()}"))
     publish(settings)
 
     @dg.asset

@@ -24,7 +24,7 @@ from support import PER_MINUTE, READINGS, ingest, published, reference, renamed,
 from ticks import QUIET
 from ticks import of as ticks_of
 from tidemark import engine as spark_engine
-from tidemark.base.errors import DefinitionChanged
+from tidemark.base.errors import DefinitionChangedError
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.channel import Channel
@@ -314,7 +314,7 @@ def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     def changed(_: DataFrame) -> DataFrame:
-        raise DefinitionChanged("Asset 'per_minute' has another definition since.")
+        raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
 
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS)
@@ -364,7 +364,7 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
 
     def function(rows: DataFrame) -> DataFrame:
         if newer.exists():
-            raise DefinitionChanged("Asset 'per_minute' has another definition since.")
+            raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
         return rows
 
     here = engine.model_copy(update={"database": warehouse.database})
@@ -514,5 +514,5 @@ def test_of_two_supervisors_one_says_so_and_does_nothing(
         assert first.launched() == ["per_minute"]
         said = second.skipped()
     assert said.startswith("Another supervisor looks after these streams, Dagster in ")
-    assert said.endswith("does nothing.")
+    assert said.endswith("is idle.")
     assert not observed(other)

@@ -69,8 +69,8 @@ def test_what_is_dated_too_far_ahead_is_in_the_late_table_alone(
     assert rows[1].year == 2023
     late = warehouse.read(asset.late_table).orderBy("ts").collect()
     told = {(r["reason"], r["window_start"], r["lag_seconds"]) for r in late}
-    assert told == {("dated_ahead", None, None), ("no_event_time", None, None)}
-    assert [r["reason"] for r in late] == ["no_event_time", "dated_ahead", "dated_ahead"]
+    assert told == {("future_timestamp", None, None), ("no_event_time", None, None)}
+    assert [r["reason"] for r in late] == ["no_event_time", "future_timestamp", "future_timestamp"]
     assert late[2]["ts"].year == 2099
     assert parity(warehouse, asset).equal
     facts = backfill(warehouse, replace(asset, name="again"))

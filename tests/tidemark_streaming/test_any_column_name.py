@@ -21,17 +21,17 @@ from tidemark.define.definition import RESERVED
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, RUN_COLUMNS, Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, Every, Trigger
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import ingest as streaming_ingest
-from tidemark_streaming.delta import CHANGE, DeltaFeed
+from tidemark_streaming.delta import CHANGE, DeltaConnector
 from tidemark_streaming.delta import feed as delta_feed
 from tidemark_streaming.feed import Feed
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import ingest
 
 REGISTERED = False
@@ -69,18 +69,18 @@ def feed(form: str, folder: Path, names: Sequence[str]) -> Feed:
             writer = csv.DictWriter(file, ["ts", *names])
             writer.writeheader()
             writer.writerows(rows)
-        return FileFeed(of, folder, options={"header": True})
+        return FileConnector(of, folder, options={"header": True})
     if form == "json":
         (folder / "a.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        return FileFeed(of, folder, format="json")
+        return FileConnector(of, folder, format="json")
     table = pa.Table.from_pylist(rows)
     times = table["ts"].cast(pa.timestamp("us", "UTC"))
     table = table.set_column(0, "ts", times)
     if form == "parquet":
         pq.write_table(table, folder / "a.parquet")
-        return FileFeed(of, folder, format="parquet")
+        return FileConnector(of, folder, format="parquet")
     write_deltalake(folder, table)
-    return DeltaFeed(of, str(folder))
+    return DeltaConnector(of, str(folder))
 
 
 @pytest.mark.parametrize("few", [True, False])
@@ -142,7 +142,7 @@ def test_keys_and_aggregates_may_have_internal_names(
         function=lambda rows: rows,
         trigger=trigger,
         accumulation="accumulating",
-        unique=Unique(keys[0], within="1 hour") if unique else None,
+        deduplicate=Deduplicate(keys[0], within="1 hour") if unique else None,
     )
     incremental(warehouse, asset)
     rows = warehouse.take("by_names").sort_by("window_start").to_pylist()

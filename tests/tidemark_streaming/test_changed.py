@@ -30,7 +30,7 @@ def test_what_does_not_fit_otherwise_goes_on(facts: Facts) -> None:
 
 def test_the_first_arrival_that_has_changed_is_told() -> None:
     with pytest.raises(
-        ColumnChanged, match=r"fail on one column: The field 'n' is not a valid INT\. Its"
+        ColumnChanged, match=r"fail on one column: The field 'n' is not a valid INT\."
     ) as told:
         check("clicks", {3: CHANGED, 1: Facts(rows=5), 2: CHANGED})
     assert told.value.before == 2

@@ -21,7 +21,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 from topics import CLICKS, Topics, clicks
@@ -51,9 +51,9 @@ list(ingest(warehouse, replace(came, source=replace(came.source, columns=json.lo
 
 def files(
     folder: Path, source: Source, form: Literal["csv", "json", "parquet"] = "csv"
-) -> FileFeed:
+) -> FileConnector:
     options = {"header": True} if form == "csv" else {}
-    return FileFeed(source, folder, form, options)
+    return FileConnector(source, folder, form, options)
 
 
 def values(warehouse: Warehouse) -> list[tuple[object, ...]]:

@@ -35,7 +35,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.accepted import passed_over
-from tidemark_streaming.delta import CHANGE, DeltaFeed
+from tidemark_streaming.delta import CHANGE, DeltaConnector
 from tidemark_streaming.delta import feed as delta_feed
 from tidemark_streaming.delta.versions import drop_unchanged
 from tidemark_streaming.ingest import follow, ingest
@@ -68,7 +68,7 @@ def write(path: Path, rows: pa.Table, **more: Any) -> None:  # noqa: ANN401
     write_deltalake(path, rows, mode="append", **more)
 
 
-def done(feed: DeltaFeed) -> list[Arrival]:
+def done(feed: DeltaConnector) -> list[Arrival]:
     """The arrivals that are pending, as if they had been brought in."""
     return [
         Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
@@ -76,7 +76,7 @@ def done(feed: DeltaFeed) -> list[Arrival]:
     ]
 
 
-def versions(feed: DeltaFeed, timeline: Sequence[Arrival] = ()) -> list[int]:
+def versions(feed: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int]:
     return [json.loads(chunk.position)["version"] for chunk in feed.pending(timeline)]
 
 
@@ -93,7 +93,7 @@ def test_whatever_the_cut_windows_are_equal(
     the same log, the same windows; also of a table by partitions, that gets a column more and is
     compacted."""
     chance, path = random.Random(11), tmp_path / "orders"
-    piecemeal = DeltaFeed(ORDERS, str(path))
+    piecemeal = DeltaConnector(ORDERS, str(path))
     for commit in range(6):
         minutes = [commit + chance.randint(-3, 1) for _ in range(8)]
         rows = pa.concat_tables([orders(minutes[:5], "a b"), orders(minutes[5:])])
@@ -125,7 +125,7 @@ def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> Non
     on = {"delta.enableChangeDataFeed": "true"}
     write(path, orders([0, 1, 2, 3]), configuration=on)
     write(path, orders([4, 5], "b"))
-    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
     list(ingest(warehouse, feed))
     table = DeltaTable(path)
     table.update(predicate="price = 2", updates={"price": "20"})
@@ -168,7 +168,7 @@ def test_rows_that_a_version_rewrites_unchanged_are_no_changes(tmp_path: Path) -
     rewrite(path)
     rewrite(path, orders([1, 2]))
     DeltaTable(path).delete("price = 0")
-    feed = DeltaFeed(replace(CHANGED, protect={"shop": Drop()}), str(path), change_feed=True)
+    feed = DeltaConnector(replace(CHANGED, mask={"shop": Drop()}), str(path), change_feed=True)
     chunks = feed.pending([])
     found = [feed.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
     assert [
@@ -222,7 +222,7 @@ def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path
     write(path, orders([1]))
     DeltaTable(path).delete("price = 0")
     write(path, orders([2]))
-    feed = DeltaFeed(ORDERS, str(path), start=2)
+    feed = DeltaConnector(ORDERS, str(path), start=2)
     list(ingest(warehouse, feed))
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
 
@@ -233,7 +233,7 @@ def test_an_ingest_that_follows_takes_versions_as_they_come(
     """Each once; a version that it can't take ends it, after those before."""
     path = tmp_path / "orders"
     write(path, orders([0]))
-    commits, told = follow(warehouse, DeltaFeed(ORDERS, str(path)), 0.01), list[str]()
+    commits, told = follow(warehouse, DeltaConnector(ORDERS, str(path)), 0.01), list[str]()
     for minute in (1, 2):
         told += [arrival.position for arrival in next(commits).arrivals]
         write(path, orders([minute]))
@@ -270,7 +270,7 @@ def test_killed_amid_a_commit_each_version_comes_once(
     path, file = tmp_path / "orders", tmp_path / "feed"
     for minute in range(3):
         write(path, orders([minute]))
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     file.write_bytes(cloudpickle.dumps(feed))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(file), address(engine), json.dumps(warehouse.place)],
@@ -289,7 +289,7 @@ def test_a_version_that_changes_rows_stops_the_source_after_those_before(tmp_pat
     write(path, orders([2]))
     DeltaTable(path).delete("price = 1")
     write(path, orders([3]))
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     assert versions(feed) == [0, 1]
     with pytest.raises(DataError, match=r"Version 2 of .*orders' updates or deletes rows, but"):
         feed.pending(done(feed))
@@ -303,7 +303,7 @@ def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_pa
     write(path, orders([0, 1]))
     DeltaTable(path).update(predicate="price = 1", updates={"price": "10"})
     write(path, orders([2]))
-    list(ingest(warehouse, DeltaFeed(ORDERS, str(path), skip_change_commits=True)))
+    list(ingest(warehouse, DeltaConnector(ORDERS, str(path), skip_change_commits=True)))
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (0, 1), (2, 2)]
 
 
@@ -318,7 +318,7 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     for minute in range(5):
         write(path, orders([minute]))
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     timeline = done(feed)[:1]
     # What VACUUM leaves of two versions whose rows are elsewhere by now.
     table = DeltaTable(path)
@@ -326,7 +326,7 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     for version in (1, 2):
         (file,) = added(path, version)
         file.unlink()
-    sentence = r"orders' no longer has versions 1 to 2: VACUUM .* --accept-loss, or .*start=5\."
+    sentence = r"orders' no longer has versions 1 to 2: VACUUM .* --allow-data-loss, or .*start=5\."
     with pytest.raises(DataError, match=sentence):
         feed.pending(timeline)
     accepting = replace(feed, accept_loss=True)
@@ -357,7 +357,7 @@ def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
     table.delete("price = 1")
     table.update(predicate="price = 0", updates={"price": "10"})
     write(path, orders([2]))
-    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
     timeline = done(feed)[:1]
     assert versions(feed, timeline) == [1, 2, 3]
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
@@ -371,9 +371,9 @@ def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         write(path, orders([0]))
-    timeline = done(DeltaFeed(ORDERS, str(first)))
-    anew = DeltaFeed(ORDERS, str(second))
-    with pytest.raises(DataError, match=r"recreated under its path after version 0\. .* --accept"):
+    timeline = done(DeltaConnector(ORDERS, str(first)))
+    anew = DeltaConnector(ORDERS, str(second))
+    with pytest.raises(DataError, match=r"recreated under its path after version 0\. .* --allow"):
         anew.pending(timeline)
     (chunk,) = replace(anew, accept_loss=True).pending(timeline)
     assert passed_over(chunk.position) == ["it was recreated under its path after version 0"]
@@ -392,7 +392,7 @@ def test_a_table_made_anew_between_look_and_read_is_told(
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(2):
         write(path, orders([minute]))
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     chunks = feed.pending([])
     path.rename(tmp_path / "old")
     # With fewer versions, with as many, and as none is there.
@@ -412,7 +412,7 @@ def test_a_table_made_anew_amid_a_read_is_told(
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(3):
         write(path, orders([minute]))
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     chunks, look = feed.pending([]), delta_feed.read_commit
     if not few:
         monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
@@ -445,7 +445,7 @@ def test_a_commit_has_the_time_that_the_protocol_gives_it(tmp_path: Path) -> Non
         actions += [] if info is None else [{"commitInfo": info}]
         file.write_text("\n".join(map(json.dumps, actions)))
         os.utime(file, ns=(0, (T0 + version) * 1000))
-    chunks = DeltaFeed(ORDERS, str(path)).pending([])
+    chunks = DeltaConnector(ORDERS, str(path)).pending([])
     assert [chunk.arrived_at - T0 for chunk in chunks] == [0, 1, 50_000]
 
 
@@ -460,7 +460,7 @@ def test_a_table_that_a_catalog_manages_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"^Delta table '.*' of .* can't be read: .*catalog"
     ) as error:
-        DeltaFeed(ORDERS, str(tmp_path)).pending([])
+        DeltaConnector(ORDERS, str(tmp_path)).pending([])
     assert "\n" not in str(error.value)
 
 
@@ -474,7 +474,7 @@ def test_times_without_a_zone_are_of_the_declared_one(
     local = pa.array([datetime.fromisoformat(hour) for hour in hours], pa.timestamp("us"))
     rows = pa.table({"ts": local, "shop": ["a"] * len(hours), "price": range(len(hours))})
     write(tmp_path, rows)
-    feed = DeltaFeed(ORDERS, str(tmp_path))
+    feed = DeltaConnector(ORDERS, str(tmp_path))
     with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone='UTC'"):
         feed.pending([])
     with pytest.raises(DefinitionError, match=r"zone 'Mars', which does not exist"):
@@ -490,7 +490,7 @@ def test_times_without_a_zone_are_of_the_declared_one(
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "orders"
-    feed = DeltaFeed(ORDERS, str(path))
+    feed = DeltaConnector(ORDERS, str(path))
     with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
         feed.pending([])
     write(path, orders([0]))
@@ -512,7 +512,7 @@ def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path:
     path = tmp_path / "orders"
     write(path, orders([0]))
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
     with pytest.raises(DataError, match=r"change data feed for version 0, .*start=1 first reads"):
         list(ingest(warehouse, feed))
     list(ingest(warehouse, replace(feed, start=1)))
@@ -529,7 +529,7 @@ def test_columns_that_a_source_does_not_have_may_be_of_any_type(tmp_path: Path) 
     )
     assert "interval" in text
     file.write_text(text)
-    feed = DeltaFeed(replace(ORDERS, protect={"shop": Drop()}), str(tmp_path))
+    feed = DeltaConnector(replace(ORDERS, mask={"shop": Drop()}), str(tmp_path))
     rows: Any = feed.read(cast(SparkSession, None), feed.pending([]))
     assert isinstance(rows, pa.Table)
     assert rows.column("price").to_pylist() == [0]

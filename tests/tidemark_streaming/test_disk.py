@@ -213,7 +213,7 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     assert str(error) == (
         "The stream ended: Can't write table 'by_minute_state': the file system is read-only."
     )
-    assert (error.passing, error.exit_code) == (False, 2)
+    assert (error.retriable, error.exit_code) == (False, 2)
     locked = r"^Can't remove the checkpoint of the stream: the file system is read-only\.$"
     with pytest.raises(DataError, match=locked):
         continuous.start(stored, asset)

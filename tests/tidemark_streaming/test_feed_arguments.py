@@ -9,25 +9,25 @@ import pytest
 
 from support import READINGS
 from tidemark.base.errors import DefinitionError, TidemarkError
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import Excerpt, Inlet
-from tidemark_streaming.files import FileFeed
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.payloads import Avro, Protobuf
 
 VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
-    FileFeed: {"source": READINGS, "path": Path("landing")},
-    KafkaFeed: {"source": READINGS, "topics": ["readings"]},
-    DeltaFeed: {"source": READINGS, "path": "orders"},
-    Inlet: {"source": READINGS, "feed": lambda landing: FileFeed(READINGS, landing)},
+    FileConnector: {"source": READINGS, "path": Path("landing")},
+    KafkaConnector: {"source": READINGS, "topics": ["readings"]},
+    DeltaConnector: {"source": READINGS, "path": "orders"},
+    Inlet: {"source": READINGS, "feed": lambda landing: FileConnector(READINGS, landing)},
     Excerpt: {},
-    KafkaTopic: {"name": "readings"},
+    KafkaSink: {"name": "readings"},
     Lane: {
         "name": "fast",
-        "feed": KafkaFeed(READINGS, ["readings"]),
+        "feed": KafkaConnector(READINGS, ["readings"]),
         "prepare": lambda rows: rows,
-        "to": KafkaTopic("out"),
+        "to": KafkaSink("out"),
     },
     Avro: {"schema": '{"type": "record", "name": "r", "fields": []}'},
     Protobuf: {"descriptors": "none.desc", "message": "m"},
@@ -58,7 +58,7 @@ def test_a_wrong_value_is_one_line_that_names_the_parameter(
 
 def test_a_format_that_is_not_read_is_refused() -> None:
     with pytest.raises(DefinitionError) as error:
-        FileFeed(READINGS, Path("landing"), format="xls")  # pyright: ignore[reportArgumentType]
+        FileConnector(READINGS, Path("landing"), format="xls")  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
-        "FileFeed: format must be one of 'csv', 'json', 'parquet' (got 'xls')."
+        "FileConnector: format must be one of 'csv', 'json', 'parquet' (got 'xls')."
     )

@@ -17,12 +17,12 @@ from searched import found
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
-from tidemark.source import Drop, Mask, Tokenise
+from tidemark.source import Drop, Mask, Tokenize
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import dead_letters
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.delta import feed as delta_feed
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 
@@ -34,7 +34,7 @@ PEOPLE = replace(
     SOURCE,
     name="people",
     columns={"at": "TIMESTAMP", "n": "INT", "email": "STRING", "card": "STRING", "ssn": "BIGINT"},
-    protect={"email": Tokenise(), "card": Mask(keep_last=4), "ssn": Drop()},
+    mask={"email": Tokenize(), "card": Mask(keep_last=4), "ssn": Drop()},
 )
 EACH = 20
 """People of a file."""
@@ -58,7 +58,9 @@ def people(first: int) -> list[dict[str, object]]:
     ]
 
 
-def bring(warehouse: Warehouse, folder: Path, form: Literal["csv", "json", "parquet"]) -> FileFeed:
+def bring(
+    warehouse: Warehouse, folder: Path, form: Literal["csv", "json", "parquet"]
+) -> FileConnector:
     """Two files, in one commit; in each of text a row that can't be decoded."""
     for file in (0, 1):
         rows = people(EACH * file)
@@ -74,7 +76,7 @@ def bring(warehouse: Warehouse, folder: Path, form: Literal["csv", "json", "parq
         text.insert(5, f"gibberish {MARK},{SSN}")
         head = [",".join(PEOPLE.columns)] if form == "csv" else []
         land(folder, f"{file}.{form}", "\n".join([*head, *text]), file)
-    files = FileFeed(PEOPLE, folder, form, {"header": True} if form == "csv" else {})
+    files = FileConnector(PEOPLE, folder, form, {"header": True} if form == "csv" else {})
     [commit] = ingest(warehouse, files, batch=None)
     assert len(commit.arrivals) == 2
     return files
@@ -138,7 +140,7 @@ def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
     write(path, EACH)
     if "change_feed" in way:
         DeltaTable(path).update(predicate="n = 3", updates={"card": f"'{MARK}-9999'"})
-    list(ingest(warehouse, DeltaFeed(PEOPLE, str(path), **way)))
+    list(ingest(warehouse, DeltaConnector(PEOPLE, str(path), **way)))
     assert found(engine.home, MARK, SSN) == []
     assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, SSN) == []
     log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "n", "card").collect()
@@ -146,7 +148,7 @@ def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
     changed = [(3, None, f"{MASKED}0003"), (3, None, f"{MASKED}9999")]
     told = [(row.n, row.ssn, row.card) for row in log]
     assert told == whole + (changed if "change_feed" in way else [])
-    emails = [Tokenise().change()(f"{MARK}-{n}@example.com".encode()) for n in (0, 1)]
+    emails = [Tokenize().change()(f"{MARK}-{n}@example.com".encode()) for n in (0, 1)]
     assert [row.email.encode() for row in log] == [emails[row.n % 2] for row in log]
 
 
@@ -154,9 +156,9 @@ def test_what_would_tell_values_or_make_no_tokens_is_refused(tmp_path: Path) -> 
     write(tmp_path / "people", 0, partition_by=["email"])
     sentence = r"is partitioned by the protected column 'email'\. The names of its files"
     with pytest.raises(DefinitionError, match=sentence):
-        DeltaFeed(PEOPLE, str(tmp_path / "people")).pending([])
+        DeltaConnector(PEOPLE, str(tmp_path / "people")).pending([])
     columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
-    source = replace(PEOPLE, columns=columns, protect={"of": Tokenise()})
-    for feed in (DeltaFeed, lambda source, path: FileFeed(source, Path(path))):
+    source = replace(PEOPLE, columns=columns, mask={"of": Tokenize()})
+    for feed in (DeltaConnector, lambda source, path: FileConnector(source, Path(path))):
         with pytest.raises(DefinitionError, match=r"'of' is declared as ARRAY.*: use Drop\(\)"):
             feed(source, str(tmp_path))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0
 from tidemark.base.instants import EARLIEST, LATEST
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import backfill, incremental
 from tidemark.store.log import Log
@@ -48,7 +48,9 @@ def brought(warehouse: Warehouse) -> None:
 def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: Window) -> None:
     brought(warehouse)
     # Two that are impossible at once are no duplicates of each other, in whatever runs they are.
-    asset = replace(PER_MINUTE, window=window, unique=Unique(("sensor",), within="1 second"))
+    asset = replace(
+        PER_MINUTE, window=window, deduplicate=Deduplicate(("sensor",), within="1 second")
+    )
     timeline = Log(warehouse, READINGS).timeline()
     assert [a.max_event_time for a in timeline[:3]] == TIMES[0][:1] + TIMES[1][:1] + TIMES[2][1:2]
     assert timeline[3].min_event_time == EARLIEST
@@ -61,7 +63,7 @@ def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: 
         rows = warehouse.read(name).agg(F.sum("events"), F.max("window_end")).collect()[0]
         assert (rows[0], rows[1].year) == (3, 2023)
         late = warehouse.read(f"{name}_late").groupBy("reason").count().collect()
-        assert dict(late) == {"impossible_time": 4, "no_event_time": 1, "too_late": 1}
+        assert dict(late) == {"invalid_timestamp": 4, "no_event_time": 1, "too_late": 1}
     assert parity(warehouse, asset).equal
 
 

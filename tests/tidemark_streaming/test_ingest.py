@@ -26,7 +26,7 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, Chunk, Excerpt, Inlet, Landed
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import end, furnish, ingest
 from tidemark_streaming.play import play
 
@@ -218,13 +218,13 @@ def test_the_end_of_the_stream_is_an_arrival_and_the_last(
         list(ingest(warehouse, feed(tmp_path / "in")))
 
 
-def by(watermark: Watermark, folder: Path) -> FileFeed:
+def by(watermark: Watermark, folder: Path) -> FileConnector:
     """The files of a folder, as a source with another watermark."""
     source = replace(SOURCE, name="other", watermark=watermark)
-    return FileFeed(source, folder, options={"header": True})
+    return FileConnector(source, folder, options={"header": True})
 
 
-def watermarks(warehouse: Warehouse, feed: FileFeed, batch: int | None) -> list[float | None]:
+def watermarks(warehouse: Warehouse, feed: FileConnector, batch: int | None) -> list[float | None]:
     """The watermark after each arrival, in seconds since the first file landed."""
     list(ingest(warehouse, feed, batch=batch))
     timeline = Log(warehouse, feed.source).timeline()
@@ -350,7 +350,7 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
             text = HEADER + f"2023-11-14,a,{number}\n"
             yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
 
-    inlet = Inlet(SOURCE, lambda p: FileFeed(SOURCE, p, options={"header": True}), land_slowly)
+    inlet = Inlet(SOURCE, lambda p: FileConnector(SOURCE, p, options={"header": True}), land_slowly)
     commits = list(play(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
@@ -360,8 +360,8 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
 def test_each_arrival_records_the_versions_of_references(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    source = replace(SOURCE, references=("places",))
-    came = FileFeed(source, tmp_path / "in", options={"header": True})
+    source = replace(SOURCE, lookups=("places",))
+    came = FileConnector(source, tmp_path / "in", options={"header": True})
     places = warehouse.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
 
     def load(_: SparkSession) -> DataFrame:
@@ -376,7 +376,7 @@ def test_each_arrival_records_the_versions_of_references(
         list(ingest(warehouse, came))
     assert versions() == []
     # A domain's own table is made where there is none, and is left alone where there is one.
-    inlet = Inlet(source, lambda _: came, references={"places": load})
+    inlet = Inlet(source, lambda _: came, lookups={"places": load})
     furnish(warehouse, inlet)
     commits = ingest(warehouse, came, batch=2)
     next(commits)

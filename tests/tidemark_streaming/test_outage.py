@@ -7,7 +7,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from tidemark.base.errors import DataError, EngineError
 from tidemark_streaming.outage import LONGEST_WAIT, Outage
 
-BROKERS = DataError("Kafka can't be read.", passing=True)
+BROKERS = DataError("Kafka can't be read.", retriable=True)
 UNAVAILABLE = SparkConnectGrpcException(
     "Socket closed", grpc_status_code=grpc.StatusCode.UNAVAILABLE
 )
@@ -25,13 +25,13 @@ def test_an_outage_is_said_once_waited_for_longer_each_time_and_said_to_be_over(
         outage.wait(BROKERS)
     assert slept == [0.5, 1, 2, 4, 8, 16, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
     assert said == ["Kafka can't be read. Waiting until it is back."]
-    outage.wait(DataError("It refuses the user.", passing=True))
+    outage.wait(DataError("It refuses the user.", retriable=True))
     outage.wait(BROKERS)
     assert said.pop() == "It refuses the user. Waiting until it is back."
     outage.over()
     outage.over()
-    assert said[1:] == ["It is back after 0 seconds: going on."]
-    outage.wait(EngineError("No engine answers.", passing=True))
+    assert said[1:] == ["The outage ended after 0 seconds: continuing."]
+    outage.wait(EngineError("No engine answers.", retriable=True))
     assert slept[-1] == 0.5
     assert said[2:] == ["No engine answers. Waiting until it is back."]
 

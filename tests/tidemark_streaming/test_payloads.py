@@ -188,7 +188,7 @@ def test_what_is_protected_leaves_the_decoder_protected() -> None:
     values = pa.chunked_array([pa.array([good, wide, good + b"rawvalue", None], pa.binary())])
     columns = {"at": "TIMESTAMP", "n": "INT", "masked": "STRING", "dropped": "STRING"}
     ways = {"masked": Mask(), "dropped": Drop()}
-    source = Source("small", columns, "at", BoundedOutOfOrderness("0 seconds"), protect=ways)
+    source = Source("small", columns, "at", BoundedOutOfOrderness("0 seconds"), mask=ways)
     events = decode_protected(values, columns, source, Avro(json.dumps(schema)))
     rows = pa.table(dict(events.columns)).to_pylist()
     assert [(r["n"], r["masked"], r["dropped"]) for r in rows] == [
@@ -423,7 +423,7 @@ def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
     told = f"at {registered.url} does not return /schemas/ids/1: {reason}. No record is lost"
     with pytest.raises(DataError, match=told) as failed:
         Registry(registered.url).schema(1)
-    assert failed.value.passing == (answer[0] == 503)
+    assert failed.value.retriable == (answer[0] == 503)
     assert len(registered.asked) == (5 if answer[0] == 503 else 1)
     assert time.monotonic() - begun < 15
     # What passes is tried again, and found when it is there.
@@ -453,7 +453,7 @@ def test_an_address_that_is_none_is_one_sentence_and_not_waited_for(address: str
     told = f"at http://{address} does not return /schemas/ids/1: it is not a valid address."
     with pytest.raises(DataError, match=re.escape(told)) as failed:
         Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
-    assert not failed.value.passing
+    assert not failed.value.retriable
     assert "s3cret" not in str(failed.value)
 
 
@@ -466,7 +466,7 @@ def test_authorities_that_are_not_there_are_one_sentence_and_not_waited_for(
     )
     with pytest.raises(DataError, match=told) as failed:
         Registry("https://127.0.0.1:1").schema(1)
-    assert not failed.value.passing
+    assert not failed.value.retriable
 
 
 def test_a_registry_is_trusted_by_its_authority(
@@ -487,7 +487,7 @@ def test_a_registry_is_trusted_by_its_authority(
             with pytest.raises(DataError, match=sentence.format(registered.url, whom)) as caught:
                 Registry(registered.url).schema(1)
             # Who follows does not wait for what a person must mend.
-            assert not caught.value.passing
+            assert not caught.value.retriable
             assert "\n" not in str(caught.value)
     assert registered.asked == ["/schemas/ids/1"]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from landing import HEADER, SOURCE, feed, land
 from tidemark.base.instants import INFINITY, instant
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import CLOCK_SLACK, Chunk, processing_time
 from tidemark_streaming.future_watermark import FAR, FutureWatermark, is_far_ahead
 
@@ -60,7 +60,7 @@ def test_a_commit_from_the_future_does_not_either(tmp_path: Path) -> None:
     text = log.read_text()
     stamp = text.partition('"timestamp":')[2].partition(",")[0].partition("}")[0]
     log.write_text(text.replace(f'"timestamp":{stamp}', f'"timestamp":{FAR_FUTURE // 1000}'))
-    [chunk] = DeltaFeed(SOURCE, str(tmp_path / "t")).pending([])
+    [chunk] = DeltaConnector(SOURCE, str(tmp_path / "t")).pending([])
     assert chunk.arrived_at <= now() + CLOCK_SLACK
 
 

@@ -67,7 +67,7 @@ def test_a_reference_whose_filling_was_killed_is_filled_by_the_next_ingest(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    inlet = Inlet(READINGS, feed=lambda _: GrowingFeed(READINGS, 0), references={"places": load})
+    inlet = Inlet(READINGS, feed=lambda _: GrowingFeed(READINGS, 0), lookups={"places": load})
     with monkeypatch.context() as dying:
         dying.setattr(Warehouse, "append", killed)
         with pytest.raises(KeyboardInterrupt):

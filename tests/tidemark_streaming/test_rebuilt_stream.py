@@ -14,7 +14,7 @@ from rebuilt import Table, records
 from redefined import WIDER
 from runs import left_behind, run_all
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
-from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -31,7 +31,7 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import continuous
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox
 from topics import Topics
 
@@ -189,8 +189,8 @@ def test_the_engine_commits_a_switch_and_the_way_back(by_engine: Warehouse) -> N
 def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     warehouse: Warehouse, topics: Topics
 ) -> None:
-    topic = KafkaTopic(topics.unused(), topics.servers, partitions=2)
-    old = replace(PER_MINUTE, accumulation="retracting", publishes_to=topic)
+    topic = KafkaSink(topics.unused(), topics.servers, partitions=2)
+    old = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     aggregates = {"n": agg.count(), "newest": agg.last("value")}
     new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
 
@@ -209,14 +209,14 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     incremental(warehouse, old)
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
-    with pytest.raises(DefinitionChanged, match="was written with another definition"):
+    with pytest.raises(DefinitionChangedError, match="was written with another definition"):
         Outbox(warehouse, new).emit(anew=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # What the stream of the earlier definition has not brought out goes with the switch.
     incremental(warehouse, old)
     kept = there(old)
     work.switch(warehouse, new)
-    with pytest.raises(DefinitionChanged, match="differs in the column"):
+    with pytest.raises(DefinitionChangedError, match="differs in the column"):
         Outbox(warehouse, old).emit()
     now = told(new)
     assert {len(window) for window in now} == {2}

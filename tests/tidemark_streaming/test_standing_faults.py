@@ -44,7 +44,7 @@ def test_withheld_windows_stand_until_they_are_in_order_or_decided(settings: Set
     withhold(settings, (3, "a"), (4, None))
     found = stands(settings)
     assert found is not None
-    assert (found.windows, found.expectations) == (2, ["complete()"])
+    assert (found.windows, found.expectations) == (2, ["matches_log()"])
     assert (found.first, found.since) == (T0 + 3 * MINUTE, NOW.replace(minute=1))
     withhold(settings, (4, None))
     publish(settings, 3, "passed", (3, "a"))
@@ -71,11 +71,11 @@ def test_a_window_without_a_row_stands_until_a_later_run_finds_it_in_order(
 
 
 def test_a_warning_stands_until_its_row_is_computed_again(settings: Settings) -> None:
-    judged(settings, 1, (3, "a"), expectation="unique()")
+    judged(settings, 1, (3, "a"), expectation="unique_key()")
     publish(settings, 1, "warned", (3, "a"))
     found = stands(settings)
     assert found is not None
-    assert found.expectations == ["unique()"]
+    assert found.expectations == ["unique_key()"]
     publish(settings, 2, "passed", (3, "a"))
     assert stands(settings) is None
 
@@ -95,7 +95,7 @@ def test_status_tells_it_in_one_line_with_what_to_do(settings: Settings) -> None
     withhold(settings, (3, "a"))
     (line,) = [x for x in call("status").stdout.splitlines() if "fault of Tidemark" in x]
     assert line.startswith(
-        "gated: 1 window fails complete() since 2026-11-22 14:05 UTC, the first at "
+        "gated: 1 window fails matches_log() since 2026-11-22 14:05 UTC, the first at "
         "2023-11-14T22:17:00Z; this is a fault of Tidemark, not of the data: `tidemark backfill "
         "gated` recomputes them from the event log."
     )

@@ -51,14 +51,16 @@ def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
     lose_recount(monkeypatch, seq=ARRIVALS, times=2)
     run_all(logged, at_fault, limit=1)
     found = faults(logged, [at_fault], explained(ARRIVALS))
-    assert any(s.startswith(f"recounted: complete() failed in commit {ARRIVALS}: ") for s in found)
-    assert any("is withheld by ['complete()']" in s for s in found)
+    assert any(
+        s.startswith(f"recounted: matches_log() failed in commit {ARRIVALS}: ") for s in found
+    )
+    assert any("is withheld by ['matches_log()']" in s for s in found)
     # Every row is what it should be, so parity has nothing to say of it.
     assert not any("parity" in s for s in found)
     glance = Glance(engine.model_copy(update={"database": logged.database}))
     stands = standing_fault(glance, at_fault)
     assert stands is not None
-    assert stands.expectations == ["complete()"]
+    assert stands.expectations == ["matches_log()"]
     assert stands.windows == len([s for s in found if "which its data do not explain" in s])
 
 

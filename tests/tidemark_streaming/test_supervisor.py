@@ -227,7 +227,7 @@ def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
         renew(lease, "that", 60)
     time.sleep(0.25)
     renew(lease, "that", 0.2)
-    with pytest.raises(ConflictError, match="this one, this, does nothing"):
+    with pytest.raises(ConflictError, match="this one, this, is idle"):
         renew(lease, "this", 60)
 
 

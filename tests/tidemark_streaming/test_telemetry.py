@@ -27,7 +27,7 @@ from tidemark.run.run_span import list_arrivals
 from tidemark.run.runner import backfill
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox
 from topics import Topics
 from watched.transforms import by_hour, by_minute
@@ -135,8 +135,8 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     # Ingest is a process of its own; it has sent all that it has to say when it has ended.
     done = subprocess.run([tidemark, "ingest", "sensors"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    topic = KafkaTopic(topics.unused(), topics.servers, partitions=1)
-    asset = replace(by_minute, accumulation="accumulating", publishes_to=topic)
+    topic = KafkaSink(topics.unused(), topics.servers, partitions=1)
+    asset = replace(by_minute, accumulation="accumulating", sink=topic)
     first, second = run_all(warehouse, asset, 2)
     (rolled,) = run_all(warehouse, by_hour)
     backfill(warehouse, asset)

@@ -16,7 +16,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.requests import to_dataframe
 from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import DEAD
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.payloads.column_types import arrow_type
@@ -130,7 +130,7 @@ def test_from_a_table_in_memory_and_in_the_engine(warehouse: Warehouse, tmp_path
     for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
         assert reasons(fetch_rows(in_range(of, given_rows))) == wanted
     write_deltalake(tmp_path / "table", rows)
-    (commit,) = ingest(warehouse, DeltaFeed(of, str(tmp_path / "table")))
+    (commit,) = ingest(warehouse, DeltaConnector(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)
     letters = warehouse.take(of.dead_letters_table).sort_by("position")
     assert letters["reason"].to_pylist() == told

@@ -4,7 +4,7 @@ import support
 from tidemark import aggregate as agg
 from tidemark.transform import WindowedTransform
 from tidemark.window import Tumbling
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from topics import CLICKS
 
 clicks_by_10s = WindowedTransform(
@@ -17,5 +17,5 @@ clicks_by_10s = WindowedTransform(
     accumulation="accumulating",
     aggregates={"n": agg.count()},
     function=support.same,
-    publishes_to=KafkaTopic("clicks_counted"),
+    sink=KafkaSink("clicks_counted"),
 )

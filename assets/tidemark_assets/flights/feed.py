@@ -42,4 +42,4 @@ def _airlines(spark: SparkSession) -> DataFrame:
 
 
 recording = Recording(flights, _records)
-inlet = replace(recording.inlet, references={"airlines": _airlines})
+inlet = replace(recording.inlet, lookups={"airlines": _airlines})

@@ -29,7 +29,7 @@ flights = Source(
     },
     event_time="departure",
     watermark=BoundedOutOfOrderness("3 hours"),
-    references=("airlines",),
+    lookups=("airlines",),
 )
 """Each flight is an event at its departure, and is known when it has landed.
 

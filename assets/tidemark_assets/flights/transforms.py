@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
-from tidemark.quality import between, complete, not_null, volume_within
+from tidemark.quality import between, matches_log, not_null, volume_within
 from tidemark.rollup import rollup
 from tidemark.transform import windowed_asset
 from tidemark.trigger import Every, Trigger
@@ -32,7 +32,7 @@ LEAST_DELAY, MOST_DELAY = -60, 1440
         "mean_delay": agg.mean("dep_delay"),
         "worst_delay": agg.max("dep_delay"),
     },
-    expectations=[between("mean_delay", -60, 600), complete(), USUAL_VOLUME, FEW_CANCELLED],
+    expectations=[between("mean_delay", -60, 600), matches_log(), USUAL_VOLUME, FEW_CANCELLED],
 )
 def departures_hourly(flights: DataFrame) -> DataFrame:
     """Departures and their delay, by airport and hour of departure."""
@@ -43,7 +43,7 @@ departures_daily = rollup(
     of=departures_hourly,
     name="departures_daily",
     window=Tumbling("1 day"),
-    expectations=[between("mean_delay", LEAST_DELAY, 300), complete()],
+    expectations=[between("mean_delay", LEAST_DELAY, 300), matches_log()],
     description="Departures and their delay, by airport and UTC day, merged from the hours.",
 )
 

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from tidemark_assets.build import Presentation
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definitions import domain_definitions
 
-presentation = Presentation(
+presentation = DagsterOptions(
     partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01"),
     by_asset={
         "weather_days": dg.DailyPartitionsDefinition(

@@ -13,15 +13,15 @@ class TidemarkError(Exception):
 
     Args:
         sentence: the error message: the problem, its place, and the remedy.
-        passing: true if the error is retriable, for example because a server does not answer at the
-            moment. Long-running processes then wait and retry.
+        retriable: whether it may pass by itself, for example because a server does not answer at
+            the moment. Long-running processes then wait and retry.
     """
 
     exit_code = 2
 
-    def __init__(self, sentence: str, *, passing: bool = False) -> None:
+    def __init__(self, sentence: str, *, retriable: bool = False) -> None:
         super().__init__(sentence)
-        self.passing = passing
+        self.retriable = retriable
 
 
 class DefinitionError(TidemarkError):
@@ -30,15 +30,15 @@ class DefinitionError(TidemarkError):
     A line break in the message, which may come from an invalid value, is escaped.
     """
 
-    def __init__(self, sentence: str, *, passing: bool = False) -> None:
-        super().__init__(sentence.replace("\n", "\\n"), passing=passing)
+    def __init__(self, sentence: str, *, retriable: bool = False) -> None:
+        super().__init__(sentence.replace("\n", "\\n"), retriable=retriable)
 
 
 class DataError(TidemarkError):
     """Data that is missing, unreadable, or different from its definition."""
 
 
-class HistoryGone(DataError):  # noqa: N818 (the name states the problem)
+class HistoryExpiredError(DataError):
     """A table history that does not go back as far as a reader of its changes needs."""
 
 
@@ -52,7 +52,7 @@ class StoreError(TidemarkError):
     exit_code = 3
 
 
-class NotInstalled(TidemarkError):  # noqa: N818 (the name states the problem)
+class MissingDependencyError(TidemarkError):
     """An optional package that is not installed."""
 
 
@@ -60,7 +60,7 @@ class ConflictError(TidemarkError):
     """A conflict with another run that changed the same table first, after all retries."""
 
 
-class DefinitionChanged(TidemarkError):  # noqa: N818 (it is not a user's error)
+class DefinitionChangedError(TidemarkError):
     """A run of an older definition that met rows of a newer definition."""
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
-from tidemark.base.errors import NotInstalled
+from tidemark.base.errors import MissingDependencyError
 
 _OWN = "tidemark"
 
@@ -20,12 +20,12 @@ def require(extra: str, *packages: str) -> None:
         packages: the required packages of the extra; none means all of them.
 
     Raises:
-        NotInstalled: a package is missing; the message has the command that installs it.
+        MissingDependencyError: a package is missing; the message has the command that installs it.
     """
     absent = [name for name in missing_packages(extra) if not packages or name in packages]
     if absent:
         others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        raise NotInstalled(
+        raise MissingDependencyError(
             f"This needs packages that are not installed: '{absent[0]}'{others}. Install them "
             f"with `pip install '{_OWN}[{extra}]'`."
         )

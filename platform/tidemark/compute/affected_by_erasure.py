@@ -65,9 +65,9 @@ def find_affected_windows(
         events: the places of the events.
     """
     own = base_transform(transform)
-    if own.unique is not None:
+    if own.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
-        rows, by = log.read(-1, through), list(own.unique.by)
+        rows, by = log.read(-1, through), list(own.deduplicate.by)
         gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
         events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
     some = log.only(events)
@@ -83,7 +83,7 @@ def find_windows_with_events(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> DataFrame:
     """Return the windows and keys that some events count in, after the transform's function."""
-    own = replace(base_transform(transform), unique=None, expectations=())
+    own = replace(base_transform(transform), deduplicate=None, expectations=())
     rows = classify_events(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()
 

@@ -32,7 +32,7 @@ def find_affected_windows(
 
 def without_preparation(transform: WindowedTransform) -> WindowedTransform:
     """Return a transform that assigns all events to its windows as they were ingested."""
-    return replace(transform, function=_keep_rows, keys=(), unique=None, expectations=())
+    return replace(transform, function=_keep_rows, keys=(), deduplicate=None, expectations=())
 
 
 def _keep_rows(rows: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ never makes another one a duplicate.
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.define.uniqueness import MARK, Unique
+from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.store.log import Log
 
 ORDER = ("arrival", "position")
@@ -19,7 +19,7 @@ ORDER = ("arrival", "position")
 
 def mark_duplicates(
     log: Log,
-    unique: Unique,
+    deduplicate: Deduplicate,
     after: int,
     through: int,
     start: int | None = None,
@@ -31,27 +31,27 @@ def mark_duplicates(
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     time = log.source.happened(F.unix_micros("arrived_at"))
-    ids = [F.col(f"`{c}`") for c in unique.by]
+    ids = [F.col(f"`{c}`") for c in deduplicate.by]
     rows = log.read(
         after,
         through,
-        None if start is None else start - unique.within,
-        None if end is None else end + unique.within,
+        None if start is None else start - deduplicate.within,
+        None if end is None else end + deduplicate.within,
     )
     if after >= 0 and (span := log.span(after, through)):
         oldest, newest = span
-        earlier = log.read(-1, after, oldest - unique.within, newest + unique.within + 1)
+        earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
         # Read only the needed columns, and only rows with one of the ids.
-        needed = [*unique.by, log.source.event_time, "arrived_at", *ORDER]
+        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *ORDER]
         few = earlier.select(*dict.fromkeys(needed))
-        few = few.join(rows.select(*ids), list(unique.by), "left_semi")
+        few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
         rows = rows.unionByName(few, allowMissingColumns=True)
     told = F.lit(True)
     for column in (time, *ids):
         told = told & column.isNotNull()
     # A row without an id is its own group. One common group might be the largest of all.
     groups = Window.partitionBy(*ids, F.when(~told, F.struct(*ORDER)))
-    near = groups.orderBy(F.unix_micros(time)).rangeBetween(-unique.within, unique.within)
+    near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
     first = F.min(F.struct(*ORDER)).over(near)
     found = rows.withColumn(MARK, told & (first < F.struct(*ORDER)))
     asked = F.col("arrival") > after

@@ -28,9 +28,9 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
         .when(verdict != judge.NO_EVENT_TIME, "too_late")
-        .when(~transform.source.possible, "impossible_time")
+        .when(~transform.source.possible, "invalid_timestamp")
         .when(F.col("happened_at").isNotNull(), "window_out_of_range")
-        .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "dated_ahead")
+        .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "future_timestamp")
         .otherwise("no_event_time")
     )
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6

@@ -117,9 +117,9 @@ def aggregate_events(
 
 
 def _classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    again = F.col(uniqueness.MARK) if transform.unique else None
+    again = F.col(uniqueness.MARK) if transform.deduplicate else None
     rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
-    return rows.drop(uniqueness.MARK) if transform.unique else rows
+    return rows.drop(uniqueness.MARK) if transform.deduplicate else rows
 
 
 def _aggregate_scope(
@@ -130,7 +130,7 @@ def _aggregate_scope(
         return aggregate_events(_classify_scope(log, transform, scope), transform, of_these, before)
     rows = _prepare_scope(log, transform, scope)
     parts = slices.aggregate_slices(rows, transform, window, by_arrival=scope.arrivals is not None)
-    again = F.col(slices.IS_DUPLICATE) if transform.unique else None
+    again = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
     events = _classify(parts, transform, scope, again)
     placed = slot.assign_slots(events, transform, of_these, None)
     return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(

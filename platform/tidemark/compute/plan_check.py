@@ -37,7 +37,7 @@ _STREAM_SIDES = {
 """Sides of a join on which the stream may be, so that each of its rows is joined independently."""
 _FAULTS = {
     "Aggregate": "aggregates the stream (declare `aggregates` for this)",
-    "Deduplicate": "removes duplicates within a range of arrivals (declare `unique` for this)",
+    "Deduplicate": "removes duplicates within a range of arrivals (declare `deduplicate` for this)",
     "Window": "uses a window function over the stream",
     "Sort": "sorts the stream",
     **dict.fromkeys(("GlobalLimit", "LocalLimit", "Tail", "Offset"), "limits the number of rows"),
@@ -76,7 +76,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
         DefinitionError: describes the operation that does not work row by row.
     """
     rows = log.read(0, 0)
-    if transform.unique:
+    if transform.deduplicate:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
     now = reference.current_versions(warehouse, source) if transform.references else {}

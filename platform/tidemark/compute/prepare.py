@@ -28,10 +28,10 @@ def prepare_rows(
     Args:
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
-    if transform.unique is None:
+    if transform.deduplicate is None:
         rows = log.read(after, through, start, end)
     else:
-        rows = mark_duplicates(log, transform.unique, after, through, start, end)
+        rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
     names, warehouse, source = transform.references, log.warehouse, log.source
     if not names:
         return transform.prepare(rows)

@@ -33,7 +33,7 @@ class Scope:
         """Return the scope of a commit of the state."""
         if marker.replaces:
             return cls.from_coverage(
-                marker.after, marker.ranges, complete=marker.answer == "complete"
+                marker.after, marker.ranges, complete=marker.late_events == "include"
             )
         before = marker.before
         beyond = F.col("arrival") > before.pick("arrival") if before.covers else None

@@ -49,7 +49,7 @@ def aggregate_slices(
     - `arrival`, `watermark` and `arrived_at` of the slice's arrival. For several arrivals, the
       first two are null. `arrived_at` is then the clock, rounded down to the trigger's early
       interval, if any
-    - `IS_DUPLICATE` if the transform has `unique`
+    - `IS_DUPLICATE` if the transform has `deduplicate`
     - `events`, `last_arrival`, and a partial with the name of each aggregate
 
     Args:
@@ -66,7 +66,7 @@ def aggregate_slices(
         on_time = watermark.isNull() | (watermark < window.first_end(time))
         anywhere = time.isNotNull() & on_time
     again: list[Column] = []
-    if transform.unique:
+    if transform.deduplicate:
         again = [F.col(uniqueness.MARK).alias(IS_DUPLICATE)]
         anywhere = anywhere & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")

@@ -14,7 +14,7 @@ from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import as_expectation
-from tidemark.define.outlet import Outlet
+from tidemark.define.sink import Sink
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
 from tidemark.define.tables import Role, TableName
 from tidemark.define.trigger import Trigger
@@ -51,7 +51,7 @@ class Definition(ABC):
     trigger: Trigger = field(default_factory=Trigger)
     accumulation: str | None = None
     expectations: tuple[Expectation, ...] = ()
-    publishes_to: Outlet | None = None
+    sink: Sink | None = None
     side_of: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,9 +74,9 @@ class Definition(ABC):
                 f"Asset '{self.name}': the allowed lateness must not be negative (use '0 seconds' "
                 "or more, for example '1 hour')."
             )
-        if self.publishes_to is not None and self.accumulation is None:
+        if self.sink is not None and self.accumulation is None:
             raise DefinitionError(
-                f"Asset '{self.name}' publishes to {self.publishes_to}, so accumulation must be "
+                f"Asset '{self.name}' publishes to {self.sink}, so accumulation must be "
                 "set: 'accumulating', 'discarding' or 'retracting'."
             )
         self._check_expectations()

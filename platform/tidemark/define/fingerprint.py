@@ -43,7 +43,7 @@ _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source, own = transform.source, base_transform(transform)
-    joined = [r for r in source.references if reference_name(r) in own.references]
+    joined = [r for r in source.lookups if reference_name(r) in own.references]
     # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
     # existed.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
@@ -59,7 +59,7 @@ def fingerprint(transform: Definition) -> str:
         "accumulation": transform.accumulation,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        "unique": own.unique if own is transform else None,
+        "unique": own.deduplicate if own is transform else None,
         "base": None if own is transform else fingerprint(own),
     }
     return digest(definition)

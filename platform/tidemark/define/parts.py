@@ -7,7 +7,7 @@ definition stores its parts, so that Tidemark can report what has changed when t
 | --- | --- |
 | the source's columns, the description | none |
 | expectations | the next run validates windows against them; nothing is recomputed |
-| the function, lateness, `unique`, the source's event time, references | runs continue, and apply |
+| function, lateness, `deduplicate`, event time, lookup tables | runs continue, and apply |
 | | the change to new arrivals; earlier results stay as they are |
 | window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
 | the source's name | the same: the other log has its own arrivals, numbered from 0 |
@@ -130,8 +130,8 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "allowed lateness", describe(lateness), lateness
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
-    yield "unique", str(own.unique) if own.unique else "none", own.unique
-    joined = [r for r in source.references if reference_name(r) in own.references]
+    yield "unique", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
+    joined = [r for r in source.lookups if reference_name(r) in own.references]
     skew = None if source.max_future_skew is None else duration(source.max_future_skew)
     told = f"{source.name}{_BY}{source.event_time}"
     told += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""

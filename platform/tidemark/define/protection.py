@@ -3,7 +3,7 @@
 | protection | a value becomes |
 | --- | --- |
 | `Mask` | the same text for all values, optionally with the value's last characters |
-| `Tokenise` | a token: equal for equal values, and not reversible without the key |
+| `Tokenize` | a token: equal for equal values, and not reversible without the key |
 | `Drop` | null |
 
 Null stays null. The values of headers are protected; their names are not.
@@ -101,14 +101,14 @@ class Mask(Protection):
 
 @checked_class
 @dataclass(frozen=True)
-class Tokenise(Protection):
+class Tokenize(Protection):
     """A token in place of each value: 32 hexadecimal digits of its HMAC-SHA256 under a key.
 
     It accepts STRING and BINARY columns, and Kafka headers. The key is read when a source is
     ingested; the ingest refuses a key that is too short.
 
     Example:
-        Tokenise(key=secret("file:/etc/tidemark/tokens"))
+        Tokenize(key=secret("file:/etc/tidemark/tokens"))
 
     Args:
         key: the reference to the key, which has 32 characters or more (`openssl rand -hex 32`
@@ -123,7 +123,7 @@ class Tokenise(Protection):
     def descriptor(self) -> str:
         # An HMAC of a fixed text identifies the key without revealing it.
         name = hmac.digest(self._key(), b"name of the key", hashlib.sha256)
-        return f"tokenise by key {name.hex()[:8]}"
+        return f"tokenize by key {name.hex()[:8]}"
 
     def change(self) -> Change:
         key = self._key()

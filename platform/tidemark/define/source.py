@@ -66,13 +66,13 @@ class Source:
             a field has the name of its column.
         event_time: the column with the time at which an event happened, a `timestamp`.
         watermark: the strategy that advances the source's watermark.
-        references: Delta tables that transforms may join with the events: names in the warehouse's
+        lookups: Delta tables that transforms may join with the events: names in the warehouse's
             database, or paths. Each arrival records their current versions.
         max_future_skew: how far an event time may be after the event's arrival, as in `"1 hour"`.
             An event beyond that does not advance the watermark and is not in any window; the late
-            tables have it with the reason `dated_ahead`. By default every date of the years 2 to
-            9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
-        protect: how columns, or `correlation_id`, are protected before anything is written. Like
+            tables have it with the reason `future_timestamp`. By default every date of the years 2
+            to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
+        mask: how columns, or `correlation_id`, are protected before anything is written. Like
             its columns, the protection of an existing log can't be changed.
 
     Raises:
@@ -86,9 +86,9 @@ class Source:
     columns: Mapping[str, str]
     event_time: str
     watermark: Watermark
-    references: Sequence[str] = ()
+    lookups: Sequence[str] = ()
     max_future_skew: str | timedelta | None = None
-    protect: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
+    mask: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ class Source:
                 f"Source '{self.name}': max_future_skew must not be negative "
                 f"(got '{self.max_future_skew}')."
             )
-        names = [reference_name(r) for r in self.references]
+        names = [reference_name(r) for r in self.lookups]
         for name in names:
             if not NAME.fullmatch(name) or names.count(name) > 1:
                 raise DefinitionError(
@@ -144,7 +144,7 @@ class Source:
                     f"'{name}'. Its name must have only lowercase letters, digits and "
                     "underscores, start with a letter, and occur once."
                 )
-        for column, way in self.protect.items():
+        for column, way in self.mask.items():
             self._check_protection(column, way)
 
     def _check_names(self, what: str, names: Sequence[str]) -> None:

@@ -20,11 +20,11 @@ from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PREFIX, is_helper
-from tidemark.define.outlet import Outlet
+from tidemark.define.sink import Sink
 from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
 from tidemark.define.tables import Role, TableName
 from tidemark.define.trigger import Trigger
-from tidemark.define.uniqueness import MARK, Unique
+from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.define.windows import Window
 
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
@@ -48,7 +48,7 @@ class WindowedTransform(Definition):
     """A windowed aggregation over a source. Created by `windowed_asset`."""
 
     function: Callable[..., DataFrame]
-    unique: Unique | None = None
+    deduplicate: Deduplicate | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,14 +57,18 @@ class WindowedTransform(Definition):
                 f"Asset '{self.name}': the accumulation must be one of "
                 f"{', '.join(ACCUMULATIONS)}, or None (got '{self.accumulation}')."
             )
-        odd = [c for c in (self.unique.by if self.unique else ()) if c not in self.source.columns]
+        odd = [
+            c
+            for c in (self.deduplicate.by if self.deduplicate else ())
+            if c not in self.source.columns
+        ]
         if odd:
             raise DefinitionError(
                 f"Asset '{self.name}': unique uses the column '{odd[0]}', which is not among the "
                 f"columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
 
-        known = [reference_name(r) for r in self.source.references]
+        known = [reference_name(r) for r in self.source.lookups]
         unknown = [name for name in self.references if name not in known]
         if unknown:
             raise DefinitionError(
@@ -85,7 +89,7 @@ class WindowedTransform(Definition):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        return {"unique": str(self.unique)} if self.unique else {}
+        return {"deduplicate": str(self.deduplicate)} if self.deduplicate else {}
 
     @property
     def tables(self) -> list[TableName]:
@@ -108,7 +112,7 @@ class WindowedTransform(Definition):
     def side(self, name: str) -> Self:
         """Return this definition with side tables, `<asset>__<name>`, that belong to this asset."""
         return replace(
-            self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, publishes_to=None
+            self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, sink=None
         )
 
     def prepare(
@@ -152,7 +156,7 @@ class WindowedTransform(Definition):
 
     def _check_prepared(self, columns: Sequence[str]) -> list[str]:
         """Check the result's columns. Return those that a run replaces with its own."""
-        marks = [MARK] if self.unique else []
+        marks = [MARK] if self.deduplicate else []
         folded = [c.lower() for c in columns]
         for column in columns:
             if is_helper(column) and column not in marks:
@@ -187,9 +191,9 @@ def windowed_asset(
     allowed_lateness: str | timedelta = "0 seconds",
     trigger: Trigger | None = None,
     accumulation: str | None = None,
-    unique: Unique | None = None,
+    deduplicate: Deduplicate | None = None,
     expectations: Sequence[object] = (),
-    publishes_to: Outlet | None = None,
+    sink: Sink | None = None,
 ) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
@@ -225,7 +229,7 @@ def windowed_asset(
             event counts.
         expectations: the expectations that rows must meet to be published: those of
             `tidemark.quality`, and any expectation of Great Expectations.
-        publishes_to: a sink for its panes in addition to its tables, such as a `KafkaTopic`. The
+        sink: a sink for its panes in addition to its tables, such as a `KafkaSink`. The
             accumulation determines what these panes contain. The sink does not change any result.
 
     Raises:
@@ -244,9 +248,9 @@ def windowed_asset(
             function=function,
             trigger=trigger or Trigger(),
             accumulation=accumulation,
-            unique=unique,
+            deduplicate=deduplicate,
             expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
-            publishes_to=publishes_to,
+            sink=sink,
         )
 
     return define

@@ -15,7 +15,7 @@ MARK = helper("duplicate")
 
 @checked_class
 @dataclass(frozen=True, init=False)
-class Unique:
+class Deduplicate:
     """Deduplication: an event counts once, even if it is sent again.
 
     An event is a duplicate if the log has an earlier event with the same ID, and their event times
@@ -23,8 +23,8 @@ class Unique:
     or without an event time, is never a duplicate.
 
     Example:
-        Unique("trip", within="1 day")
-        Unique(("sensor", "sequence"), within="1 hour")
+        Deduplicate("trip", within="1 day")
+        Deduplicate(("sensor", "sequence"), within="1 hour")
 
     Args:
         by: the column, or columns, of the source that identify an event.
@@ -42,9 +42,11 @@ class Unique:
         object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
         object.__setattr__(self, "within", duration(within))
         if not self.by:
-            raise DefinitionError("Unique needs at least one column that identifies an event.")
+            raise DefinitionError("Deduplicate needs at least one column that identifies an event.")
         if self.within < 0:
-            raise DefinitionError(f"The horizon of Unique must not be negative (got '{within}').")
+            raise DefinitionError(
+                f"The horizon of Deduplicate must not be negative (got '{within}')."
+            )
 
     def __str__(self) -> str:
         return f"{', '.join(self.by)} within {describe(self.within)}"

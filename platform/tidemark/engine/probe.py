@@ -49,7 +49,7 @@ def demand_ready(url: str) -> None:
             f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with `tidemark "
             "up`, or set TIDEMARK_REMOTE to an engine that is running (a token requires TLS, "
             "unless the host is called localhost).",
-            passing=True,
+            retriable=True,
         )
     if answer is Answer.REFUSED:
         raise EngineError(

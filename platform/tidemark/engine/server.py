@@ -186,7 +186,7 @@ def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: flo
         record = managed.running()
         if record is None:
             said = managed.last_log_lines()
-            raise EngineError(f"The engine exited while it was starting: {said}", passing=True)
+            raise EngineError(f"The engine exited while it was starting: {said}", retriable=True)
         if probe(url) is not Answer.SILENT:
             demand_ready(url)
             tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
@@ -196,7 +196,7 @@ def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: flo
     raise EngineError(
         f"The engine did not answer within {START_DEADLINE:.0f} seconds and was stopped: "
         f"{managed.last_log_lines()}",
-        passing=True,
+        retriable=True,
     )
 
 

@@ -8,13 +8,13 @@ goes to quarantine; every other row is published. Every result is a row of the t
 """
 
 from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation
-from tidemark.define.expectations.general import between, greater, not_null, one_of
+from tidemark.define.expectations.general import between, column_greater, not_null, one_of
 from tidemark.define.expectations.windowed import (
-    calm,
-    complete,
     late_share_below,
+    matches_log,
+    max_change_after_close,
     no_gap,
-    unique,
+    unique_key,
     volume_within,
 )
 
@@ -23,13 +23,13 @@ __all__ = [
     "WARNING",
     "Expectation",
     "between",
-    "calm",
-    "complete",
-    "greater",
+    "column_greater",
     "late_share_below",
+    "matches_log",
+    "max_change_after_close",
     "no_gap",
     "not_null",
     "one_of",
-    "unique",
+    "unique_key",
     "volume_within",
 ]

@@ -134,7 +134,7 @@ class Batch:
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
-        complete = marker.answer == "complete" and not marker.merges
+        complete = marker.late_events == "include" and not marker.merges
         partials = rollups.recount_partials(
             asset.warehouse, counting, through, ranges, complete=complete
         )

@@ -274,7 +274,7 @@ def _widen(ranges: Ranges, reach_: int) -> Ranges:
 def _find_published(
     log: Log, definition: Definition, events: DataFrame, erasure: Erasure
 ) -> PublishedWindows | None:
-    if definition.publishes_to is None or not erasure.events:
+    if definition.sink is None or not erasure.events:
         return None
     if not log.warehouse.exists(definition.table):
         return None
@@ -290,7 +290,7 @@ def _find_published(
         for r in some.collect()
     ]
     total = len(listed) if len(listed) < MAX_LISTED_WINDOWS else rows.count()
-    return PublishedWindows(definition.name, str(definition.publishes_to), total, listed)
+    return PublishedWindows(definition.name, str(definition.sink), total, listed)
 
 
 def _delete_events(log: Log, erasure: Erasure, events: DataFrame, place: TempTables) -> None:

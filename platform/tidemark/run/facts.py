@@ -37,7 +37,7 @@ def build_run_facts(
         asset=asset.transform.name,
         life=asset.life,
         mode=marker.mode.value,
-        answer=marker.answer,
+        late_events=marker.late_events,
         seq=marker.seq,
         from_arrival=-1 if marker.replaces else marker.before.at.arrival,
         through_arrival=marker.at.arrival,

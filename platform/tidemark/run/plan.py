@@ -127,7 +127,7 @@ def plan_increment(
 
 
 def plan_backfill(
-    asset: Asset, last: CommitInfo, start: int | None, end: int | None, answer: str
+    asset: Asset, last: CommitInfo, start: int | None, end: int | None, late_events: str
 ) -> Plan:
     """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
 
@@ -138,7 +138,7 @@ def plan_backfill(
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
     if start is not None and end is not None and can_recompute_in_part(asset, last):
-        return _plan_in_place(asset, last, Mode.BACKFILL, ((start, end),), answer, part=True)
+        return _plan_in_place(asset, last, Mode.BACKFILL, ((start, end),), late_events, part=True)
     if asset.transform.window.merges:
         start, end = None, None
     at, before = _position(newest), last.after
@@ -150,7 +150,7 @@ def plan_backfill(
         before=before,
         after=after,
         ranges=ranges,
-        answer=answer,
+        late_events=late_events,
     )
     return Plan(_begin(asset, marker, last), asset.log.few(newest.arrival))
 
@@ -175,7 +175,7 @@ def plan_replay(asset: Asset, last: CommitInfo, since: int, *, into_empty: bool)
     merges, part = asset.transform.window.merges, can_recompute_in_part(asset, last)
     ranges = () if merges and not part else ranges
     if not into_empty:
-        return _plan_in_place(asset, last, Mode.BACKFILL, ranges, "as_streamed", part=part)
+        return _plan_in_place(asset, last, Mode.BACKFILL, ranges, "exclude", part=part)
     marker = CommitInfo(
         mode=Mode.BACKFILL,
         seq=last.seq + 1,
@@ -197,7 +197,7 @@ def plan_correction(asset: Asset, last: CommitInfo) -> Plan | None:
     part = can_recompute_in_part(asset, last)
     if asset.transform.window.merges and not part:
         ranges = ()
-    return _plan_in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
+    return _plan_in_place(asset, last, Mode.CORRECTION, ranges, "include", part=part)
 
 
 def plan_erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
@@ -205,7 +205,7 @@ def plan_erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
 
     Each window is computed through the arrival that it is already complete through.
     """
-    return _plan_in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
+    return _plan_in_place(asset, last, Mode.ERASURE, ranges, "exclude", part=False)
 
 
 def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
@@ -221,7 +221,7 @@ def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
 
 
 def _plan_in_place(
-    asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, answer: str, *, part: bool
+    asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, late_events: str, *, part: bool
 ) -> Plan:
     """Return a plan that recomputes windows through the arrival that each is complete through.
 
@@ -235,10 +235,10 @@ def _plan_in_place(
         before=stands,
         after=stands,
         ranges=widen_to_cells(ranges, asset.transform) if part else ranges,
-        answer=answer,
+        late_events=late_events,
         # With the complete answer, an event that is admitted now may join an open session to
         # earlier ones, so the start of the first open session is unknown.
-        open_from=last.open_from if part and answer == "as_streamed" else None,
+        open_from=last.open_from if part and late_events == "exclude" else None,
         merges=part,
     )
     return Plan(_begin(asset, marker, last), asset.log.few(stands.through))

@@ -72,7 +72,7 @@ def _rebase(
     if other_log and marker.ranges:
         return None
     if not other_log and newest.after.at.arrival > at.arrival:
-        complete = marker.answer == "complete"
+        complete = marker.late_events == "include"
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
         more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at

@@ -180,7 +180,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             seq=last.seq + 1,
             before=last.after,
             after=earlier.after,
-            answer=earlier.answer,
+            late_events=earlier.late_events,
             definition=earlier.definition,
             defined=-1 if told is None else last.seq + 1,
             parts=told,
@@ -267,7 +267,7 @@ def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
         f"{_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. Nothing was "
         "switched. Wait until it finishes. If it was killed, its stream or `tidemark run "
         f"{name}` completes it, with the definition that it used. `tidemark rebuild {name} "
-        "--switch --no-way-back` switches without a backup."
+        "--promote --no-backup` switches without a backup."
     )
 
 

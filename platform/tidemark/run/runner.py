@@ -82,7 +82,7 @@ def incremental(
     Raises:
         DataError: the source was never ingested.
         ConflictError: other runs of the asset kept committing first.
-        DefinitionChanged: `pinned_definition`, and another definition has run the asset since.
+        DefinitionChangedError: `pinned_definition`, and another definition has run the asset since.
         DefinitionError: the definition has changed and is incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
@@ -111,7 +111,7 @@ def backfill(
     start: int | None = None,
     end: int | None = None,
     *,
-    answer: str = "as_streamed",
+    late_events: str = "exclude",
     reported: bool = False,
 ) -> RunFacts:
     """Recompute windows from all arrivals so far, and replace them in one commit per table.
@@ -121,18 +121,18 @@ def backfill(
             session windows, these are the sessions with events in that range, and those that touch
             one. Other arrivals are processed first. All sessions are recomputed if the asset has
             none from this definition yet.
-        answer: `as_streamed` excludes too-late events, as a stream does; `complete` includes them.
+        late_events: `exclude` leaves out too-late events, as a stream does; `include` counts them.
         reported: whether the caller reports the run to the orchestrator.
 
     Raises:
-        DefinitionError: the answer is unknown, only one bound is given, or the range is empty; or
-            the asset is a roll-up, which follows the backfills of its base.
+        DefinitionError: `late_events` is unknown, only one bound is given, or the range is empty;
+            or the asset is a roll-up, which follows the backfills of its base.
         DataError: the source was never ingested, or has no arrival yet.
         ConflictError: other runs of the asset kept committing first.
     """
     refuse_rollup(transform, "backfill")
-    if answer not in ("as_streamed", "complete"):
-        raise DefinitionError(f"The answer must be 'as_streamed' or 'complete' (got '{answer}').")
+    if late_events not in ("exclude", "include"):
+        raise DefinitionError(f"late_events must be 'exclude' or 'include' (got '{late_events}').")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError(
             "A backfill's range must have both a start and a later end, or neither."
@@ -144,7 +144,7 @@ def backfill(
     facts = _run(
         warehouse,
         transform,
-        lambda asset, last: plan.plan_backfill(asset, last, start, end, answer),
+        lambda asset, last: plan.plan_backfill(asset, last, start, end, late_events),
         reported=reported,
         full_refresh=start is None,
     )

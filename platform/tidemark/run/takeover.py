@@ -9,7 +9,7 @@ A roll-up derives its windows, keys and aggregates from its base at any time. If
 recomputes its table automatically (`store.rollup_generation`).
 """
 
-from tidemark.base.errors import DefinitionChanged, DefinitionError
+from tidemark.base.errors import DefinitionChangedError, DefinitionError
 from tidemark.compute.late_rows import find_changed_types
 from tidemark.define import parts
 from tidemark.define.definition import Definition
@@ -30,7 +30,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
         pinned_definition: whether the asset was run by this very definition before.
 
     Raises:
-        DefinitionChanged: `pinned_definition`, and another definition has run the asset since.
+        DefinitionChangedError: `pinned_definition`, and another definition has run the asset since.
         DefinitionError: the stored data is incompatible with this definition.
     """
     if last.definition in ("", fingerprint(asset.counting)):
@@ -50,7 +50,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
         raise DefinitionError(
             f"The late table of '{name}' has columns whose type the function has changed: "
             f"{', '.join(odd)}. Give the new column another name, or recreate the tables with "
-            f"`tidemark rebuild {name}` and `--switch`."
+            f"`tidemark rebuild {name}` and `--promote`."
         )
     if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.BACK):
         return
@@ -58,8 +58,8 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
     told += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     raise DefinitionError(
         f"The tables of '{name}' were made by another definition, which differs in {told}. Runs "
-        f"can't continue from them. `tidemark changes {name}` shows which windows would change; "
-        f"`tidemark rebuild {name}` builds separate new tables, and `--switch` then replaces the "
+        f"can't continue from them. `tidemark diff {name}` shows which windows would change; "
+        f"`tidemark rebuild {name}` builds separate new tables, and `--promote` then replaces the "
         "old ones."
     )
 
@@ -73,7 +73,8 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
         pinned_definition: whether the roll-up was run by this very definition before.
 
     Raises:
-        DefinitionChanged: `pinned_definition`, and another definition has run the roll-up since.
+        DefinitionChangedError: `pinned_definition`, and another definition has run the roll-up
+            since.
     """
     warehouse, table = asset.warehouse, asset.transform.table
     head = warehouse.head(table)
@@ -132,8 +133,8 @@ def _has_columns_of(transform: Definition, columns: list[str]) -> bool:
     return set(own) == {*transform.keys, *transform.aggregates}
 
 
-def _changed_error(name: str) -> DefinitionChanged:
-    return DefinitionChanged(
+def _changed_error(name: str) -> DefinitionChangedError:
+    return DefinitionChangedError(
         f"The definition of '{name}' has changed, and another run already uses the new one. This "
         "run still has the earlier definition, so it ends here."
     )

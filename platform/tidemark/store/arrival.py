@@ -27,7 +27,7 @@ TIMELINE = pa.schema(
         "dead_letters": pa.int64(),
         "schema_version": pa.int64(),
         "undeclared": pa.string(),
-        "dated_ahead": pa.int64(),
+        "future_timestamps": pa.int64(),
         "unreadable_marks": pa.int64(),
     }
 )
@@ -37,7 +37,7 @@ _LATER = {
     "dead_letters": 0,
     "schema_version": 1,
     "undeclared": None,
-    "dated_ahead": 0,
+    "future_timestamps": 0,
     "unreadable_marks": 0,
 }
 """Defaults for columns that timelines of earlier Tidemark versions lack."""
@@ -66,8 +66,8 @@ class Arrival:
         schema_version: the schema version of the event log at that time.
         undeclared: fields in its rows that the source does not declare, as a JSON array. The
             connector may examine only some rows. None if it found no such field.
-        dated_ahead: the number of its events whose event time is later than the arrival by more
-            than the source's `max_future_skew`.
+        future_timestamps: the number of its events whose event time is later than the arrival by
+            more than the source's `max_future_skew`.
         unreadable_marks: the number of its events on which the expression of a punctuated watermark
             failed; the watermark ignores them.
     """
@@ -86,7 +86,7 @@ class Arrival:
     dead_letters: int = 0
     schema_version: int = 1
     undeclared: str | None = None
-    dated_ahead: int = 0
+    future_timestamps: int = 0
     unreadable_marks: int = 0
 
     @property

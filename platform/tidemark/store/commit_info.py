@@ -60,7 +60,7 @@ class CommitInfo:
         before: the coverage that the run started from.
         after: the coverage with this commit.
         ranges: the ranges [start, end) of window starts that the commit affects; empty means all.
-        answer: `as_streamed` or `complete`.
+        late_events: `exclude` or `include`, whether too-late events count.
         definition: the fingerprint of the definition that made it.
         defined: the number of the commit that records the parts of that definition; -1 if an
             earlier Tidemark, which did not record them, made it.
@@ -86,7 +86,7 @@ class CommitInfo:
     before: Coverage = field(default_factory=Coverage)
     after: Coverage = field(default_factory=Coverage)
     ranges: Ranges = ()
-    answer: str = "as_streamed"
+    late_events: str = "exclude"
     definition: str = ""
     defined: int = -1
     parts: Mapping[str, Part] | None = None

@@ -42,7 +42,7 @@ class RunFacts:
         asset: the transform's name.
         life: the asset's identity; it changes if the asset is dropped and recreated.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
-        answer: `as_streamed` or `complete`.
+        late_events: `include` or `exclude`.
         seq: the number of its commit in the state. For a roll-up: the last commit of its base that
             it processed.
         from_arrival, through_arrival: it processed the arrivals (from, through].
@@ -71,7 +71,7 @@ class RunFacts:
     asset: str
     life: str
     mode: str
-    answer: str
+    late_events: str
     seq: int
     from_arrival: int
     through_arrival: int

@@ -26,7 +26,7 @@ from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.store.rows import arrow_schema, delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 
-_PROTECTED = "tidemark.protect."
+_PROTECTED = "tidemark.mask."
 _SINCE = "tidemark.schema."
 
 
@@ -38,8 +38,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 def protection(source: Source) -> dict[str, str]:
     """Return the protection of a source's columns, as properties of its event log."""
     return {
-        f"{_PROTECTED}{column}": source.protect[column].descriptor
-        for column in sorted(source.protect)
+        f"{_PROTECTED}{column}": source.mask[column].descriptor for column in sorted(source.mask)
     }
 
 

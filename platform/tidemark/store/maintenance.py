@@ -8,7 +8,7 @@ kept, however old they are:
 | --- | --- |
 | versions of references that arrivals recorded | runs join with them forever |
 | changes that a mart or a streaming query has not read yet | it continues from there |
-| versions from before a switch to rebuilt tables, for seven days | `rebuild --back` restores them |
+| versions from before a promotion, for seven days | `rebuild --rollback` restores them |
 | files that no commit refers to yet, for at least a day | a run may be about to commit them |
 """
 

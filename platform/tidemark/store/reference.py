@@ -39,7 +39,7 @@ def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
     Raises:
         DataError: a reference is not a Delta table.
     """
-    return {reference_name(r): _version(warehouse, source, r) for r in source.references}
+    return {reference_name(r): _version(warehouse, source, r) for r in source.lookups}
 
 
 def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
@@ -69,7 +69,7 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
     Raises:
         DataError: the table does not have that version any more.
     """
-    (reference,) = (r for r in source.references if reference_name(r) == name)
+    (reference,) = (r for r in source.lookups if reference_name(r) == name)
     # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")
     rows = warehouse.spark.read.format("delta").option("versionAsOf", version)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
-from tidemark.base.errors import ConflictError, DataError, HistoryGone, StoreError
+from tidemark.base.errors import ConflictError, DataError, HistoryExpiredError, StoreError
 
 _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
@@ -53,9 +53,9 @@ def changed_columns(table: str) -> DataError:
     )
 
 
-def history_expired(table: str, version: int) -> HistoryGone:
+def history_expired(table: str, version: int) -> HistoryExpiredError:
     """Return the error for changes that are not kept any more."""
-    return HistoryGone(
+    return HistoryExpiredError(
         f"The changes of table '{table}' since version {version} are not available any more."
     )
 
@@ -102,7 +102,7 @@ def store_failure(error: Exception) -> StoreError | None:
     return StoreError(
         f"The object store {reason or 'failed'}: {said}. Check its address (AWS_ENDPOINT_URL), "
         "the credentials, and that the bucket exists. Nothing is lost: run the command again.",
-        passing=reason is None or "not answer" in reason,
+        retriable=reason is None or "not answer" in reason,
     )
 
 

@@ -269,7 +269,7 @@ class Warehouse:
         """Return the changes of the commits (since, through] in memory.
 
         Raises:
-            HistoryGone: the table's history does not go back so far.
+            HistoryExpiredError: the table's history does not go back so far.
         """
         return self.committer.changed(table, since, through)
 

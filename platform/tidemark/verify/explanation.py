@@ -6,8 +6,8 @@ alone:
 
 | failed expectation | explained |
 | --- | --- |
-| `complete()`, `unique()` | never: they check Tidemark itself |
-| `between`, `not_null`, `one_of`, `greater` | if the row's values do fail it |
+| `matches_log()`, `unique_key()` | never: they check Tidemark itself |
+| `between`, `not_null`, `one_of`, `column_greater` | if the row's values do fail it |
 | any other, for which one row is not enough | always: the gate's result is accepted |
 
 A window that fails several expectations is explained if each of them is.

@@ -1,13 +1,14 @@
 """Expectations that check Tidemark itself: no data can explain their failure.
 
-For any input data, a window holds exactly the events of the log, and has one row. If `complete()`
-or `unique()` fails, Tidemark lost or duplicated something, or another program wrote to its tables.
+For any input data, a window holds exactly the events of the log, and has one row. If
+`matches_log()` or `unique_key()` fails, Tidemark lost or duplicated something, or another program
+wrote to its tables.
 """
 
 from tidemark.define.definition import Definition
-from tidemark.define.expectations.windowed import complete, unique
+from tidemark.define.expectations.windowed import matches_log, unique_key
 
-INTEGRITY_CHECKS = frozenset({complete().name, unique().name})
+INTEGRITY_CHECKS = frozenset({matches_log().name, unique_key().name})
 """The names of these expectations."""
 
 FAULT_TEXT = "a fault of Tidemark, not of the data"

@@ -49,12 +49,12 @@ from tidemark_streaming.cli.console import print_error
 INTERRUPTED = 130
 
 PANELS = {
-    "Begin": ("new", "demo", "up", "status", "down"),
-    "Bring events in": ("ingest", "play", "end", "dead-letters", "kafka", "lane"),
-    "Run": ("run", "stream", "backfill", "correct", "replay", "emit"),
-    "Look and verify": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
+    "Getting started": ("new", "demo", "up", "status", "down"),
+    "Ingestion": ("ingest", "play", "end", "dead-letters", "kafka", "lane"),
+    "Processing": ("run", "stream", "backfill", "correct", "replay", "sink"),
+    "Inspection": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
     "Marts": ("marts", "dbt", "dbt-sources"),
-    "Operate": ("changes", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
+    "Operations": ("diff", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
 }
 """The commands as the help groups them, in that order."""
 
@@ -91,9 +91,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="One definition of a windowed transform, run as batch and as stream with equal results."
+    help="Windowed aggregations, defined once and run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser. "
-    "`tidemark new` makes a project of your own.",
+    "`tidemark new` creates your own project.",
 )
 
 
@@ -107,7 +107,7 @@ def _print_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     pass

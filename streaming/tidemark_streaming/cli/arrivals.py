@@ -48,7 +48,7 @@ def ingest_and_report(
         following: whether it goes on until it is told to end.
         also: says what else there is to tell who watches it follow.
     """
-    from tidemark_streaming.future_watermark import dated_ahead, find, is_far_ahead
+    from tidemark_streaming.future_watermark import find, future_timestamps, is_far_ahead
     from tidemark_streaming.glance import Glance
 
     name = source.name
@@ -68,7 +68,7 @@ def ingest_and_report(
             dead += sum(a.dead_letters for a in commit.arrivals)
             _warn_of_losses(name, commit.arrivals)
             _warn_of_undeclared(name, commit.arrivals, undeclared)
-            if (told := dated_ahead(Glance(settings), source, commit.arrivals)) is not None:
+            if (told := future_timestamps(Glance(settings), source, commit.arrivals)) is not None:
                 print_warning(told)
             # A source that follows says once how far ahead its watermark is.
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
 
 
-class Answer(StrEnum):
-    """The two lawful answers of a backfill."""
+class LateEvents(StrEnum):
+    """What a backfill does with events that were too late for their window."""
 
-    AS_STREAMED = "as-streamed"
-    COMPLETE = "complete"
+    EXCLUDE = "exclude"
+    INCLUDE = "include"
 
 
 def register(app: typer.Typer) -> None:
@@ -54,20 +54,19 @@ def run(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit",
-            "--arrivals-per-run",
+            "--max-arrivals",
             min=1,
-            help="Take at most so many arrivals; all there are if omitted.",
+            help="Process at most this many arrivals; all if omitted.",
         ),
     ] = None,
     rows_per_run: RowsPerRun = None,
     bytes_per_run: BytesPerRun = None,
     json: Json = False,
 ) -> None:
-    """Take in the arrivals that came since the last run, publish what they fire, and stop.
+    """Process the arrivals since the last run, publish their results, and exit.
 
-    This is the incremental run: what a schedule calls every few minutes. `tidemark stream` does
-    the same again and again.
+    This is the incremental run that a schedule starts every few minutes. `tidemark stream` repeats
+    it continuously.
 
     Example: `tidemark run orders_hourly`
     """
@@ -102,18 +101,18 @@ def backfill(
     asset: Asset,
     begin: From = None,
     end: To = None,
-    answer: Annotated[
-        Answer,
+    late_events: Annotated[
+        LateEvents,
         typer.Option(
-            help="**as-streamed** counts what a stream would have counted, event for event; "
-            "**complete** counts what came too late as well."
+            help="**exclude** counts the same events as a streaming query; **include** also "
+            "counts the events that arrived too late."
         ),
-    ] = Answer.AS_STREAMED,
+    ] = LateEvents.EXCLUDE,
     json: Json = False,
 ) -> None:
-    """Compute windows anew from the log and replace them: all, or a range.
+    """Recompute windows from the event log and replace them: all windows, or a range.
 
-    It may run while a stream works on the same windows: each event counts once.
+    You can run it while a streaming query works on the same windows: each event counts once.
 
     Example: `tidemark backfill orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
@@ -128,7 +127,9 @@ def backfill(
     span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)
-        done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))
+        done = runs.backfill(
+            store, transform, start, stop, late_events=late_events.replace("-", "_")
+        )
         events = count_events(settings, transform, done)
         work.note = f"{events:,} events"
     show_run(done, json, events)

@@ -14,38 +14,39 @@ if TYPE_CHECKING:
     from tidemark.define.source import Source
     from tidemark.store.warehouse import Warehouse
 
-Asset = Annotated[str, typer.Argument(help="The asset, as `tidemark status` lists it.")]
-SourceName = Annotated[str, typer.Argument(help="The source, as `tidemark status` lists it.")]
+Asset = Annotated[str, typer.Argument(help="An asset; `tidemark status` lists them.")]
+SourceName = Annotated[str, typer.Argument(help="A source; `tidemark status` lists them.")]
 From = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="DATE",
-        help="First window start, ISO 8601 in UTC; from the first, if omitted.",
+        help="First window start, ISO 8601 in UTC; the earliest if omitted.",
     ),
 ]
 To = Annotated[
     str | None,
     typer.Option(
-        "--to", metavar="DATE", help="End of the window starts, exclusive; to the last, if omitted."
+        "--to", metavar="DATE", help="End of the window starts, exclusive; the latest if omitted."
     ),
 ]
 ArrivalsPerRun = Annotated[
     int | None,
-    typer.Option(min=1, help="Take at most so many arrivals a run; all there are if omitted."),
+    typer.Option(
+        "--max-arrivals",
+        min=1,
+        help="Process at most this many arrivals per run; no limit if omitted.",
+    ),
 ]
 RowsPerRun = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Take at most so many events a run, but always an arrival; no limit if omitted."
-    ),
+    typer.Option(min=1, help="Process at most this many events per run, but at least one arrival."),
 ]
 BytesPerRun = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Take at most so many bytes a run, as they came, but always an arrival; no limit if "
-        "omitted.",
+        help="Process at most this many bytes per run, but at least one arrival.",
     ),
 ]
 Range = tuple[int, int] | None

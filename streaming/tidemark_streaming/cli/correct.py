@@ -19,13 +19,13 @@ def register(app: typer.Typer) -> None:
 
 def correct(
     asset: Asset,
-    show: Annotated[int, typer.Option(min=0, help="How many changes to list.")] = 20,
+    show: Annotated[int, typer.Option("--limit", min=0, help="How many changes to list.")] = 20,
     json: Json = False,
 ) -> None:
-    """Compute just the windows anew that lack too-late events, and say what that changed.
+    """Recompute the windows that lack late events, and list what changed.
 
-    The events stay in the late table, as a record; the windows have them from now on. A correction
-    takes in no new arrival, and may run while a stream works on the same asset.
+    The events stay in the late table as a record; from now on their windows count them too. A
+    correction processes no new arrival. You can run it next to a streaming query.
 
     Example: `tidemark correct departures_hourly`
     """
@@ -59,4 +59,4 @@ def correct(
         )
     out().print(table)
     if done.total > show:
-        out().print(f"… and {done.total - show:,} more; --show lists more of them.")
+        out().print(f"… and {done.total - show:,} more; --limit lists more of them.")

@@ -21,17 +21,17 @@ def register(app: typer.Typer) -> None:
 def dbt_sources(
     assets: Annotated[
         list[str] | None,
-        typer.Argument(help="Assets to add to those that the file has; all, where there is none."),
+        typer.Argument(help="Assets to add to the file; all if it does not exist."),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Write nothing; exit code 1 where something would change."),
+        typer.Option("--check", help="Write nothing; exit with 1 if something would change."),
     ] = False,
 ) -> None:
-    """Write the sources of the dbt project, `models/sources.yml`, of the definitions.
+    """Generate the sources of the dbt project, `models/sources.yml`, from the definitions.
 
-    An asset that is no more leaves the file. Descriptions and types of columns, tests and
-    configurations that a person has written there stay.
+    The command removes assets that no longer exist. It keeps descriptions, types, tests and
+    configurations that you have added to the file.
 
     Example: `tidemark dbt-sources orders_hourly`
     """

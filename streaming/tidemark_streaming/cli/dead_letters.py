@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 Letters = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[LETTER]...", help="Which: ARRIVAL:POSITION, as in 3:17."),
+    typer.Argument(
+        metavar="[LETTER]...", help="Dead letters as ARRIVAL:POSITION, for example 3:17."
+    ),
 ]
 Reason = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Only letters with this text in their reason."),
+    typer.Option(
+        "--reason", metavar="TEXT", help="Only dead letters with this text in their reason."
+    ),
 ]
-Whole = Annotated[bool, typer.Option("--all", help="Every letter that has not come back.")]
+Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were not replayed.")]
 
 SHOWN = 10
 STILL_INVALID = 1
@@ -36,7 +40,7 @@ STILL_INVALID = 1
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What came and could not be decoded: see it, and bring it back when it is mended."
+    help="Inspect and replay records that could not be decoded."
     "\n\nExample: `tidemark dead-letters list clicks`",
 )
 
@@ -48,7 +52,7 @@ def register(to: typer.Typer) -> None:
 
 @app.command("list")
 def list_(source: SourceName, json: Json = False) -> None:
-    """Count the dead letters of a source, by day, topic and reason.
+    """Count the dead letters of a source by day, topic and reason.
 
     Example: `tidemark dead-letters list clicks`
     """
@@ -74,12 +78,14 @@ def show(
     source: SourceName,
     letters: Letters = None,
     reason: Reason = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show so many at most, the newest.")] = SHOWN,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Show at most this many, the newest first.")
+    ] = SHOWN,
     json: Json = False,
 ) -> None:
-    """Show dead letters whole: where they came from, why they are here, and their bytes.
+    """Show dead letters with their origin, reason and bytes.
 
-    Bytes that are text in UTF-8 are shown as text, others in hexadecimal.
+    Bytes that are valid UTF-8 appear as text, others in hexadecimal.
 
     Example: `tidemark dead-letters show clicks 3:17`
     """
@@ -105,32 +111,36 @@ def replay(
     whole: Whole = False,
     file: Annotated[
         Path | None,
-        typer.Option("--with", metavar="FILE", help="The mended bytes of the one letter."),
+        typer.Option(
+            "--payload-file", metavar="FILE", help="A file with the fixed bytes of the dead letter."
+        ),
     ] = None,
     command: Annotated[
         str | None,
         typer.Option(
-            "--through",
+            "--payload-command",
             metavar="COMMAND",
-            help="A shell command that mends each: bytes on stdin, mended ones on stdout.",
+            help="A shell command that fixes each: bytes on stdin, fixed bytes on stdout.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Decode dead letters anew, and bring those that fit now into the log, as a new arrival.
+    """Decode dead letters again and add those that now decode to the event log, as a new arrival.
 
-    They are decoded as they are, by the source as it is now, or mended by --with or --through.
-    A letter comes back once: what came back before is passed over. Those that still do not fit
-    stay where they are, and the exit code is 1.
+    They are decoded by the current definition of the source, unchanged or fixed by --payload-file
+    or --payload-command. Each dead letter is replayed once. Those that still do not decode stay,
+    and the exit code is 1.
 
-    Example: `tidemark dead-letters replay clicks 3:17 --with mended.json`
+    Example: `tidemark dead-letters replay clicks 3:17 --payload-file fixed.json`
     """
     if whole == bool(letters or reason):
         raise DefinitionError(
             "Specify which dead letters to replay: ARRIVAL:POSITION, --reason, or --all alone."
         )
     if file is not None and command is not None:
-        raise DefinitionError("Use either --with or --through to fix dead letters, not both.")
+        raise DefinitionError(
+            "Use either --payload-file or --payload-command to fix dead letters, not both."
+        )
     import pyarrow.dataset as ds
 
     from tidemark_streaming import dead_letters, domains
@@ -212,7 +222,7 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
 
     if file is not None and letters.num_rows != 1:
         raise DefinitionError(
-            f"--with fixes one dead letter, but {letters.num_rows:,} are selected."
+            f"--payload-file fixes one dead letter, but {letters.num_rows:,} are selected."
         )
     content: list[bytes | None] = letters["bytes"].to_pylist()
     if file is not None:
@@ -226,7 +236,7 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
         if value is None:
             raise DataError(
                 f"The bytes of dead letter {name} were not stored: replay it with a file, by "
-                "--with."
+                "--payload-file."
             )
     if command is not None:
         content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
@@ -240,7 +250,7 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise DataError(
-            f"The command of --through failed at dead letter {letter} with exit code "
+            f"The command of --payload-command failed at dead letter {letter} with exit code "
             f"{done.returncode}: {(said or ['no output'])[-1].rstrip('.')}; nothing was replayed."
         )
     return done.stdout

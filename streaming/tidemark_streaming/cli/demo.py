@@ -57,9 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
-    serve: Annotated[
-        bool, typer.Option(help="Leave the web interface running, to look at it all.")
-    ] = True,
+    serve: Annotated[bool, typer.Option(help="Leave the web interface running.")] = True,
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Stream the days through a Kafka topic, not files.")
     ] = False,
@@ -67,15 +65,15 @@ def command(
         bool, typer.Option("--small", help="Load 3 days and stream 1, in about a minute.")
     ] = False,
 ) -> None:
-    """See the whole way on real flights, in about five minutes.
+    """See the whole pipeline on real flights, in about five minutes.
 
-    Loads 60 days of flights in bulk, computes their hourly departures, streams the next 5 days
-    arrival by arrival, judges every window by its expectations, proves that batch and stream
-    agree, builds the marts with the weather beside them, draws what came late, and leaves the
-    platform running, where Dagster computes the other assets. Run again, it goes on with the 5 days
-    after. With --kafka these days come through a topic of a broker that it starts, or of
-    kafka_servers. Exit code 1 if batch and stream differ, or if a window is withheld that its
-    flights do not explain.
+    The demo loads 60 days of flights in bulk and computes their hourly departures. It streams the
+    next 5 days arrival by arrival, validates every window, and proves that batch and stream agree.
+    It builds the marts, joined with the weather, charts the late events, and leaves the platform
+    running, where Dagster computes the other assets. The next demo continues with the following 5
+    days. With --kafka these days come through a Kafka topic, of a broker that the demo starts or of
+    kafka_servers. The exit code is 1 if batch and stream differ, or if a window is quarantined
+    without a cause in the data.
 
     Example: `tidemark demo`
     """

@@ -1,4 +1,4 @@
-"""`tidemark emit`: what is published goes out to the asset's topic."""
+"""`tidemark sink`: what is published goes out to the asset's topic."""
 
 import threading
 import time
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("emit")(command)
+    app.command("sink")(command)
 
 
 def command(
     asset: Asset,
     following: Annotated[
         bool,
-        typer.Option("--follow", help="Go on with what is published, until Ctrl-C or SIGTERM."),
+        typer.Option("--follow", help="Continue with new results until Ctrl-C or SIGTERM."),
     ] = False,
     anew: Annotated[
         bool,
-        typer.Option("--anew", help="Take back all that is in the topic, and bring out the table."),
+        typer.Option(
+            "--reset", help="Retract everything in the topic and publish the table again."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Bring an asset's panes out to the Kafka topic that its definition names, exactly once.
+    """Publish an asset's panes to the Kafka topic of its sink, exactly once.
 
-    A running stream does so by itself. What runs, backfills, corrections and releases have
-    published besides goes out by this command, or by a stream that runs. Killed at any instant, it
-    goes on where the topic ends.
+    A running streaming query does this itself. This command also publishes the results of runs,
+    backfills, corrections and releases. If it is killed, it resumes where the topic ends.
 
-    Example: `tidemark emit clicks_by_minute`
+    Example: `tidemark sink clicks_by_minute`
     """
     from tidemark_streaming import domains, foreground
     from tidemark_streaming.outbox import Outbox, PublishResult
@@ -58,10 +59,10 @@ def command(
     from tidemark_streaming.outbox.outbox import topic_of
 
     if following and anew:
-        raise DefinitionError("Use either --follow or --anew, not both.")
+        raise DefinitionError("Use either --follow or --reset, not both.")
     settings = Settings()
     if following:
-        logs.begin(settings, "emit")
+        logs.begin(settings, "sink")
     transform = domains.transform(settings, asset)
     topic = topic_of(transform)
     store, began = warehouse(settings), time.monotonic()
@@ -88,7 +89,7 @@ def command(
 
             def on_error(error: TidemarkError) -> None:
                 nonlocal said
-                if not error.passing and not isinstance(error, ConflictError):
+                if not error.retriable and not isinstance(error, ConflictError):
                     raise error
                 entry.waits(error)
                 if str(error) != said:

@@ -27,14 +27,14 @@ def register(app: typer.Typer) -> None:
 
 def command(
     source: SourceName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """End a source's stream: nothing more is expected, and every window closes.
+    """Close a source: no more events are expected, and every window closes.
 
     The end is an arrival without rows, after which the watermark is infinite. The next run of each
-    asset publishes what is still open, also `Global()` windows and those of a `Perfect()`
-    watermark, which nothing else closes. A stream that has ended takes nothing more, for good.
+    asset publishes the open windows, including `Global()` windows and those of a `Perfect()`
+    watermark, which nothing else closes. You cannot reopen a closed source.
 
     Example: `tidemark end flights`
     """

@@ -26,32 +26,32 @@ def command(
     source: SourceName,
     where: Annotated[
         str,
-        typer.Option(metavar="SQL", help="Which events: a condition on the source's columns."),
+        typer.Option(metavar="SQL", help="The events, as a SQL condition on the source's columns."),
     ],
     letters_with: Annotated[
         list[str] | None,
         typer.Option(
-            "--letters-with",
+            "--dead-letters-containing",
             metavar="TEXT",
-            help="Empty dead letters with this in their bytes, key or headers, too. Repeatable.",
+            help="Also erase dead letters with this text in bytes, key or headers. Repeatable.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be touched.")
+        bool, typer.Option("--dry-run", help="Only report what would be deleted.")
     ] = False,
     vacuum: Annotated[
         bool,
-        typer.Option("--vacuum", help="Remove old files at once, and with them all time travel."),
+        typer.Option("--vacuum", help="Delete old files at once, which ends time travel."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete a person's events from a source, and all that was computed from them.
+    """Delete a person's events from a source, and everything that was computed from them.
 
-    The events leave the log in one commit; every window that had one is computed anew without it,
-    with what came too late, is withheld or was checked of it, and the marts that read it. Killed at
-    any moment, it is given again. No ingest of the source may run meanwhile; streams may, but with
-    **--vacuum**. The report says what is touched, and what is beyond reach.
+    The command deletes the events from the event log in one commit, then recomputes their windows
+    and deletes their late events, quarantined rows, check results and mart rows. If it is killed,
+    run it again. No ingest of the source may run at the same time; streaming queries may, except
+    with **--vacuum**. The report lists what was deleted and what the command cannot reach.
 
     Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
     """
@@ -66,7 +66,7 @@ def command(
     )
     if any(not text for text in wanted.texts):
         raise DefinitionError(
-            "--letters-with must not be empty: every dead letter contains the empty text."
+            "--dead-letters-containing must not be empty: every dead letter contains it."
         )
     if (
         not dry_run

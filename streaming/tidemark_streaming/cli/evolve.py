@@ -1,4 +1,4 @@
-"""`tidemark changes` and `tidemark rebuild`: an asset's definition has changed."""
+"""`tidemark diff` and `tidemark rebuild`: an asset's definition has changed."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("changes")(changes)
+    app.command("diff")(changes)
     app.command("rebuild")(rebuild)
 
 
@@ -27,16 +27,16 @@ def changes(
     asset: Asset,
     begin: From = None,
     end: To = None,
-    most: Annotated[int, typer.Option("--show", min=0, help="How many values to list.")] = 20,
+    most: Annotated[int, typer.Option("--limit", min=0, help="How many values to list.")] = 20,
     json: Json = False,
 ) -> None:
-    """What differs between an asset's definition and the one that its tables were made by, and
-    which windows it would change.
+    """Compare an asset's definition with the one that made its tables, and list the windows that
+    would change.
 
-    The windows are computed by the new definition and compared with those that are there; nothing
-    is written. With a large log give a range.
+    The command computes the windows by the new definition and compares them with the published
+    ones. It writes nothing. If the event log is large, specify a range.
 
-    Example: `tidemark changes departures_hourly --from 2013-02-01 --to 2013-02-08`
+    Example: `tidemark diff departures_hourly --from 2013-02-01 --to 2013-02-08`
     """
     from tidemark.verify import changes as verify
     from tidemark_streaming import domains
@@ -103,29 +103,30 @@ def print_changes(found: "Changes") -> None:
 def rebuild(
     asset: Asset,
     switch: Annotated[
-        bool, typer.Option("--switch", help="Put what was rebuilt in the place of its tables.")
+        bool, typer.Option("--promote", help="Replace the published tables with the rebuilt ones.")
     ] = False,
     back: Annotated[
-        bool, typer.Option("--back", help="Put back what its tables had before the last switch.")
+        bool,
+        typer.Option("--rollback", help="Restore the tables of before the last promotion."),
     ] = False,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Give up what was rebuilt, and what is kept.")
+        bool, typer.Option("--discard", help="Delete the rebuilt tables and the kept ones.")
     ] = False,
     way_back: Annotated[
         bool,
         typer.Option(
-            "--way-back/--no-way-back",
-            help="Keep what a switch replaces; a half-published table can't be kept.",
+            "--keep-backup/--no-backup",
+            help="Keep the replaced tables, for --rollback.",
             show_default=False,
         ),
     ] = True,
     json: Json = False,
 ) -> None:
-    """Make an asset's tables anew by its definition, beside those that are there.
+    """Recompute an asset's tables by its current definition, next to the published ones.
 
-    Its stream goes on by the earlier definition meanwhile. `tidemark changes` shows what differs;
-    **--switch** takes in what arrived since, and replaces the published table in one commit;
-    **--back** does the same with what it had before, which is kept for seven days.
+    Its streaming query continues by the earlier definition. `tidemark diff` shows the differences.
+    **--promote** processes what arrived since and replaces the published table in one commit.
+    **--rollback** restores the previous tables, which are kept for seven days.
 
     Example: `tidemark rebuild departures_hourly`
     """
@@ -134,9 +135,9 @@ def rebuild(
     from tidemark_streaming import domains
 
     if switch + back + discard > 1:
-        raise DefinitionError("Use at most one of --switch, --back and --discard.")
+        raise DefinitionError("Use at most one of --promote, --back and --discard.")
     if not way_back and not switch:
-        raise DefinitionError("--no-way-back requires --switch.")
+        raise DefinitionError("--no-backup requires --promote.")
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.import_library)
@@ -172,7 +173,7 @@ def _print_rebuilt(made: "RebuildStatus") -> None:
         rows["quarantined"] = f"{made.quarantined:,}"
     out().print(facts_table("", rows))
     out().print(
-        f"`tidemark changes {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
-        "--switch` publishes the rebuilt tables.",
+        f"`tidemark diff {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
+        "--promote` publishes the rebuilt tables.",
         markup=False,
     )

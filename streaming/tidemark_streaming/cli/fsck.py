@@ -25,20 +25,18 @@ def register(app: typer.Typer) -> None:
 def fsck(
     repair: Annotated[
         bool,
-        typer.Option(
-            "--repair", help="Go back to the newest commits that belong together. Stop runs first."
-        ),
+        typer.Option("--repair", help="Restore the newest consistent commits. Stop runs first."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check that no table lacks a commit or a data file, as after a power cut or in a copy that was
-    made of a live home.
+    """Check that no table lacks a commit or a data file, for example after a power cut or in a copy
+    of a live home.
 
-    It compares the event logs with their timelines, and the states with the published tables, by
-    transaction logs and file sizes alone, without the engine. `ingest`, `run` and `status` do the
-    same for their tables and refuse to work on damaged ones.
+    It compares event logs with their timelines, and states with published tables, from transaction
+    logs and file sizes alone, without the engine. `ingest`, `run` and `status` do the same for
+    their own tables and refuse to work on damaged ones.
 
-    With `--repair` an ingest reads again what its source still has, and the next runs compute
+    With `--repair` an ingest reads again what its source still has, and the next runs recompute
     damaged assets from the event log.
 
     Example: `tidemark fsck`

@@ -40,10 +40,13 @@ def register(app: typer.Typer) -> None:
 def command(
     source: SourceName,
     bulk: Annotated[
-        bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
+        bool,
+        typer.Option(
+            "--bulk", help="Write all arrivals in one commit: the same event log, faster."
+        ),
     ] = False,
     following: Annotated[
-        bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C or SIGTERM.")
+        bool, typer.Option("--follow", help="Continue with new data until Ctrl-C or SIGTERM.")
     ] = False,
     run: Annotated[
         list[str] | None,
@@ -59,7 +62,7 @@ def command(
     accept_loss: Annotated[
         bool,
         typer.Option(
-            "--accept-loss",
+            "--allow-data-loss",
             help="Go on after what Kafka or a Delta table has no more by now; what goes later ends "
             "the ingest again.",
         ),
@@ -67,7 +70,7 @@ def command(
     accept_change: Annotated[
         bool,
         typer.Option(
-            "--accept-change",
+            "--allow-schema-change",
             help="Take rows as dead letters also where all that came fail on one column.",
         ),
     ] = False,
@@ -78,11 +81,11 @@ def command(
     span: _Former = None,
     json: Json = False,
 ) -> None:
-    """Bring what has come for a source into its log, exactly once.
+    """Ingest a source's new data into its event log, exactly once.
 
-    Whatever lies in its landing folder, in its Kafka topics or in its Delta table, and is not in
-    the log, is ingested. Killed and started again, it goes on where the log ends. (A recording,
-    such as the flights, is played: `tidemark play`.)
+    The command reads what is new in the source's landing folder, Kafka topics or Delta table. If it
+    is killed, the next one resumes where the event log ends. (For recorded data, such as the
+    flights, use `tidemark play`.)
 
     Example: `tidemark ingest orders --follow`
     """
@@ -110,7 +113,7 @@ def command(
     admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if admission and not run:
         raise DefinitionError(
-            "--arrivals-per-run, --rows-per-run and --bytes-per-run require --run ASSET, whose "
+            "--max-arrivals, --rows-per-run and --bytes-per-run require --run ASSET, whose "
             "runs they limit."
         )
     settings = Settings()
@@ -191,13 +194,13 @@ def _line(facts: "RunFacts") -> str:
 def _accept(feed: "Feed", what: str) -> "Feed":
     """The feed, as one that goes on after what is gone, or takes as dead letters what fails on a
     column that was changed."""
-    from tidemark_streaming.delta import DeltaFeed
-    from tidemark_streaming.files import FileFeed
-    from tidemark_streaming.kafka import KafkaFeed
+    from tidemark_streaming.delta import DeltaConnector
+    from tidemark_streaming.files import FileConnector
+    from tidemark_streaming.kafka import KafkaConnector
 
     kinds, elsewhere = {
-        "loss": ((KafkaFeed, DeltaFeed), "neither from Kafka nor from a Delta table"),
-        "change": ((KafkaFeed, FileFeed), "neither from Kafka nor as files"),
+        "loss": ((KafkaConnector, DeltaConnector), "neither from Kafka nor from a Delta table"),
+        "change": ((KafkaConnector, FileConnector), "neither from Kafka nor as files"),
     }[what]
     if not isinstance(feed, kinds):
         raise DefinitionError(

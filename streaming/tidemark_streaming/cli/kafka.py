@@ -19,7 +19,7 @@ def register(to: typer.Typer) -> None:
 
 @app.command("up")
 def up() -> None:
-    """Start the broker, and return when it answers. Its topics stay from one start to the next.
+    """Start the broker and wait until it responds. Its topics persist.
 
     Example: `tidemark kafka up`
     """
@@ -34,7 +34,7 @@ def up() -> None:
 
 @app.command("down")
 def down() -> None:
-    """Stop the broker. Its topics stay.
+    """Stop the broker. Its topics persist.
 
     Example: `tidemark kafka down`
     """

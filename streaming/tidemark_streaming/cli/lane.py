@@ -39,21 +39,19 @@ def register(app: typer.Typer) -> None:
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="The lane; without it, all are listed.")
+        str | None, typer.Argument(help="The lane; lists all lanes if omitted.")
     ] = None,
-    trigger: Annotated[
-        str, typer.Option(help="real-time, or micro-batch: the same records, later.")
-    ] = "real-time",
+    trigger: Annotated[str, typer.Option(help="real-time or micro-batch.")] = "real-time",
     detach: Annotated[
-        bool, typer.Option("--detach", help="Leave it running in a Spark of its own, and return.")
+        bool, typer.Option("--detach", help="Run it in the background and return.")
     ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the lane, and its Spark.")] = False,
     json: Json = False,
 ) -> None:
-    """Bring records from topic to topic within milliseconds: decoded, masked, prepared and routed.
+    """Copy records from topic to topic within milliseconds: decoded, masked, prepared and routed.
 
-    It runs until Ctrl-C or SIGTERM, in a Spark of its own, and is started again where that is
-    killed. It writes each record at least once: those since its last checkpoint come again.
+    It runs until Ctrl-C or SIGTERM, in a Spark process of its own, and restarts if that is killed.
+    Delivery is at least once: records since the last checkpoint are sent again.
 
     Example: `tidemark lane clicks_clean`
     """

@@ -30,19 +30,17 @@ def maintain(
     ] = None,
     retention: Annotated[
         float,
-        typer.Option(
-            min=0, metavar="DAYS", help="Keep for so many days what a table does not have any more."
-        ),
+        typer.Option(min=0, metavar="DAYS", help="Keep deleted files for this many days."),
     ] = 7,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what there is to do.")
+        bool, typer.Option("--dry-run", help="Only report what would be done.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Fold small files into few, shorten logs, and remove files that nobody needs any more.
+    """Compact small files, trim transaction logs, and delete files that no table needs.
 
-    It may run beside streams: a table that is busy is left for the next time. Versions of
-    references that arrivals recorded, and changes that a mart or a stream has not read yet, stay.
+    You can run it next to streaming queries: it skips busy tables. It keeps the versions of lookup
+    tables that arrivals recorded, and changes that a mart or a streaming query has not read yet.
 
     Example: `tidemark maintain --dry-run`
     """
@@ -70,13 +68,13 @@ def maintain(
 
 def drop(
     asset: Asset,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove an asset's tables: its state, its windows, and what came too late or was withheld.
+    """Delete an asset's tables: state, windows, late events and quarantined rows.
 
-    Its source's log stays, and so does what runs and checks have put on record. The next run of the
-    asset begins anew, and takes in all arrivals. A roll-up of it follows that.
+    The event log of its source stays, and so do the records of runs and checks. The next run of the
+    asset starts from the first arrival. Its roll-ups follow.
 
     Example: `tidemark drop departures_hourly`
     """
@@ -121,7 +119,7 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
     for found in (c for c in foreground.commands(settings) if c.runs):
         command = {
             foreground.STREAM: f"tidemark stream {found.name}",
-            foreground.EMIT: f"tidemark emit {found.name} --follow",
+            foreground.EMIT: f"tidemark sink {found.name} --follow",
         }.get(found.kind)
         if command is not None and found.name == asset:
             return _stop_first(command, asset)

@@ -25,16 +25,16 @@ def register(app: typer.Typer) -> None:
 
 def marts(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Marts to build; all that can be, if omitted.")
+        list[str] | None, typer.Argument(help="Marts to build; all if omitted.")
     ] = None,
     full_refresh: Annotated[
-        bool, typer.Option("--full-refresh", help="Compute them whole, not just what changed.")
+        bool, typer.Option("--full-refresh", help="Rebuild completely, not only what changed.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Build the marts and test them: only the days whose windows changed since the last time.
+    """Build and test the dbt marts, for the days whose windows changed since the last build.
 
-    Without names, marts whose tables are not there yet are passed over, and named.
+    Without names, marts whose source tables do not exist yet are skipped and listed.
 
     Example: `tidemark marts orders_daily`
     """
@@ -75,12 +75,13 @@ def marts(
 
 
 def dbt(
-    arguments: Annotated[list[str] | None, typer.Argument(help="What dbt is to do.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="A dbt command with its options.")
+    ] = None,
 ) -> None:
-    """Run dbt itself on the project of the marts, at Tidemark's engine.
+    """Run dbt on the project of the marts, with Tidemark's engine.
 
-    What dbt can do is told by `tidemark dbt`, and of each of its commands by
-    `tidemark dbt COMMAND --help`.
+    `tidemark dbt` lists the dbt commands, and `tidemark dbt COMMAND --help` their options.
 
     Example: `tidemark dbt source freshness`
     """

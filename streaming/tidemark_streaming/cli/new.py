@@ -31,49 +31,54 @@ def command(
         bool | None,
         typer.Option(
             "--kafka/--files",
-            help="Events come from a Kafka topic, or as files of CSV; files, if omitted.",
+            help="Events come from a Kafka topic, or as CSV files; files if omitted.",
         ),
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Begin with your own events: a file with a header."),
+        typer.Option(
+            "--from-csv",
+            metavar="CSV",
+            help="Start from your own events: a CSV file with a header.",
+        ),
     ] = None,
     events: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the events are called; orders, if omitted."),
+        typer.Option(metavar="NAME", help="A name for the events; orders if omitted."),
     ] = None,
     time: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column of when they happened; ordered_at, or the first of --like that fits.",
+            help="The event-time column; ordered_at, or the first of --from-csv that fits.",
         ),
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column to compute windows by; city, or the first of --like that fits.",
+            help="The column to compute windows by; city, or the first of --from-csv that fits.",
         ),
     ] = None,
     value: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column of numbers to add up; amount, or the first of --like that fits.",
+            help="The column of numbers to add up; amount, or the first of --from-csv that fits.",
         ),
     ] = None,
     ask: Annotated[
         bool,
         typer.Option(
-            "--ask/--defaults", help="Ask in a terminal what no option says, or take the defaults."
+            "--interactive/--defaults",
+            help="Ask for missing options, or use the defaults.",
         ),
     ] = True,
 ) -> None:
-    """Make a project to begin with, in a folder of its own: source, feed, transform, Dagster, dbt,
-    scenario and test, and a few events.
+    """Create a project: source, connector, transform, Dagster definitions, dbt models, scenario,
+    test and sample events.
 
-    Example: `tidemark new shop --like orders.csv --time ordered_at --key city --value amount`
+    Example: `tidemark new shop --from-csv orders.csv --time ordered_at --key city --value amount`
     """
     from tidemark_streaming.starter import choices as chosen
     from tidemark_streaming.starter.sample import read_sample
@@ -81,7 +86,7 @@ def command(
 
     if like is not None and kafka:
         raise DefinitionError(
-            "--like can't be used with --kafka: it is for events that are read from files."
+            "--from-csv can't be used with --kafka: it is for events that are read from files."
         )
     asks = ask and sys.stdin.isatty()
     if name is None and not asks:

@@ -21,17 +21,21 @@ def register(app: typer.Typer) -> None:
 def command(
     source: SourceName,
     days: Annotated[
-        int | None, typer.Option(min=1, help="Play so many days; all that is recorded if omitted.")
+        int | None, typer.Option(min=1, help="Load this many days; all if omitted.")
     ] = None,
     begin: Annotated[
         str | None,
         typer.Option(
-            "--arrived-from", metavar="DATE", help="Play what arrived from here on (ISO 8601)."
+            "--arrived-from",
+            metavar="DATE",
+            help="Load only what arrived at or after this instant (ISO 8601).",
         ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--arrived-to", metavar="DATE", help="Play what arrived before this."),
+        typer.Option(
+            "--arrived-to", metavar="DATE", help="Load only what arrived before this instant."
+        ),
     ] = None,
     speed: Annotated[
         float | None,
@@ -48,15 +52,18 @@ def command(
         ),
     ] = SPAN,
     bulk: Annotated[
-        bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
+        bool,
+        typer.Option(
+            "--bulk", help="Write all arrivals in one commit: the same event log, faster."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Play a source's recorded data into its log, exactly once.
+    """Load a source's recorded data into its event log, exactly once.
 
-    The records land in the source's folder as files, in the order in which they *arrived*, and are
-    ingested, with whatever else lies there. Killed and started again, it goes on where the log
-    ends. Of the domains that come along, the flights and the weather are recordings.
+    The records land in the source's folder as files, in the order of their arrival, and are
+    ingested with everything else in that folder. If the command is killed, the next one resumes
+    where the event log ends. The bundled flights and weather are recordings.
 
     Example: `tidemark play flights --days 60 --bulk`
     """

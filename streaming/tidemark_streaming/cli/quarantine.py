@@ -25,11 +25,11 @@ Keys = Annotated[
     list[str] | None,
     typer.Option("--key", metavar="NAME=VALUE", help="Only windows of this key; may be repeated."),
 ]
-Whole = Annotated[bool, typer.Option("--all", help="Every window that is held.")]
+Whole = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Windows that failed an expectation: see them, publish them as they are, or drop them."
+    help="Inspect, release or discard windows that failed an expectation."
     "\n\nExample: `tidemark quarantine list departures_hourly`",
 )
 
@@ -46,11 +46,11 @@ def list_(
     end: To = None,
     key: Keys = None,
     discarded: Annotated[
-        bool, typer.Option("--discarded", help="Also those that were discarded.")
+        bool, typer.Option("--discarded", help="Include discarded windows.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the windows that are withheld, each with what it failed.
+    """List quarantined windows with the expectations that they failed.
 
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
@@ -79,7 +79,7 @@ def list_(
 def show(
     asset: Asset, begin: From = None, end: To = None, key: Keys = None, json: Json = False
 ) -> None:
-    """Show withheld windows whole: their values, and all that was expected of them.
+    """Show quarantined windows with their values and the result of each expectation.
 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`
     """
@@ -113,9 +113,9 @@ def release(
     whole: Whole = False,
     json: Json = False,
 ) -> None:
-    """Publish withheld windows as they are, marked `released`.
+    """Publish quarantined windows unchanged, marked `released`.
 
-    They stay published as long as their values do not change.
+    They stay published until their values change.
 
     Example: `tidemark quarantine release departures_hourly --from 2013-02-09 --key origin=JFK`
     """
@@ -133,7 +133,7 @@ def discard(
     whole: Whole = False,
     json: Json = False,
 ) -> None:
-    """Leave withheld windows out, as long as their values do not change.
+    """Discard quarantined windows until their values change.
 
     Example: `tidemark quarantine discard departures_hourly --all`
     """

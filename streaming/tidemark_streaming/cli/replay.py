@@ -44,19 +44,21 @@ def command(
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Make tables beside, ASSET__NAME, and touch no other."),
+        typer.Option(
+            metavar="NAME", help="Write to separate tables, ASSET__NAME, and change no others."
+        ),
     ] = None,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Remove the tables that --into made.")
+        bool, typer.Option("--discard", help="Delete the tables of --into.")
     ] = False,
     former: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
     json: Json = False,
 ) -> None:
-    """Count what arrived from some arrival on anew, by the definition in the code.
+    """Reprocess the events since an arrival by the current definition.
 
-    The windows in which these events lie are computed whole, from all arrivals, and replaced in one
-    commit; or, with **--into**, put into tables beside, which are made anew each time. It may run
-    while a stream works on the same windows: each event counts once.
+    The windows of these events are recomputed from all arrivals and replaced in one commit. With
+    **--into** they go into separate tables, which each replay recreates. You can run it next to a
+    streaming query: each event counts once.
 
     Example: `tidemark replay departures_hourly --since 2013-02-01T06:00 --into tried`
     """

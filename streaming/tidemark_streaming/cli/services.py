@@ -45,10 +45,10 @@ def register(app: typer.Typer) -> None:
 
 
 def up() -> None:
-    """Start the engine, Dagster's web interface and its daemon, and the live page with the metrics,
-    on this machine only.
+    """Start the engine, Dagster's web interface and daemon, and the live page with the metrics, on
+    this machine only.
 
-    Returns when all are healthy. What runs already is left as it is.
+    The command returns when all are healthy. It leaves running services as they are.
 
     Example: `tidemark up`
     """
@@ -83,7 +83,7 @@ def up() -> None:
 
 
 def down() -> None:
-    """Stop all that `tidemark up` started, and streams and lanes with it. Data stays.
+    """Stop everything that `tidemark up` started, and all streaming queries and lanes. Data stays.
 
     Example: `tidemark down`
     """
@@ -114,11 +114,11 @@ def down() -> None:
 
 
 def status(json: Json = False) -> None:
-    """Show what runs, how far each source and asset is, and what is left to do.
+    """Show services, the progress of each source and asset, and open problems.
 
-    It reads the tables without the engine, and works when nothing runs. If tables lack commits or
-    files, as after a power cut, it says which, and nothing else. Windows of which Tidemark
-    itself lost or doubled events are told in red, with what to do.
+    The command reads the tables without the engine, so it works if nothing is running. If tables
+    lack commits or files, for example after a power cut, it lists only those. Windows in which
+    Tidemark itself lost or duplicated events appear in red, with what to do.
 
     Example: `tidemark status --json`
     """

@@ -36,16 +36,14 @@ def command(
     begin: From = None,
     end: To = None,
     key: Keys = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many rows at most.")] = 20,
-    final: Annotated[
-        bool, typer.Option("--final", help="Only windows that nothing will change any more.")
-    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
+    final: Annotated[bool, typer.Option("--final", help="Only final windows.")] = False,
     late: Annotated[
-        bool, typer.Option("--late", help="The events that came too late, the last to come first.")
+        bool, typer.Option("--late", help="Show late events, the newest first.")
     ] = False,
     form: Annotated[
         Literal["table", "json", "csv"],
-        typer.Option("--format", help="A table to look at, or all columns for a script."),
+        typer.Option("--format", help="A table for people, or all columns for scripts."),
     ] = "table",
 ) -> None:
     """Show the windows that an asset has published, the newest first.

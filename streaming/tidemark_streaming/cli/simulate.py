@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def command(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE...")],
     run: Annotated[
-        Run, typer.Option(help="As batch, as stream, or as both and compared.")
+        Run, typer.Option(help="Run as batch, as stream, or as both and compare.")
     ] = Run.BOTH,
     arrivals_per_run: Annotated[
         int,
@@ -53,10 +53,10 @@ def command(
         typer.Option(metavar="FOLDER", help="Draw each as FOLDER/NAME.svg.", file_okay=False),
     ] = None,
 ) -> None:
-    """Run scenarios: streams in text files, with what must come out of them.
+    """Run scenarios: streams in text files, with the expected output.
 
-    Each runs through the code that runs everything else, on tables that are then removed. Exit
-    code 1 if batch and stream differ or `expect` is missed, 2 if a file is no scenario.
+    Each scenario runs through the production code, on temporary tables. The exit code is 1 if batch
+    and stream differ or `expect` is not met, and 2 if a file is not a valid scenario.
 
     Example: `tidemark simulate scenarios/late.yaml --draw`
     """

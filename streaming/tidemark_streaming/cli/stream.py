@@ -42,19 +42,19 @@ def command(
     rows_per_run: RowsPerRun = None,
     bytes_per_run: BytesPerRun = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Stop when nothing is left to take in.")
+        bool, typer.Option("--until-caught-up", help="Stop when all arrivals are processed.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Leave it running in the engine, and return.")
+        bool, typer.Option("--detach", help="Leave it running in the engine and return.")
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop the asset's running stream.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the streaming query.")] = False,
 ) -> None:
-    """Keep an asset up to date: a Structured Streaming query that runs as arrivals come.
+    """Keep an asset up to date with a Structured Streaming query.
 
-    Shows what arrives and what is published until Ctrl-C or SIGTERM, which stop the query cleanly.
-    What a query has published does not depend on how it is cut into runs, stopped or started again.
-    One whose engine or worker was killed is started again, and one that another `tidemark stream`
-    left behind when it was killed is replaced.
+    The query processes arrivals as they come. The command shows them and the published windows
+    until Ctrl-C or SIGTERM, which stop the query cleanly. The published result does not depend on
+    how a query is cut into runs, stopped or restarted. If the engine or a worker is killed, the
+    query restarts; it replaces the query that another, killed `tidemark stream` left behind.
 
     Example: `tidemark stream orders_hourly`, and in another terminal
     `tidemark ingest orders --follow`
@@ -173,8 +173,8 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
     if not query.isActive:
         failure = query.exception()
         reason = "it was stopped elsewhere." if failure is None else continuous.why(failure)
-        passing = failure is not None and continuous.crashed(failure)
-        raise EngineError(f"The stream ended: {reason}", passing=passing)
+        retriable = failure is not None and continuous.crashed(failure)
+        raise EngineError(f"The stream ended: {reason}", retriable=retriable)
     return until_caught_up and look.behind <= 0
 
 

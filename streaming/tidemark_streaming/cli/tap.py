@@ -37,26 +37,24 @@ def command(
     asset: Asset,
     name: Annotated[
         str | None,
-        typer.Option("--step", metavar="NAME", help="Which rows; lists all, if omitted."),
+        typer.Option("--step", metavar="NAME", help="The step; lists all steps if omitted."),
     ] = None,
     run: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Of which run, by `seq` of the table `runs`; the newest, if omitted."
-        ),
+        typer.Option(min=0, help="The run, by `seq` of the table `runs`; the newest if omitted."),
     ] = None,
     following: Annotated[
-        bool, typer.Option("--follow", help="Of each run that ends from now on, until Ctrl-C.")
+        bool, typer.Option("--follow", help="Show the rows of each new run until Ctrl-C.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Rows of a run at most.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="Rows per run.")] = SHOWN,
     json: Annotated[
         bool, typer.Option("--json", help="Each row as a line of JSON on stdout, for scripts.")
     ] = False,
 ) -> None:
-    """Show the rows on an edge of a run: read, prepared, judged, and so on to published.
+    """Show the rows at a step of a run: read, prepared, judged, and so on to published.
 
-    Without --step it lists the edges that the asset's runs have. The rows are computed from the log
-    again, by the functions that runs go by: a run is neither changed nor slowed by who looks.
+    Without --step the command lists the steps. It computes the rows from the event log with the
+    functions of the run itself, and does not change or slow the run.
 
     Example: `tidemark tap departures_hourly --step late --follow`
     """

@@ -34,19 +34,17 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
-    correlation_id: Annotated[
-        str, typer.Argument(help="As the log and the late tables have it in `correlation_id`.")
-    ],
+    correlation_id: Annotated[str, typer.Argument(help="The `correlation_id` of the event.")],
     source: Annotated[
-        str | None, typer.Option(help="Look in this source's log alone; in all, if omitted.")
+        str | None, typer.Option(help="Search only this source's event log; all if omitted.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Follow one event to every window, pane, late row and mart that it is in.
+    """Trace one event to every window, pane, late row and mart that contains it.
 
-    Tells where it came from, the arrival that brought it and the watermark that it was judged by,
-    and for each asset on its source how it was judged and which rows hold it. An id that several
-    events bear is followed for each of them.
+    The command shows the event's origin, arrival and watermark, and for each asset of its source
+    the event's lateness and the rows that contain it. If several events share an id, it traces each
+    of them.
 
     Example: `tidemark trace orders:0:17`
     """

@@ -43,14 +43,14 @@ def parity(
     asset: Asset,
     begin: From = None,
     end: To = None,
-    show: Annotated[int, typer.Option(min=0, help="How many differences to list.")] = 20,
+    show: Annotated[int, typer.Option("--limit", min=0, help="How many differences to list.")] = 20,
     json: Json = False,
 ) -> None:
-    """Compute an asset's windows anew in one bounded pass, and compare with what is published.
+    """Recompute an asset's windows in one batch and compare them with the published ones.
 
-    Exit code 0 when every row is equal, 1 when any is missing, extra or different. A withheld
-    window is compared as if it were published, and told: equal does not say that all is published.
-    What was found also appears on the asset's page in Dagster.
+    The exit code is 0 if every row is equal, and 1 if any is missing, extra or different. A
+    quarantined window is compared as if it were published, and reported. The result also appears on
+    the asset's page in Dagster.
 
     Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
@@ -121,17 +121,15 @@ def lateness(
     source: SourceName,
     target: Annotated[
         float,
-        typer.Option(
-            help="The share of events that may come behind the watermark, from 0 to below 1."
-        ),
+        typer.Option(help="The share of events that may be behind the watermark, 0 to below 1."),
     ] = 0.001,
     json: Json = False,
 ) -> None:
-    """How far behind a source's events come, and which watermark bound would lose how many.
+    """Measure how late a source's events are, and how many each watermark bound would lose.
 
-    The lag of an event is how far its event time is behind the newest that had arrived before.
-    A window that is still open takes an event behind the watermark, and so does one within its
-    allowed lateness: what is shown as lost is the most that can be.
+    The lag of an event is the time from its event time to the newest event time before its arrival.
+    Open windows and windows within the allowed lateness still accept events behind the watermark,
+    so the loss shown is an upper bound.
 
     Example: `tidemark lateness orders --target 0.01`
     """

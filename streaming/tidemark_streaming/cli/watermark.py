@@ -37,10 +37,10 @@ def command(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show where a source's watermark is, and which event moved it there if it is far ahead.
+    """Show a source's watermark, and the event that moved it if it is far ahead of the clock.
 
-    With **--lower** it is the way back from an event that is dated far in the future: set
-    `max_future_skew` in the source first. No ingest and no stream of its assets may run.
+    **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
+    source first, and stop its ingest and the streaming queries of its assets.
 
     Example: `tidemark watermark orders --lower`
     """

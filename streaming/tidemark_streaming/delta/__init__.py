@@ -1,5 +1,5 @@
 """A source connector for Delta tables that another program writes."""
 
-from tidemark_streaming.delta.feed import CHANGE, DeltaFeed
+from tidemark_streaming.delta.feed import CHANGE, DeltaConnector
 
-__all__ = ["CHANGE", "DeltaFeed"]
+__all__ = ["CHANGE", "DeltaConnector"]

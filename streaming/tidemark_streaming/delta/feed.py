@@ -58,7 +58,7 @@ _FEED = "delta.enableChangeDataFeed"
 
 @checked_class
 @dataclass(frozen=True)
-class DeltaFeed:
+class DeltaConnector:
     """A connector that reads a Delta table that another program writes: each version is one
     arrival.
 
@@ -76,7 +76,7 @@ class DeltaFeed:
     It protects them there, before the engine gets any of them.
 
     Example:
-        DeltaFeed(visits, "/srv/lake/visits", start=12)
+        DeltaConnector(visits, "/srv/lake/visits", start=12)
 
     Args:
         source: the source of the events. The table may have more columns.
@@ -135,7 +135,7 @@ class DeltaFeed:
         if lost and lost[0] in refused:
             raise DataError(
                 f"{self._what} is not the table that was read before: {lost[0]}. To read the new "
-                f"table from version {self.start} on, pass --accept-loss."
+                f"table from version {self.start} on, pass --allow-data-loss."
             )
         if at is None and first > head:
             raise DataError(
@@ -185,7 +185,7 @@ class DeltaFeed:
             sum(c.rows for c in chunks) > SMALL_BATCH_ROWS
             or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
         )
-        if many and not self.change_feed and not self.source.protect:
+        if many and not self.change_feed and not self.source.mask:
             return self._read_by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
         for number, chunk in enumerate(chunks):
@@ -202,7 +202,7 @@ class DeltaFeed:
                 .append_column("read_from", _row_ids(version, len(rows)))
             )
         read = pa.concat_tables(found)
-        return read if self.source.protect else frame(spark, read)
+        return read if self.source.mask else frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return the error for a file that the engine does not see, or None if its error is another
@@ -301,7 +301,7 @@ class DeltaFeed:
         found = pa.table(columns)
         instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
         found = found.cast(pa.schema(instants))
-        return pa.table(kept(found, self.source)) if self.source.protect else found
+        return pa.table(kept(found, self.source)) if self.source.mask else found
 
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
         changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
@@ -360,7 +360,7 @@ class DeltaFeed:
                 f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
                 f"TBLPROPERTIES ({_FEED} = true), and set `start` to the version that this creates."
             )
-        by = [n for n in table.metadata().partition_columns if n in self.source.protect]
+        by = [n for n in table.metadata().partition_columns if n in self.source.mask]
         if by:
             raise DefinitionError(
                 f"{self._what} is partitioned by the protected column '{by[0]}'. The names of its "
@@ -405,7 +405,7 @@ class DeltaFeed:
         begin = "" if later is None else f", or start again with start={later}"
         return DataError(
             f"{self._what} no longer has {_name_versions(versions)}: VACUUM or its retention "
-            f"deleted the files. To continue without these rows, pass --accept-loss{begin}."
+            f"deleted the files. To continue without these rows, pass --allow-data-loss{begin}."
         )
 
     @cached_property

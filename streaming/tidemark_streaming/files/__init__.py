@@ -1,5 +1,5 @@
 """A source connector for files in a folder."""
 
-from tidemark_streaming.files.feed import FileFeed
+from tidemark_streaming.files.feed import FileConnector
 
-__all__ = ["FileFeed"]
+__all__ = ["FileConnector"]

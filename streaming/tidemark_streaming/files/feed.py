@@ -29,7 +29,7 @@ from tidemark_streaming.payloads.csv_records import Csv
 
 @checked_class
 @dataclass(frozen=True)
-class FileFeed:
+class FileConnector:
     """A connector that reads the files in a folder: each is one arrival.
 
     Files in subfolders are read too. Files arrive in the order of (modification time, name). An
@@ -44,7 +44,7 @@ class FileFeed:
     protected in the memory of this process, which holds all rows of a commit for that.
 
     Example:
-        FileFeed(visits, Path("landing/visits"), format="csv", options={"header": True})
+        FileConnector(visits, Path("landing/visits"), format="csv", options={"header": True})
 
     Args:
         source: the source of the events.
@@ -101,7 +101,7 @@ class FileFeed:
         files = [root / name for name in names]
         rows = parquet.read_rows(spark, files, self.source, self.options)
         rows = parquet.with_positions(rows, files, names)
-        if self.source.protect:
+        if self.source.mask:
             return guarded(rows, self.source)
         rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
         return rows.select(
@@ -122,7 +122,7 @@ class FileFeed:
                 f"Source '{self.source.name}' now reads Parquet, but these dead letters were "
                 "written by a connector of another format. Only that connector can decode them."
             )
-        if self.source.protect:
+        if self.source.mask:
             raise DataError(
                 f"Source '{self.source.name}' has protected columns, so its dead letters do not "
                 "keep the bytes of their rows: put the corrected rows in a new file."

@@ -141,7 +141,7 @@ def dead_letters_of_events(
     They are without their bytes if the source protects columns, because the protected values in the
     bytes can't be located.
     """
-    return dead_letters_of(events.rows, events.reasons, {} if source.protect else {"bytes": values})
+    return dead_letters_of(events.rows, events.reasons, {} if source.mask else {"bytes": values})
 
 
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:

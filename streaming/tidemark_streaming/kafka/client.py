@@ -132,7 +132,7 @@ class Brokers:
         found = (
             next((sentence for sentence in known if sentence), None) or self._protocol_mismatch()
         )
-        return None if found is None else self._read_error(found, passing=self._is_retriable())
+        return None if found is None else self._read_error(found, retriable=self._is_retriable())
 
     def unreachable(self, error: Exception) -> DataError:
         """Return the error for a failed request: the rejection if there is one, else the last
@@ -227,8 +227,8 @@ class Brokers:
             self._rejected_at = now
         return self._was_accepted and now - self._rejected_at < RETRIABLE_REJECTION_SECONDS
 
-    def _read_error(self, sentence: str, *, passing: bool = False) -> DataError:
-        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.", passing=passing)
+    def _read_error(self, sentence: str, *, retriable: bool = False) -> DataError:
+        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.", retriable=retriable)
 
 
 def unreachable_error(servers: str, error: Exception) -> DataError:
@@ -236,7 +236,7 @@ def unreachable_error(servers: str, error: Exception) -> DataError:
     return DataError(
         f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "
         "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
-        passing=True,
+        retriable=True,
     )
 
 

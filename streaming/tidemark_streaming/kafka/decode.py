@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.base.errors import DefinitionError
-from tidemark.define.protection import Drop, Tokenise
+from tidemark.define.protection import Drop, Tokenize
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.dead_letters import DEAD, dead_letters_of
 from tidemark.store.rows import compute as pc
@@ -77,12 +77,12 @@ def check(source: Source, what: str) -> None:
                 f"{what} reads the column '{name}' as {' or '.join(allowed)}, but it is declared "
                 f"as {kind}: correct the declaration."
             )
-        way = source.protect.get(name)
+        way = source.mask.get(name)
         if name in RECORD and way is not None and name not in ("kafka_key", "kafka_headers"):
             raise DefinitionError(
                 f"{what} needs the original value of '{name}', so this column can't be protected."
             )
-        if name not in RECORD and isinstance(way, Tokenise) and _plain(kind) != "STRING":
+        if name not in RECORD and isinstance(way, Tokenize) and _plain(kind) != "STRING":
             raise DefinitionError(
                 f"{what} can tokenize only STRING columns, but '{name}' is declared as {kind}: "
                 "declare it as STRING, or use Mask() or Drop()."
@@ -134,7 +134,7 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
     """Return the metadata columns of the records that the source declares."""
     found = dict[str, Any]()
     for name in RECORD.keys() & source.columns.keys():
-        if isinstance(source.protect.get(name), Drop):
+        if isinstance(source.mask.get(name), Drop):
             continue
         if name == "kafka_topic_partition":
             found[name] = _joined(records, "topic", "partition")
@@ -160,10 +160,10 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
     """Return the dead letters of the records, null for decoded ones."""
     kept = [
-        name for name in DEAD_LETTER_FIELDS if not source.protect or name not in ("key", "headers")
+        name for name in DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]
     told = {name: records[name] for name in kept}
-    if not source.protect:
+    if not source.mask:
         told["bytes"] = records["value"]
     return dead_letters_of(len(records), reasons, told)
 

@@ -50,7 +50,7 @@ class Lag:
 
 @checked_class
 @dataclass(frozen=True)
-class KafkaFeed:
+class KafkaConnector:
     """A connector that reads Kafka topics. The records since the last poll are one or several
     arrivals.
 
@@ -70,7 +70,7 @@ class KafkaFeed:
     later are.
 
     Example:
-        KafkaFeed(visits, topics=["visits"], servers="broker.example:9092")
+        KafkaConnector(visits, topics=["visits"], servers="broker.example:9092")
 
     Args:
         source: the source of the events. Its columns that are in `RECORD` hold metadata of the

@@ -73,7 +73,7 @@ class Intake:
         rows, fields = list[pa.Table](), list[Fields]()
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
-            if isinstance(self._payload, Json) and not self._source.protect:
+            if isinstance(self._payload, Json) and not self._source.mask:
                 fields.append(undeclared.sample_fields(records, self._source.fields))
             rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
@@ -82,6 +82,6 @@ class Intake:
 
     def decode(self, records: pa.Table) -> pa.Table:
         """Return records as decoded rows, protected as the source declares."""
-        if self._source.protect:
+        if self._source.mask:
             records = protect_records(records, self._source, self._correlation)
         return decode_records(records, self._source, self._payload, self._correlation)

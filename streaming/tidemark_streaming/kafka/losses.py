@@ -65,5 +65,5 @@ def error_message(source: str, lost: Sequence[Loss]) -> str:
     more = f"; and {len(lost) - SHOWN_LOSSES:,} more losses" if len(lost) > SHOWN_LOSSES else ""
     return (
         f"Kafka deleted records of source '{source}' before they were ingested: {told}{more}. To "
-        f"continue without them, run `tidemark ingest {source} --accept-loss`."
+        f"continue without them, run `tidemark ingest {source} --allow-data-loss`."
     )

@@ -27,7 +27,7 @@ from tidemark_streaming.ingest import Ingested, furnish, ingest_each
 from tidemark_streaming.kafka import position
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.feed import KafkaFeed
+from tidemark_streaming.kafka.feed import KafkaConnector
 
 PARTITIONS = 3
 
@@ -42,7 +42,7 @@ class PlayedFeed:
             arrival without records.
     """
 
-    feed: KafkaFeed
+    feed: KafkaConnector
     clock: int
     protects: ClassVar[bool] = True
 
@@ -94,7 +94,7 @@ def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> 
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
     furnish(warehouse, inlet)
     _create(stage)
-    feed = KafkaFeed(inlet.source, [stage.topic], servers=stage.servers)
+    feed = KafkaConnector(inlet.source, [stage.topic], servers=stage.servers)
     log = Log(warehouse, inlet.source)
     log.create()
     # Taking over the transactional ID commits or aborts a transaction that another process left

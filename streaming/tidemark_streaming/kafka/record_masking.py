@@ -25,7 +25,7 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
     Raises:
         DefinitionError: the key for tokens does not exist.
     """
-    ways = {name: way.change() for name, way in source.protect.items()}
+    ways = {name: way.change() for name, way in source.mask.items()}
     columns: dict[str, Any] = {
         "key": _key(records["key"], source),
         "headers": [
@@ -48,7 +48,7 @@ def _contents(records: pa.Table) -> Iterator[tuple[bytes | None, bytes | None]]:
 def _key(keys: "pa.ChunkedArray[Any]", source: Source) -> "pa.Array[Any] | pa.ChunkedArray[Any]":
     if "kafka_key" not in source.columns:
         return pa.nulls(len(keys), keys.type)
-    way = source.protect.get("kafka_key")
+    way = source.mask.get("kafka_key")
     return keys if way is None else protect(keys, way)
 
 

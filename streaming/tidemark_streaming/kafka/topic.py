@@ -7,7 +7,7 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
-from tidemark.define.outlet import Outlet
+from tidemark.define.sink import Sink
 from tidemark_streaming.kafka.client import Properties, check_secrets
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
 
 @checked_class
 @dataclass(frozen=True)
-class KafkaTopic(Outlet):
+class KafkaSink(Sink):
     """A Kafka topic to which an asset publishes its panes.
 
     If the topic does not exist, it is created and keeps its records forever: a consumer that reads
@@ -24,7 +24,7 @@ class KafkaTopic(Outlet):
     far the asset was published.
 
     Example:
-        KafkaTopic("visits_by_minute", partitions=2)
+        KafkaSink("visits_by_minute", partitions=2)
 
     Args:
         name: the name of the topic.

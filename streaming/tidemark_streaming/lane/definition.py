@@ -18,11 +18,11 @@ from tidemark.base.arguments import checked_class, parameters
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.column_type import data_type
-from tidemark.define.protection import Tokenise
+from tidemark.define.protection import Tokenize
 from tidemark.define.source import Source, check_name, reference_name
 from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.kafka.feed import KafkaFeed
-from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.kafka.feed import KafkaConnector
+from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.lane.options import check_client
 
 _NESTED = (ArrayType, MapType, StructType)
@@ -48,9 +48,9 @@ class Lane:
     Example:
         Lane(
             name="visits_seen",
-            feed=KafkaFeed(visits, topics=["visits"]),
+            feed=KafkaConnector(visits, topics=["visits"]),
             prepare=visits_hourly.function,
-            to=KafkaTopic("visits_seen"),
+            to=KafkaSink("visits_seen"),
         )
 
     Args:
@@ -75,29 +75,29 @@ class Lane:
     """
 
     name: str
-    feed: KafkaFeed
+    feed: KafkaConnector
     prepare: Callable[..., DataFrame]
-    to: KafkaTopic | Mapping[str, KafkaTopic]
+    to: KafkaSink | Mapping[str, KafkaSink]
     route: str | None = None
     key: str | None = None
     valid: Sequence[str] = ()
-    dead_letters: KafkaTopic | None = None
+    dead_letters: KafkaSink | None = None
     checkpoint: str = "1 minute"
 
     def __post_init__(self) -> None:
         check_name("lane", self.name)
         for topic in self._given():
-            if not isinstance(topic, KafkaTopic):
+            if not isinstance(topic, KafkaSink):
                 raise DefinitionError(
                     f"{self} can write only to Kafka topics (got {topic!r}). To write to tables, "
                     "ingest its source and add a windowed asset."
                 )
-        if isinstance(self.to, KafkaTopic) != (self.route is None):
+        if isinstance(self.to, KafkaSink) != (self.route is None):
             raise DefinitionError(
                 f"{self} needs one topic in `to`, or several topics by the values of a column that "
                 "`route` names."
             )
-        if not isinstance(self.to, KafkaTopic) and OTHERS not in self.to:
+        if not isinstance(self.to, KafkaSink) and OTHERS not in self.to:
             raise DefinitionError(
                 f"{self} needs a topic for records with other values of the column '{self.route}': "
                 f"add '{OTHERS}' to `to`."
@@ -121,8 +121,8 @@ class Lane:
                     f"{kind}: declare it as STRING, which keeps the JSON text, or ingest the "
                     "source and let a windowed asset follow."
                 )
-        for column, way in self.source.protect.items():
-            if isinstance(way, Tokenise):
+        for column, way in self.source.mask.items():
+            if isinstance(way, Tokenize):
                 raise DefinitionError(
                     f"{self} can't tokenize '{column}', because the engine's plans would contain "
                     "the key. Use Mask() or Drop(), or ingest the source and tokenize it there."
@@ -131,7 +131,7 @@ class Lane:
             raise DefinitionError(
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
-        known = [reference_name(r) for r in self.source.references]
+        known = [reference_name(r) for r in self.source.lookups]
         unknown = [name for name in self.references if name not in known]
         if unknown:
             raise DefinitionError(
@@ -155,20 +155,20 @@ class Lane:
         return parameters(str(self), self.prepare)[1:]
 
     @property
-    def routes(self) -> Mapping[str, KafkaTopic]:
+    def routes(self) -> Mapping[str, KafkaSink]:
         """The topics by the values of `route`."""
-        return {OTHERS: self.to} if isinstance(self.to, KafkaTopic) else self.to
+        return {OTHERS: self.to} if isinstance(self.to, KafkaSink) else self.to
 
     @property
-    def letters(self) -> KafkaTopic:
+    def letters(self) -> KafkaSink:
         """The topic of records that can't be decoded or are not valid."""
         if self.dead_letters is not None:
             return self.dead_letters
         first = next(iter(self.routes.values()))
-        return KafkaTopic(f"{self.name}_dead_letters", first.servers, client=first.client)
+        return KafkaSink(f"{self.name}_dead_letters", first.servers, client=first.client)
 
     @property
-    def topics(self) -> list[KafkaTopic]:
+    def topics(self) -> list[KafkaSink]:
         """All topics to which it writes, dead letters last."""
         return [*self.routes.values(), self.letters]
 

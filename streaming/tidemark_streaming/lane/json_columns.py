@@ -80,7 +80,7 @@ def _has_value(plain: Column, name: str, kind: str, options: Mapping[str, str]) 
 
 def column(name: str, kind: str, source: Source) -> Column:
     """Return a column of a source, for decoded rows."""
-    if isinstance(source.protect.get(name), Drop):
+    if isinstance(source.mask.get(name), Drop):
         return F.lit(None).cast(kind)
     if name not in RECORD:
         return F.col(f"event.`{source.field_of(name)}`")

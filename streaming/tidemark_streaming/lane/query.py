@@ -66,7 +66,7 @@ class Queries:
             return EngineError("Another process stopped the lane.")
         return EngineError(
             f"The lane ended: {failure_reason(failure)}",
-            passing=_PASSING.search(str(failure)) is not None,
+            retriable=_PASSING.search(str(failure)) is not None,
         )
 
     def stop(self) -> None:

@@ -48,7 +48,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
         REASON,
         *(
             F.lit(None).cast("binary").alias(_VALUE)
-            if source.protect
+            if source.mask
             else F.col("value").alias(_VALUE),
         ),
     )
@@ -132,7 +132,7 @@ def _headers(*names: str) -> Column:
 
 
 def _protected(value: Column, kind: str, lane: Lane, name: str) -> Column:
-    way: Protection | None = lane.source.protect.get(name)
+    way: Protection | None = lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
     if isinstance(way, Mask):

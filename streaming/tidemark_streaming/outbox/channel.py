@@ -32,7 +32,7 @@ from tidemark.base.failpoint import FAIL_AT, pass_fail_point
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.position import Topic
-from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.outbox.position import Position, parse
 from tidemark_streaming.outbox.record import Record
 
@@ -74,7 +74,7 @@ class Channel:
         place: the folder of the asset's database.
     """
 
-    def __init__(self, topic: KafkaTopic, asset: str, place: str) -> None:
+    def __init__(self, topic: KafkaSink, asset: str, place: str) -> None:
         self.topic = topic
         self.place = place
         # The transactional ID: one producer at a time has it, across all databases.
@@ -104,7 +104,7 @@ class Channel:
         brokers a while."""
         return DataError(
             f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
-            passing=True,
+            retriable=True,
         )
 
     def position(
@@ -131,8 +131,8 @@ class Channel:
         raise DefinitionError(
             f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
             f"consumers could not distinguish it from '{self._asset}' of {self.place}. Give this "
-            "asset another topic, or take over the topic permanently with `tidemark emit "
-            f"{self._asset} --anew`."
+            "asset another topic, or take over the topic permanently with `tidemark sink "
+            f"{self._asset} --reset`."
         )
 
     def _await_open_transactions(self) -> None:
@@ -378,5 +378,5 @@ class Channel:
         return refused or DataError(
             f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
             "are up to date; the missing changes are published when the brokers respond.",
-            passing=True,
+            retriable=True,
         )

@@ -74,7 +74,7 @@ def follow_in_background(
         open_warehouse: opens the warehouse, called in the publishing thread.
     """
     name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
-    if transform.publishes_to is None or name in _followed:
+    if transform.sink is None or name in _followed:
         return
     log = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 
 from tidemark.base import telemetry
 from tidemark.base.errors import (
-    DefinitionChanged,
+    DefinitionChangedError,
     DefinitionError,
-    HistoryGone,
+    HistoryExpiredError,
     TidemarkError,
 )
 from tidemark.base.telemetry import Clock
@@ -45,7 +45,7 @@ from tidemark.store.rows import to_display as in_python
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
-from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.outbox.changes import (
     Change,
     derive_changes,
@@ -104,7 +104,7 @@ class Outbox:
         Raises:
             ConflictError: another process publishes the asset as well.
             DataError: the brokers do not answer, or refuse.
-            DefinitionChanged: another definition made the table, with other columns.
+            DefinitionChangedError: another definition made the table, with other columns.
             DefinitionError: the topic has an asset of this name from another database.
         """
         head = self._head()
@@ -181,7 +181,7 @@ class Outbox:
         through = min(known.version + MAX_VERSIONS, head.version)
         try:
             feed = self._warehouse.changed(self._transform.table, known.version, through)
-        except HistoryGone:
+        except HistoryExpiredError:
             return self._begin_epoch(there)
         now = self._head()
         if now is None or now.life != head.life or self._load_runs(known.seq):
@@ -291,13 +291,13 @@ class Outbox:
         definition publishes it.
 
         Raises:
-            DefinitionChanged: the columns differ.
+            DefinitionChangedError: the columns differ.
         """
         columns = rows.column_names
         there = columns[columns.index("window_end") + 1 : columns.index("events")]
         odd = {*self._transform.keys, *self._transform.aggregates} ^ {*there}
         if odd:
-            raise DefinitionChanged(
+            raise DefinitionChangedError(
                 f"The table of '{self._transform.name}' was written with another definition, which "
                 f"differs in the column '{min(odd)}'. Publish its changes with that definition, or "
                 "rebuild the table with this one."
@@ -322,17 +322,16 @@ def open_channel(transform: Definition, warehouse: Warehouse) -> Channel:
     return Channel(topic_of(transform), transform.name, place)
 
 
-def topic_of(transform: Definition) -> KafkaTopic:
+def topic_of(transform: Definition) -> KafkaSink:
     """Return the topic to which an asset publishes.
 
     Raises:
         DefinitionError: the asset does not publish to a topic.
     """
-    if isinstance(transform.publishes_to, KafkaTopic):
-        return transform.publishes_to
+    if isinstance(transform.sink, KafkaSink):
+        return transform.sink
     raise DefinitionError(
-        f"'{transform.name}' has no topic to publish to: add `publishes_to=KafkaTopic(…)` to its "
-        "definition."
+        f"'{transform.name}' has no topic to publish to: add `sink=KafkaSink(…)` to its definition."
     )
 
 

@@ -182,7 +182,7 @@ def decode_protected(
             moment.
         DefinitionError: the key for tokens does not exist.
     """
-    dropped = {name for name, way in source.protect.items() if isinstance(way, Drop)}
+    dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {name: source.field_of(name) for name in columns}
     wanted = {fields[n]: None if n in dropped else kind for n, kind in columns.items()}
     events = payload.decode(values, wanted)
@@ -192,7 +192,7 @@ def decode_protected(
             found[name] = pa.chunked_array([pa.nulls(len(values), arrow_type(kind))])
             continue
         found[name] = events.columns[fields[name]]
-        if way := source.protect.get(name):
+        if way := source.mask.get(name):
             found[name] = pa.chunked_array([protect(found[name], way)])
     return Decoded(found, events.reasons, events.rows)
 

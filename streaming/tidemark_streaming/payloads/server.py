@@ -35,7 +35,7 @@ class Server:
             user, _, password = auth.partition(":")
             self._session.auth = (user, password)
         # Retries temporary failures for some seconds.
-        passing = Retry(
+        retriable = Retry(
             4,
             backoff_factor=0.2,
             status_forcelist=_RETRIABLE,
@@ -44,7 +44,7 @@ class Server:
             respect_retry_after_header=False,
         )
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=passing))
+            self._session.mount(scheme, HTTPAdapter(max_retries=retriable))
 
     def schema(self, number: int) -> Schema | None:
         path = f"/schemas/ids/{number}"
@@ -86,8 +86,10 @@ class Server:
                     "(TIDEMARK_SCHEMA_REGISTRY_AUTH) to where its user and password are stored",
                 )
             if not answer.ok:
-                passing = answer.status_code in _RETRIABLE
-                raise self._failed(path, f"it answers HTTP {answer.status_code}", passing=passing)
+                retriable = answer.status_code in _RETRIABLE
+                raise self._failed(
+                    path, f"it answers HTTP {answer.status_code}", retriable=retriable
+                )
             told = answer.json()
             if not isinstance(told, dict) or not isinstance(told.get("schema"), str):
                 raise self._failed(path, "its answer has no schema")
@@ -108,7 +110,7 @@ class Server:
             raise self._failed(path, "it is not a valid address") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
-            raise self._failed(path, f"it can't be reached ({reason})", passing=True) from None
+            raise self._failed(path, f"it can't be reached ({reason})", retriable=True) from None
         except OSError:
             trusted = os.environ.get(_TRUSTED, "")
             reason = (
@@ -117,7 +119,7 @@ class Server:
             raise self._failed(path, reason) from None
         return told
 
-    def _failed(self, path: str, reason: str, *, passing: bool = False) -> DataError:
+    def _failed(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
         scheme, _, rest = self._url.partition(":")
         # Text before the last @ may be a password, even in an invalid address.
         place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
@@ -125,7 +127,7 @@ class Server:
             f"The schema registry at {scheme}://{place} does not return {path}: {reason}. No "
             "record is lost: the next ingest requests the schema again. If the address is wrong, "
             "correct schema_registry (TIDEMARK_SCHEMA_REGISTRY).",
-            passing=passing,
+            retriable=retriable,
         )
 
 

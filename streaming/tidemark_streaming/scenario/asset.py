@@ -47,8 +47,8 @@ def prepare_asset(found: object) -> WindowedTransform:
         raise DefinitionError(
             f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
         )
-    near = tuple(map(reference_name, found.source.references))
-    return replace(found, source=replace(found.source, references=near), publishes_to=None)
+    near = tuple(map(reference_name, found.source.lookups))
+    return replace(found, source=replace(found.source, lookups=near), sink=None)
 
 
 def column_types(transform: WindowedTransform) -> dict[str, Kind]:

@@ -31,7 +31,7 @@ ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "la
 DUPLICATE = "duplicate"
 Span = tuple[int, int]
 _TOLD_BY_TIME = (
-    *(watermarks.BoundedOutOfOrderness, watermarks.Monotonous, watermarks.PerPartition),
+    *(watermarks.BoundedOutOfOrderness, watermarks.MonotonicTimestamps, watermarks.PerPartition),
     *(watermarks.Perfect, watermarks.Manual),
 )
 """The strategies that depend on event times only, or on no rows at all."""
@@ -120,7 +120,7 @@ def _again(
     scenario: Scenario, row: tuple[Any, ...], at: int, seen: dict[tuple[Any, ...], list[int]]
 ) -> bool:
     """Return whether an event is a duplicate of an earlier one, and add it to `seen`."""
-    unique = scenario.transform.unique
+    unique = scenario.transform.deduplicate
     if unique is None:
         return False
     columns = list(scenario.source.columns)

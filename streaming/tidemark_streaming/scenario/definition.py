@@ -11,7 +11,7 @@ from tidemark.define.definition import RESERVED
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source
 from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Firing, Trigger
-from tidemark.define.uniqueness import Unique
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import Watermark
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.aggregates import aggregates
@@ -88,7 +88,7 @@ def transform(
             function=unchanged,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
-            unique=_unique(given["unique"], types) if "unique" in given else None,
+            deduplicate=_unique(given["unique"], types) if "unique" in given else None,
         )
     return found, {name: gives for name, (_, gives) in computed.items()}
 
@@ -141,7 +141,7 @@ def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
 
 _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
     "bounded_out_of_orderness": _bounded,
-    "monotonous": _plain(watermarks.Monotonous),
+    "monotonous": _plain(watermarks.MonotonicTimestamps),
     "punctuated": _punctuated,
     "per_partition": _per_partition,
     "perfect": _plain(watermarks.Perfect),
@@ -167,7 +167,7 @@ def _trigger(node: Node) -> Trigger:
     return Trigger(**fires)
 
 
-def _unique(node: Node, types: Mapping[str, Kind]) -> Unique:
+def _unique(node: Node, types: Mapping[str, Kind]) -> Deduplicate:
     given = node.fields("the uniqueness of events", ("by", "within"))
     by = given["by"]
     columns = by.items("'by'") if by.is_list else [by]
@@ -178,7 +178,7 @@ def _unique(node: Node, types: Mapping[str, Kind]) -> Unique:
             )
     within = given["within"].duration("the horizon")
     with by.locate_errors():
-        return Unique([column.raw.value for column in columns], within)
+        return Deduplicate([column.raw.value for column in columns], within)
 
 
 def _firing(node: Node) -> Firing:

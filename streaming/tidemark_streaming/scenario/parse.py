@@ -152,9 +152,9 @@ def _arrivals(
 def _references(given: Mapping[str, Node], root: Node, source: Source) -> dict[str, Table]:
     if "references" in given:
         return references(given["references"], source)
-    if source.references:
+    if source.lookups:
         raise root.error(
-            f"source '{source.name}' is joined with {', '.join(source.references)}: add "
+            f"source '{source.name}' is joined with {', '.join(source.lookups)}: add "
             "'references', with the columns and rows of each."
         )
     return {}

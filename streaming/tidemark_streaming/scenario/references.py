@@ -29,7 +29,7 @@ def references(node: Node, source: Source) -> dict[str, Table]:
     Raises:
         ScenarioError: a table is missing, unknown or malformed.
     """
-    given = node.fields("the references of the source", tuple(source.references))
+    given = node.fields("the references of the source", tuple(source.lookups))
     return {name: _table(table) for name, table in given.items()}
 
 

@@ -86,7 +86,7 @@ def _inlet(scenario: Scenario, feed: MemoryFeed) -> Inlet:
         return lambda spark: create_frame(spark, table.rows, table.columns)
 
     tables = {name: rows(table) for name, table in scenario.references.items()}
-    return Inlet(source=scenario.source, feed=lambda _: feed, references=tables)
+    return Inlet(source=scenario.source, feed=lambda _: feed, lookups=tables)
 
 
 def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:

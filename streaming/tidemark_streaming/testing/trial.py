@@ -51,7 +51,7 @@ class Trials:
         *,
         ends: bool = True,
         clock_start: datetime | str | None = None,
-        references: Mapping[str, Row] | None = None,
+        lookups: Mapping[str, Row] | None = None,
     ) -> "Trial":
         """Return a trial of a transform; nothing runs before its results are requested.
 
@@ -71,7 +71,7 @@ class Trials:
         told: dict[str, Any] = {
             "name": transform.name,
             "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
-            **({} if references is None else {"references": references}),
+            **({} if lookups is None else {"references": lookups}),
             **({} if clock_start is None else {"clock_start": clock_start}),
             "arrivals": items(arrivals),
             "open": not ends,

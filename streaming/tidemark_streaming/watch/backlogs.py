@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidemark.base.errors import TidemarkError
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.watch.answers import Answers
 
 EVERY = 5.0
@@ -28,22 +28,22 @@ class Backlog:
         waiting: records, by topic and partition: offsets that the timeline is not through yet.
         trouble: why that is not known: the brokers don't answer, refuse the client, or have no such
             topic.
-        passing: whether the trouble may pass by itself: they don't answer just now.
+        retriable: whether the trouble may pass by itself: they don't answer just now.
     """
 
     waiting: Mapping[tuple[str, int], int]
     trouble: str | None = None
-    passing: bool = False
+    retriable: bool = False
 
     @property
     def silent(self) -> bool:
         """Whether the brokers don't answer."""
-        return self.trouble is not None and self.passing
+        return self.trouble is not None and self.retriable
 
     @property
     def refused(self) -> bool:
         """Whether they answer, and what waits can't be told until somebody mends it."""
-        return self.trouble is not None and not self.passing
+        return self.trouble is not None and not self.retriable
 
 
 class Backlogs:
@@ -53,7 +53,7 @@ class Backlogs:
         self._answers = Answers[Backlog](EVERY)
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=KEPT))
 
-    def backlog(self, feed: KafkaFeed, position: str | None) -> Backlog:
+    def backlog(self, feed: KafkaConnector, position: str | None) -> Backlog:
         """What waited when the brokers were asked last, some seconds ago at most; the first time
         it is waited for.
 
@@ -64,7 +64,7 @@ class Backlogs:
             feed.source.name, partial(self._ask, feed, position), 2 * PATIENCE
         )
         where = feed.servers or "kafka_servers"
-        nothing = Backlog({}, f"Kafka at {where} has not responded yet.", passing=True)
+        nothing = Backlog({}, f"Kafka at {where} has not responded yet.", retriable=True)
         return nothing if found is None else found
 
     def past(self, source: str) -> list[tuple[int, int]]:
@@ -72,11 +72,11 @@ class Backlogs:
         then, in all."""
         return list(self._past[source])
 
-    def _ask(self, feed: KafkaFeed, position: str | None) -> Backlog:
+    def _ask(self, feed: KafkaConnector, position: str | None) -> Backlog:
         try:
             found = Backlog(feed.waiting(position, PATIENCE))
         except TidemarkError as error:
-            return Backlog({}, str(error), passing=error.passing)
+            return Backlog({}, str(error), retriable=error.retriable)
         total = sum(found.waiting.values())
         self._past[feed.source.name].append((time.time_ns() // 1000, total))
         return found

@@ -185,7 +185,7 @@ METRICS: tuple[Told, ...] = (
         _up,
     ),
     Told(
-        "tidemark_kafka_refused",
+        "tidemark_source_access_error",
         GAUGE,
         ("source",),
         "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
@@ -211,7 +211,7 @@ METRICS: tuple[Told, ...] = (
         ),
     ),
     Told(
-        "tidemark_source_stands",
+        "tidemark_source_blocked",
         GAUGE,
         ("source",),
         "1 if the newest ingest of the source was refused and needs manual action, such as for "
@@ -219,31 +219,31 @@ METRICS: tuple[Told, ...] = (
         lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
     ),
     Told(
-        "tidemark_outbox_up",
+        "tidemark_sink_up",
         GAUGE,
         ("asset", "topic"),
         "1 if the publishing progress of an asset's topic is known, else 0.",
         _outlets(lambda o, _: int(o.trouble is None)),
     ),
     Told(
-        "tidemark_outbox_versions_behind",
+        "tidemark_sink_lag_versions",
         GAUGE,
         ("asset", "topic"),
         "Versions of the published table that its topic lacks; absent while that is unknown.",
         _outlets(lambda o, _: o.behind),
     ),
     Told(
-        "tidemark_outbox_lag_seconds",
+        "tidemark_sink_lag_seconds",
         GAUGE,
         ("asset", "topic"),
         "How long the first of these versions has waited; 0 if the topic lacks none.",
         _outlets(lambda o, s: o.waits(s.at)),
     ),
     Told(
-        "tidemark_emit_up",
+        "tidemark_sink_process_up",
         GAUGE,
         ("asset",),
-        "1 while `tidemark emit --follow` publishes; 0 while it waits, or if it exited without "
+        "1 while `tidemark sink --follow` publishes; 0 while it waits, or if it exited without "
         "being stopped; absent otherwise.",
         lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.emits.items()),
     ),
@@ -314,14 +314,14 @@ METRICS: tuple[Told, ...] = (
         lambda a: None if a.source.played else a.runs.from_event,
     ),
     _asset(
-        "arrivals_behind",
+        "lag_arrivals",
         GAUGE,
         "Arrivals of its source that the asset has not processed yet.",
         lambda a: a.behind,
     ),
-    _asset("rows_waiting", GAUGE, "Events of these arrivals.", lambda a: a.rows_waiting),
+    _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.rows_waiting),
     _of_assets(
-        "limited_runs_total",
+        "rate_limited_runs_total",
         COUNTER,
         ("limit",),
         "Runs that left arrivals for the next run because of a limit of arrivals, rows or "
@@ -355,20 +355,20 @@ METRICS: tuple[Told, ...] = (
         lambda a: a.open,
     ),
     _of_assets(
-        "withheld_rows",
+        "quarantined_rows",
         GAUGE,
         ("status",),
         "Rows in quarantine: held, or discarded manually.",
         lambda a: {("held",): a.held, ("discarded",): a.discarded},
     ),
     _asset(
-        "withheld_total",
+        "quarantined_rows_total",
         COUNTER,
         "Rows that runs have put into quarantine, counted each time.",
         lambda a: a.runs.withheld,
     ),
     Told(
-        "tidemark_stream_running",
+        "tidemark_stream_up",
         GAUGE,
         ("asset",),
         "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
@@ -377,7 +377,7 @@ METRICS: tuple[Told, ...] = (
         lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
     ),
     Told(
-        "tidemark_stream_failures",
+        "tidemark_stream_consecutive_failures",
         GAUGE,
         ("asset",),
         "Consecutive failures: how often the stream has ended or could not be started.",
@@ -418,14 +418,14 @@ METRICS: tuple[Told, ...] = (
         lambda s: [((), s.services.disk_size)],
     ),
     Told(
-        "tidemark_watch_troubles",
+        "tidemark_exporter_read_errors",
         GAUGE,
         (),
         "Sources and assets that could not be read; the live page shows the reason.",
         lambda s: [((), len(s.troubles))],
     ),
     Told(
-        "tidemark_watch_look_seconds",
+        "tidemark_exporter_collect_seconds",
         GAUGE,
         (),
         "Duration of the newest refresh of the tables.",

@@ -23,7 +23,7 @@ from tidemark.store.rows import to_micros
 from tidemark_streaming import domains
 from tidemark_streaming.future_watermark import find, is_far_ahead
 from tidemark_streaming.glance import Glance
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
 from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag
 from tidemark_streaming.watch.services import Look, Services
@@ -226,7 +226,7 @@ class Watcher:
         self._feeds = {
             name: feed
             for name, inlet in found.inlets.items()
-            if isinstance(feed := inlet.feed(settings.landing / name), KafkaFeed)
+            if isinstance(feed := inlet.feed(settings.landing / name), KafkaConnector)
         }
 
     def look(self) -> Sight:

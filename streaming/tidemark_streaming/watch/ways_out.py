@@ -85,7 +85,7 @@ class WaysOut:
         self, settings: Settings, assets: Iterable[Definition], lanes: Iterable[Lane]
     ) -> None:
         self._settings = settings
-        self._assets = [asset for asset in assets if asset.publishes_to is not None]
+        self._assets = [asset for asset in assets if asset.sink is not None]
         self._lanes = [*lanes]
         self._outlets = Answers[OutletSight](EVERY)
         self._carried = Answers[LaneSight](EVERY)

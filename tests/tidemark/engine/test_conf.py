@@ -101,7 +101,7 @@ def test_what_is_tidemarks_own_is_refused(conf: dict[str, str], sentence: str) -
 
 def test_a_jar_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.jar").write_text("no zip")
-    with pytest.raises(EngineError, match=r"text.jar', which is no jar file"):
+    with pytest.raises(EngineError, match=r"text.jar', which is not a jar file"):
         jars.check_extra_jars([tmp_path / "text.jar"])
     with pytest.raises(EngineError, match=r"none.jar', which does not exist"):
         jars.check_extra_jars([tmp_path / "none.jar"])

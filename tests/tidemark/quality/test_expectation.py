@@ -25,8 +25,8 @@ from tidemark.quality import Expectation
         ),
         (lambda: q.between("n"), r"between\(n\) has no bound"),
         (lambda: q.not_null("n", level="fatal"), "must be 'error' or 'warning' \\(got 'fatal'\\)"),
-        (lambda: q.calm(0.1, "speed"), "reads the column 'speed'"),
-        (lambda: q.calm(0), "share of calm must be greater than 0"),
+        (lambda: q.max_change_after_close(0.1, "speed"), "reads the column 'speed'"),
+        (lambda: q.max_change_after_close(0), "share of calm must be greater than 0"),
         (lambda: q.volume_within(0.3, of="some day"), "'some day' is not a duration"),
         (lambda: q.volume_within(0.3, of="-1 day"), "an earlier window \\(got '-1 day'\\)"),
         (lambda: q.volume_within(0.3, of="1 day", over=0), "1 window or more \\(got 0\\)"),
@@ -45,8 +45,8 @@ def test_sessions_have_no_gaps_to_count() -> None:
 
 
 def test_an_expectation_is_given_once() -> None:
-    with pytest.raises(DefinitionError, match=r"unique\(\) is given twice"):
-        replace(PER_MINUTE, expectations=(q.unique(), q.unique()))
+    with pytest.raises(DefinitionError, match=r"unique_key\(\) is given twice"):
+        replace(PER_MINUTE, expectations=(q.unique_key(), q.unique_key()))
 
 
 def test_any_class_of_great_expectations_is_an_expectation(gxe: Any) -> None:  # noqa: ANN401

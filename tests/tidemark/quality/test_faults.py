@@ -114,25 +114,25 @@ def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, m
         source=FAULTY,
         expectations=(
             q.not_null("sensor"),
-            q.greater("most", "least"),
+            q.column_greater("most", "least"),
             q.late_share_below(0.5),
             q.volume_within(0.5, of="1 minute"),
             q.no_gap(3),
-            q.complete(),
-            q.unique(),
+            q.matches_log(),
+            q.unique_key(),
         ),
     )
     compute(logged, asset, mode)
     found = failing(logged, asset.name)
     every = range(MINUTES)
     assert found["not_null(sensor)"] == {(m, None) for m in every}
-    assert found["greater(most, least)"] == {(m, "stuck") for m in every}
+    assert found["column_greater(most, least)"] == {(m, "stuck") for m in every}
     # Its first readings come before there is a watermark.
     assert found["late_share_below(0.5)"] == {(m - 3, "shifted") for m in every[1:]}
     assert found["volume_within(0.5, 1 minute)"] == {(6, "twice")}
     # A clock that is three minutes behind looks silent for three minutes, too.
     assert found["no_gap(3)"] == {(3, "silent"), (6, "shifted")}
-    assert found["complete()"] == found["unique()"] == set()
+    assert found["matches_log()"] == found["unique_key()"] == set()
     withheld = windows(logged, asset.quarantine_table)
     assert {s for _, s in withheld} == {None, "stuck", "shifted", "twice"}
     published = windows(logged, asset.table)
@@ -154,11 +154,14 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
 
     monkeypatch.setattr(compute_step, "count_commit", at_fault)
     asset = replace(
-        PER_MINUTE, name=f"engine_{mode}", source=SOUND, expectations=(q.complete(), q.unique())
+        PER_MINUTE,
+        name=f"engine_{mode}",
+        source=SOUND,
+        expectations=(q.matches_log(), q.unique_key()),
     )
     compute(logged, asset, mode)
     found = failing(logged, asset.name)
-    assert found == {"complete()": {(3, "b"), (5, "a")}, "unique()": set()}
+    assert found == {"matches_log()": {(3, "b"), (5, "a")}, "unique_key()": set()}
     # The window whose events were dropped has no row that could be withheld.
     assert windows(logged, asset.quarantine_table) == {(5, "a")}
 
@@ -196,9 +199,9 @@ def test_a_window_with_two_rows_is_found_out(
     # The engine says the rows of a backfill; of so small an increment, what there is in memory.
     monkeypatch.setattr(compute_step, "lifecycle", at_fault)
     monkeypatch.setattr(in_memory, "compute_changes", twice)
-    asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))
+    asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique_key(),))
     compute(logged, asset, mode)
-    assert failing(logged, asset.name)["unique()"] == {(0, "a"), (0, "b")}
+    assert failing(logged, asset.name)["unique_key()"] == {(0, "a"), (0, "b")}
     assert windows(logged, asset.quarantine_table) == {(0, "a"), (0, "b")}
     assert len(windows(logged, asset.table)) == 2 * MINUTES - 2
 
@@ -207,13 +210,13 @@ def test_a_window_with_two_rows_is_found_out(
 def test_a_closed_window_that_moves_keeps_its_last_good_row(
     warehouse: Warehouse, mode: str
 ) -> None:
-    asset = replace(PER_MINUTE, expectations=(q.calm(0.5),))
+    asset = replace(PER_MINUTE, expectations=(q.max_change_after_close(0.5),))
     ingest(warehouse, READINGS, arrivals("a", "b")[:6], ends=False)
     compute(warehouse, asset, mode)
     # What the sensor sent for the fourth minute comes a second time.
     ingest(warehouse, READINGS, [sound(3, "a")])
     compute(warehouse, asset, mode)
-    assert failing(warehouse, asset.name) == {"calm(0.5, events)": {(3, "a")}}
+    assert failing(warehouse, asset.name) == {"max_change_after_close(0.5, events)": {(3, "a")}}
     (row,) = warehouse.read(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
     assert (row["n"], row["quality"]) == (3, "passed")
     (held,) = warehouse.read(asset.quarantine_table).collect()

@@ -174,7 +174,10 @@ def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
 def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asset = replace(BELOW_5, expectations=(*BELOW_5.expectations, q.calm(0.1), q.complete()))
+    asset = replace(
+        BELOW_5,
+        expectations=(*BELOW_5.expectations, q.max_change_after_close(0.1), q.matches_log()),
+    )
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
 
     def die(*_: object) -> None:
@@ -203,8 +206,8 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     found = results.read_commit(warehouse, "per_minute", 0)
     assert [(r.expectation, r.success) for r in found] == [
         ("between(most, most=5)", False),
-        ("calm(0.1, events)", True),
-        ("complete()", True),
+        ("max_change_after_close(0.1, events)", True),
+        ("matches_log()", True),
     ]
     assert quarantine.release(warehouse, asset, Choice()) == [T0]
 
@@ -250,12 +253,12 @@ KINDS = [
 @pytest.mark.parametrize("asset", KINDS, ids=["tumbling", "sliding, early", "session"])
 def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransform) -> None:
     """Late and too-late events, early firings, merging sessions, both answers: all is complete."""
-    asset = replace(asset, expectations=(q.complete(), q.unique()))
+    asset = replace(asset, expectations=(q.matches_log(), q.unique_key()))
     arrivals: Sequence[Sequence[Event]] = some_arrivals(count=5, size=16)
     ingest(warehouse, READINGS, arrivals[:3], ends=False)
     incremental(warehouse, asset, limit=2)
     incremental(warehouse, asset)
-    backfill(warehouse, asset, answer="complete")
+    backfill(warehouse, asset, late_events="include")
     ingest(warehouse, READINGS, arrivals[3:])
     incremental(warehouse, asset)
     backfill(warehouse, asset)
@@ -297,8 +300,8 @@ def test_few_rows_and_many_are_validated_alike(
             q.between("of_double", 0, 100),
             q.between("of_exact", 0.1, 1000),
             q.one_of("of_whole", [2**53, 5]),
-            q.greater("of_whole", "of_exact", level="warning"),
-            q.complete(),
+            q.column_greater("of_whole", "of_exact", level="warning"),
+            q.matches_log(),
         ),
     )
     backfill(warehouse, asset)
@@ -328,7 +331,7 @@ def test_few_rows_and_many_are_validated_alike(
     assert parity(warehouse, asset).equal
 
 
-WARNED = ("greater(of_whole, of_exact)", "of_exact=5.00, of_whole=5")
+WARNED = ("column_greater(of_whole, of_exact)", "of_exact=5.00, of_whole=5")
 
 
 def with_lists(rows: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import General, as_expectation
-from tidemark.quality import between, greater, gx, not_null, one_of
+from tidemark.quality import between, column_greater, gx, not_null, one_of
 
 NAN, INF, BIG = math.nan, math.inf, 2**53
 TIME = dt.datetime.fromisoformat("2026-01-01T00:00:00")
@@ -180,7 +180,7 @@ def test_columns_of_different_types_compare_exactly(pair: tuple[str, str]) -> No
             right: pa.array([b for _, b in both], VALUES[right][0]),
         }
     )
-    (found,) = failing(rows, [greater(left, right)], 50)
+    (found,) = failing(rows, [column_greater(left, right)], 50)
     assert found == {
         n for n, (a, b) in enumerate(both) if a is not None and b is not None and not exceeds(a, b)
     }

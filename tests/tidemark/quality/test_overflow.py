@@ -112,7 +112,7 @@ def test_balanced_accounts_are_equal(warehouse: Warehouse) -> None:
     asset = replace(
         PER_MINUTE,
         aggregates={"total": agg.sum("value"), "average": agg.mean("value")},
-        expectations=(q.calm(0.5, "total", level="warning"),),
+        expectations=(q.max_change_after_close(0.5, "total", level="warning"),),
     )
     for step in [*steps, [reading(90, "account0", 1)], [reading(4, "account1", 1e-9)]]:
         ingest(warehouse, READINGS, [step], ends=False)

@@ -41,7 +41,7 @@ def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> N
     results = [
         result(seq, expectation, level, failed=seq % 4 if level == "warning" else 0)
         for seq in range(runs)
-        for expectation, level in (("complete()", "error"), ("between(n, 1, 2)", "warning"))
+        for expectation, level in (("matches_log()", "error"), ("between(n, 1, 2)", "warning"))
     ]
     chart = picture_checks.history(results, title="What was expected")
     saved = picture.save(chart, tmp_path, "history")

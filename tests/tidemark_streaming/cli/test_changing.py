@@ -93,19 +93,19 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
     left_behind(store, PER_MINUTE, monkeypatch)
     monkeypatch.setattr(rebuild, "_PUBLISH_WAIT_SECONDS", 0.1)
     define(tmp_path, monkeypatch, LATER)
-    assert "There is nothing to switch to" in refused("rebuild", "per_minute", "--switch")
+    assert "There is nothing to switch to" in refused("rebuild", "per_minute", "--promote")
     made = told("rebuild", "per_minute")
     assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
     version = store.version(PER_MINUTE.table)
-    sentence = refused("rebuild", "per_minute", "--switch")
+    sentence = refused("rebuild", "per_minute", "--promote")
     assert "commit 2, is not completely published" in sentence
-    assert "`tidemark rebuild per_minute --switch --no-way-back` goes on without." in sentence
+    assert "`tidemark rebuild per_minute --promote --no-backup` goes on without." in sentence
     assert store.version(PER_MINUTE.table) == version
-    done = told("rebuild", "per_minute", "--switch", "--no-way-back")
+    done = told("rebuild", "per_minute", "--promote", "--no-backup")
     assert (done["mode"], done["through_arrival"]) == ("switch", 4)
     assert len(store.take(PER_MINUTE.table)) == made["windows"]
-    assert told("changes", "per_minute")["same"]
-    assert "has no backup to restore" in refused("rebuild", "per_minute", "--back")
+    assert told("diff", "per_minute")["same"]
+    assert "has no backup to restore" in refused("rebuild", "per_minute", "--rollback")
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,14 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
         (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
         (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),
         (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
-        (["rebuild", "--switch", "--back"], "Use at most one of --switch, --back and --discard."),
-        (["rebuild", "--no-way-back"], "--no-way-back requires --switch."),
-        (["rebuild", "--back", "--no-way-back"], "--no-way-back requires --switch."),
-        (["emit"], "'departures_hourly' has no topic to publish to: add `publishes_to="),
-        (["emit", "--follow", "--anew"], "Use either --follow or --anew, not both."),
+        (
+            ["rebuild", "--promote", "--rollback"],
+            "Use at most one of --promote, --back and --discard.",
+        ),
+        (["rebuild", "--no-backup"], "--no-backup requires --promote."),
+        (["rebuild", "--rollback", "--no-backup"], "--no-backup requires --promote."),
+        (["sink"], "'departures_hourly' has no topic to publish to: add `sink="),
+        (["sink", "--follow", "--reset"], "Use either --follow or --reset, not both."),
     ],
 )
 @pytest.mark.usefixtures("nowhere")

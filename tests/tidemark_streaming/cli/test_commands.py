@@ -44,7 +44,7 @@ def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
 
 
 def test_run_takes_some_arrivals_then_a_backfill_all() -> None:
-    ran = json.loads(call("run", ASSET, "--limit", "4", "--json").stdout)
+    ran = json.loads(call("run", ASSET, "--max-arrivals", "4", "--json").stdout)
     assert (ran["mode"], ran["from_arrival"], ran["through_arrival"]) == ("incremental", -1, 3)
     filled = json.loads(call("backfill", ASSET, "--json").stdout)
     assert filled["through_arrival"] == 11
@@ -106,7 +106,7 @@ def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
     result = call("stream", ASSET, "--until-caught-up")
     assert result.exit_code == 0, result.stderr
     assert "The engine is gone. Waiting until it is back." in result.stderr
-    assert "The engine is back after" in result.stderr
+    assert "The outage ended after" in result.stderr
     assert len(runs) == 2
     assert runs[0] == runs[1]
     assert entries == [0, 0]

@@ -26,9 +26,9 @@ def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> No
 
 def test_a_correction_is_listed() -> None:
     call("backfill", ASSET)
-    told = call("correct", ASSET, "--show", "1").stdout
+    told = call("correct", ASSET, "--limit", "1").stdout
     assert "values of" in told
-    assert "--show lists more of them" in told
+    assert "--limit lists more of them" in told
 
 
 def test_a_roll_up_follows_its_base() -> None:

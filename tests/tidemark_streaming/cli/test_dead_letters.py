@@ -75,12 +75,14 @@ def test_letters_are_counted_shown_and_come_back(
     )
 
     (tmp_path / "mended").write_text("2023-11-14,a,7")
-    one = told("replay", "sensors", "0:2", "--with", str(tmp_path / "mended"))
+    one = told("replay", "sensors", "0:2", "--payload-file", str(tmp_path / "mended"))
     assert one == {"source": "sensors", "letters": 1, "arrivals": [1], "refused": {}}
     again = call("dead-letters", "replay", "sensors", "0:2")
     assert again.exit_code == 2
     assert "were already ingested: 0:2 by arrival 1." in again.stderr
-    rest = call("dead-letters", "replay", "sensors", "--all", "--through", "sed s/y/8/", "--json")
+    rest = call(
+        "dead-letters", "replay", "sensors", "--all", "--payload-command", "sed s/y/8/", "--json"
+    )
     assert rest.exit_code == 1
     assert json.loads(rest.stdout)["refused"] == {"0:0": at}
     tables = Warehouse(warehouse.spark, here.warehouse, here.database)
@@ -104,9 +106,12 @@ def test_letters_are_counted_shown_and_come_back(
         (["replay", "sensors", "0:0", "--all"], "Specify which dead letters to replay"),
         (["replay", "sensors", "first"], "'first' is not a dead letter: write ARRIVAL:POSITION"),
         (["show", "sensors", "9:9"], "'sensors' has no dead letter 9:9"),
-        (["replay", "sensors", "0:0", "--with", "/nowhere"], "File '/nowhere' can't be read: no"),
         (
-            ["replay", "sensors", "0:0", "--through", "exit 3"],
+            ["replay", "sensors", "0:0", "--payload-file", "/nowhere"],
+            "File '/nowhere' can't be read: no",
+        ),
+        (
+            ["replay", "sensors", "0:0", "--payload-command", "exit 3"],
             "failed at dead letter 0:0 with exit",
         ),
         (["list", "flowers"], "no source 'flowers'"),

@@ -45,8 +45,8 @@ def hourly(rows):
             "window=",
             "windows=",
             "transforms.py, line 8: windowed_asset has no parameter 'windows'. Its parameters are "
-            "source, window, aggregates, keys, allowed_lateness, trigger, accumulation, unique, "
-            "expectations, publishes_to. Did you mean 'window'?",
+            "source, window, aggregates, keys, allowed_lateness, trigger, accumulation, "
+            "deduplicate, expectations, sink. Did you mean 'window'?",
         ),
         (
             "source=READINGS,",

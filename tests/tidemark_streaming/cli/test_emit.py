@@ -1,4 +1,4 @@
-"""`tidemark emit`: once, anew, and for as long as it is let, into a topic of a real broker."""
+"""`tidemark sink`: once, anew, and for as long as it is let, into a topic of a real broker."""
 
 import json
 import os
@@ -27,13 +27,13 @@ import os
 from dataclasses import replace
 import support
 from tidemark import aggregate as agg
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 
 per_minute = replace(
     support.PER_MINUTE,
     aggregates={"n": agg.count()},
     accumulation="accumulating",
-    publishes_to=KafkaTopic(os.environ["PANES"]),
+    sink=KafkaSink(os.environ["PANES"]),
 )
 """
 ARRIVALS = some_arrivals(count=3, size=20)
@@ -58,7 +58,7 @@ def home(
 
 
 def told(*options: str) -> dict[str, Any]:
-    result = call("emit", "per_minute", "--json", *options)
+    result = call("sink", "per_minute", "--json", *options)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -81,11 +81,11 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
     assert first["version"] == store.version(asset.table)
     assert told()["transactions"] == 0
     assert "All published windows of 'per_minute' are in topic" in " ".join(
-        call("emit", "per_minute").stderr.split()
+        call("sink", "per_minute").stderr.split()
     )
-    assert told("--anew")["records"] == rows + 1
+    assert told("--reset")["records"] == rows + 1
 
-    command = [str(Path(sys.executable).with_name("tidemark")), "emit", "per_minute", "--follow"]
+    command = [str(Path(sys.executable).with_name("tidemark")), "sink", "per_minute", "--follow"]
     log, lines = tmp_path / "emit.log", {**os.environ, "TIDEMARK_LOG_FORMAT": "json"}
     with (
         log.open("w") as errors,

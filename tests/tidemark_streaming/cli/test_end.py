@@ -12,7 +12,7 @@ from support import READINGS, ingest, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.stream import explain_missing_ingest
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import follow
 from tidemark_streaming.sole import sole
@@ -22,9 +22,10 @@ from dataclasses import replace
 import support
 from tidemark.window import Global
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
-readings = Inlet(source=support.READINGS, feed=lambda folder: FileFeed(support.READINGS, folder))
+SOURCE = support.READINGS
+readings = Inlet(source=SOURCE, feed=lambda folder: FileConnector(SOURCE, folder))
 ever = replace(support.PER_MINUTE, name="ever", window=Global())
 """
 ARRIVALS = some_arrivals(count=3, size=20)
@@ -87,7 +88,7 @@ def test_a_stream_that_has_ended_says_so(store: Warehouse, here: Settings) -> No
     assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
     assert "'readings' ended with arrival 3" in said("ingest", "readings")
     # It would be followed for ever otherwise.
-    assert list(follow(store, FileFeed(READINGS, here.landing / "readings"))) == []
+    assert list(follow(store, FileConnector(READINGS, here.landing / "readings"))) == []
     try:
         assert "has ended with arrival 3: no more events will arrive" in said(
             "stream", "ever", "--detach"

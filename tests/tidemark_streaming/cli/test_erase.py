@@ -75,7 +75,16 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
     handle = claims.claim(store.path(f"{SCRATCH}/beside"))
     told = json.loads(
         call(
-            *("erase", "sensors", *WHERE, "--letters-with", ANN, "--yes", "--vacuum", "--json")
+            *(
+                "erase",
+                "sensors",
+                *WHERE,
+                "--dead-letters-containing",
+                ANN,
+                "--yes",
+                "--vacuum",
+                "--json",
+            )
         ).stdout
     )
     claims.release(handle)
@@ -97,7 +106,15 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
 @pytest.mark.parametrize("point", BOBS)
 def test_killed_amid_it_it_is_given_again(here: Settings, spark: SparkSession, point: str) -> None:
     bob, store = BOBS[point], Warehouse(spark, here.warehouse, here.database)
-    words = ["erase", "sensors", "--where", f"sensor = '{bob}'", "--letters-with", bob, "--yes"]
+    words = [
+        "erase",
+        "sensors",
+        "--where",
+        f"sensor = '{bob}'",
+        "--dead-letters-containing",
+        bob,
+        "--yes",
+    ]
     killed = subprocess.run(
         [Path(sys.executable).with_name("tidemark"), *words],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TIDEMARK_FAIL_AT": point},

@@ -21,10 +21,10 @@ from topics import CLICKS, Topics, clicks
 FEED = """
 import os
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from topics import CLICKS
 
-inlet = Inlet(CLICKS, lambda _: KafkaFeed(CLICKS, [os.environ["CLICKS_TOPIC"]]))
+inlet = Inlet(CLICKS, lambda _: KafkaConnector(CLICKS, [os.environ["CLICKS_TOPIC"]]))
 """
 
 
@@ -89,7 +89,7 @@ def test_what_is_gone_is_passed_over_when_a_person_says_so(
     refused = call("ingest", "clicks")
     assert refused.exit_code == 2
     assert f"offsets 1 to 1 of {topic}-0, 1 in all" in " ".join(refused.stderr.split())
-    accepted = call("ingest", "clicks", "--accept-loss", "--accept-change")
+    accepted = call("ingest", "clicks", "--allow-data-loss", "--allow-schema-change")
     assert accepted.exit_code == 0
     said = " ".join(accepted.stderr.split())
     assert (
@@ -114,7 +114,7 @@ def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, to
 
 @pytest.mark.usefixtures("here")
 def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
-    result = call("ingest", "flights", "--accept-loss")
+    result = call("ingest", "flights", "--allow-data-loss")
     assert result.exit_code == 2
     assert "which comes neither from Kafka" in " ".join(result.stderr.split())
 

@@ -67,7 +67,7 @@ def test_an_asset_whose_stream_is_to_run_is_not_dropped(here: Settings, store: W
     ("kind", "name", "assets", "command"),
     [
         (foreground.STREAM, "gated", (), "`tidemark stream gated`"),
-        (foreground.EMIT, "gated", (), "`tidemark emit gated --follow`"),
+        (foreground.EMIT, "gated", (), "`tidemark sink gated --follow`"),
         (
             foreground.INGEST,
             "readings",

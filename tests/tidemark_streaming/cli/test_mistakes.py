@@ -51,8 +51,8 @@ ASSET = "departures_hourly"
         (["ingest", "flights", "--follow", "--bulk"], "and then new data."),
         (["play", "flights", "--speed", "0"], "speed must be greater than zero (got 0)."),
         (["play", "flights", "--span", "7 hours"], "span must divide a day or be whole days (got"),
-        (["lateness", "flights", "--target", "5"], "is a share from 0 to below 1, not 5.0."),
-        (["new", "shop", "--like", "nothing.csv"], "There is no file 'nothing.csv'."),
+        (["lateness", "flights", "--target", "5"], "must be at least 0 and less than 1 (got 5.0)."),
+        (["new", "shop", "--from-csv", "nothing.csv"], "There is no file 'nothing.csv'."),
         (["run", ASSET], "No engine answers at sc://localhost:1"),
     ],
 )
@@ -107,9 +107,9 @@ def test_a_source_without_a_recording_is_not_played(
 LIVE = """
 from support import READINGS
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
-readings = Inlet(source=READINGS, feed=lambda folder: FileFeed(READINGS, folder))
+readings = Inlet(source=READINGS, feed=lambda folder: FileConnector(READINGS, folder))
 """
 
 

@@ -55,7 +55,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
     assert [(r.expectation, r.success, r.level) for r in first] == [
         ("between(most, most=5)", False, "error"),
         ("not_null(sensor)", True, "warning"),
-        ("complete()", True, "error"),
+        ("matches_log()", True, "error"),
     ]
     assert {r.seq for r in first} == {0}
     assert results_since(glance, "gated", 0) == []
@@ -64,7 +64,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
     assert [(r.expectation, r.success) for r in second] == [
         ("between(most, most=5)", True),
         ("not_null(sensor)", False),
-        ("complete()", True),
+        ("matches_log()", True),
     ]
     assert (second[1].rows_judged, second[1].rows_failed) == (2, 1)
     assert json.loads(second[1].failures[0]["keys"]) == {"sensor": None}

@@ -25,7 +25,7 @@ from registries import Registered, serving
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import domains
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from topics import Topics
 
 _NOT_HERE = "no schema registry's client here: Confluent's serializers were not tried"
@@ -56,7 +56,7 @@ FEED = """
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.payloads import Avro, Protobuf
 
 source = Source(
@@ -66,7 +66,7 @@ source = Source(
     watermark=BoundedOutOfOrderness("10 seconds"),
 )
 inlet = Inlet(
-    source, lambda _: KafkaFeed(source, [{topic!r}], servers={servers!r}, format={format})
+    source, lambda _: KafkaConnector(source, [{topic!r}], servers={servers!r}, format={format})
 )
 """
 
@@ -130,7 +130,7 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
 
     # A new schema, whose registry does not work just then.
     feed = domains.inlet(Settings(), name).feed(Path())
-    assert isinstance(feed, KafkaFeed)
+    assert isinstance(feed, KafkaConnector)
     following = Following(tables, feed)
     noted = notes({"at": AT, "n": 5, "note": "new"}, place)
     registered.fails = 503

@@ -69,7 +69,8 @@ def test_the_demo_ends_where_tidemark_withholds_what_is_in_order(
     complaint = capsys.readouterr().err
     assert "of the quarantined windows of 'gated'" in complaint
     assert (
-        "failed complete(), a fault of Tidemark, not of the data: `tidemark backfill" in complaint
+        "failed matches_log(), a fault of Tidemark, not of the data: `tidemark backfill"
+        in complaint
     )
     assert "fault of Tidemark" in call("status").stdout
     # What it is told to do puts it right.

@@ -24,7 +24,7 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk
-from tidemark_streaming.files import FileFeed, reading
+from tidemark_streaming.files import FileConnector, reading
 from tidemark_streaming.ingest import ingest
 
 MICROS = 1_000_000
@@ -41,14 +41,14 @@ def done(chunks: Sequence[Chunk]) -> list[Arrival]:
     ]
 
 
-def rows_of(spark: SparkSession, source_feed: FileFeed) -> pa.Table:
+def rows_of(spark: SparkSession, source_feed: FileConnector) -> pa.Table:
     rows = source_feed.read(spark, source_feed.pending([]))
     if not isinstance(rows, pa.Table | DataFrame):
         return pa.concat_tables(rows)
     return fetch_rows(rows).sort_by([(CHUNK, "ascending"), ("position", "ascending")])
 
 
-def read(spark: SparkSession, source_feed: FileFeed) -> list[tuple[Any, ...]]:
+def read(spark: SparkSession, source_feed: FileConnector) -> list[tuple[Any, ...]]:
     """All rows; where one is a dead letter, with its text."""
     found = list[tuple[Any, ...]]()
     for row in rows_of(spark, source_feed).to_pylist():
@@ -184,7 +184,7 @@ def test_an_earlier_shorter_header_is_read_in_compressed_files_too(
 def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     lines = ['{"at":"2023-11-14T22:13:20Z","sensor":"a","value":1}', '{"value":"x"}', "{oops", "{}"]
     land(tmp_path, "a.json", "\n".join(lines) + "\n", 1)
-    found = read(spark, FileFeed(SOURCE, tmp_path, format="json"))
+    found = read(spark, FileConnector(SOURCE, tmp_path, format="json"))
     assert [(r[0], r[1], r[2], r[6]) for r in found] == [
         (T0, "a", 1, None),
         (None, None, None, lines[1]),
@@ -197,7 +197,7 @@ def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
     times = pa.array([T0 * MICROS, None], pa.timestamp("us", tz="UTC"))
     table = pa.table({"at": times, "sensor": ["a", "b"], "value": pa.array([1, 2], pa.int32())})
     pq.write_table(table, tmp_path / "a.parquet")
-    assert read(spark, FileFeed(SOURCE, tmp_path, format="parquet")) == [
+    assert read(spark, FileConnector(SOURCE, tmp_path, format="parquet")) == [
         (T0, "a", 1, 0, 0, "a.parquet#0", None),
         (None, "b", 2, 0, 1, "a.parquet#1", None),
     ]
@@ -213,7 +213,7 @@ def test_parquet_of_other_kinds_of_time(spark: SparkSession, tmp_path: Path) -> 
             at = pa.array(times, pa.int64()).cast(pa.timestamp(unit, zone))
             table = pa.table({"position": at, "sensor": [f"{unit} {zone}"] * 4})
             pq.write_table(table, tmp_path / f"{unit}{zone}.parquet")
-    source_feed = FileFeed(renamed, tmp_path, "parquet", options={"timeZone": "Asia/Tokyo"})
+    source_feed = FileConnector(renamed, tmp_path, "parquet", options={"timeZone": "Asia/Tokyo"})
     rows = rows_of(spark, source_feed)
     found: dict[str, list[int | None]] = {}
     times = rows["at"].cast(pa.int64()).to_pylist()
@@ -306,7 +306,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
 
 def test_a_parquet_column_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"value": ["x"]}), tmp_path / "a.parquet")
-    other = FileFeed(SOURCE, tmp_path, format="parquet")
+    other = FileConnector(SOURCE, tmp_path, format="parquet")
     with pytest.raises(PySparkException) as caught:
         read(spark, other)
     assert "column [value]" in str(other.explain(caught.value))
@@ -353,7 +353,7 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(
 ) -> None:
     nanos = pa.array([1_000, 1_001, -1, None], pa.int64()).cast(pa.timestamp("ns", "UTC"))
     pq.write_table(pa.table({"at": nanos, "sensor": ["a"] * 4}), tmp_path / "a.parquet")
-    rows = rows_of(spark, FileFeed(SOURCE, tmp_path, "parquet"))
+    rows = rows_of(spark, FileConnector(SOURCE, tmp_path, "parquet"))
     assert rows["at"].cast(pa.int64()).to_pylist() == [1, None, None, None]
     assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
     reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]

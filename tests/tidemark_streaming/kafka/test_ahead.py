@@ -11,7 +11,7 @@ from commands import handlers_kept
 from interruption import signals_expected
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.kafka.prefetch import Prefetcher
 from topics import CLICKS, Topics, clicks
 
@@ -111,13 +111,13 @@ def test_the_next_records_are_read_while_those_before_are_worked_on(
     topics.send(name, clicks(*range(30)), 0)
     topics.send(name, clicks(*range(30, 60)), 1)
     read: list[str] = []
-    usual = KafkaFeed._in_memory
+    usual = KafkaConnector._in_memory
 
-    def noted(feed: KafkaFeed, positions: Sequence[str], enough: Event) -> object:
+    def noted(feed: KafkaConnector, positions: Sequence[str], enough: Event) -> object:
         read.append(current_thread().name)
         return usual(feed, positions, enough)
 
-    monkeypatch.setattr(KafkaFeed, "_in_memory", noted)
+    monkeypatch.setattr(KafkaConnector, "_in_memory", noted)
     commits = list(ingest(warehouse, topics.feed(name, rows=7), batch=2))
     assert len(commits) == 5
     assert read[0] == main_thread().name

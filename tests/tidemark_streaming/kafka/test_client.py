@@ -38,7 +38,7 @@ def test_a_port_before_brokers_that_are_away_is_an_outage(closing: int, protocol
     cluster = Cluster(f"127.0.0.1:{closing}", client, patience=2.0)
     with pytest.raises(DataError, match="can't be read") as caught:
         cluster.topics(["t"])
-    assert caught.value.passing
+    assert caught.value.retriable
     assert "PLAINTEXT in the feed" not in str(caught.value)
 
 
@@ -51,7 +51,7 @@ def test_who_speaks_kafka_without_tls_is_known(topics: Topics, closing: int) -> 
 def test_servers_without_a_port_have_kafkas_own() -> None:
     with pytest.raises(DataError, match="Kafka at localhost can't be read") as caught:
         Cluster("localhost", {}, patience=1.0).topics(["t"])
-    assert caught.value.passing
+    assert caught.value.retriable
 
 
 def test_an_isolation_that_there_is_not_is_told() -> None:

@@ -27,15 +27,15 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.accepted import passed_over
 from tidemark_streaming.changed import MANY, ColumnChanged
 from tidemark_streaming.dead_letters import replay
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import follow, ingest
-from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.kafka import RECORD, KafkaConnector
 from topics import CLICKS, T0, Topics, clicks
 
 REGISTERED = False
 
 
-def bring(warehouse: Warehouse, feed: KafkaFeed, batch: int | None = None) -> list[Arrival]:
+def bring(warehouse: Warehouse, feed: KafkaConnector, batch: int | None = None) -> list[Arrival]:
     """Ingest what is pending; the new arrivals."""
     return [a for commit in ingest(warehouse, feed, batch=batch) for a in commit.arrivals]
 
@@ -102,7 +102,7 @@ import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dead_letters import replay
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import ingest
 from topics import Topics
 
@@ -200,7 +200,7 @@ def test_what_retention_took_is_told_and_passed_over_when_accepted(
     bring(warehouse, topics.feed(name))
     topics.send(name, clicks(2, 3, 4, 5))
     topics.forget(name, before=5)
-    told = rf"offsets 2 to 4 of {name}-0 \(3 in all\) were deleted .*--accept-loss"
+    told = rf"offsets 2 to 4 of {name}-0 \(3 in all\) were deleted .*--allow-data-loss"
     with pytest.raises(DataError, match=told):
         bring(warehouse, topics.feed(name))
     (arrival,) = bring(warehouse, topics.feed(name, accept_loss=True))
@@ -354,7 +354,7 @@ def test_a_source_goes_over_from_files_to_kafka_and_back(
 ) -> None:
     name, columns = topics.create(), {"at": "TIMESTAMP", "n": "INT"}
     source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
-    files, records = FileFeed(source, tmp_path, "json"), topics.feed(name, source=source)
+    files, records = FileConnector(source, tmp_path, "json"), topics.feed(name, source=source)
     for n in (0, 2):
         (tmp_path / f"{n}.json").write_bytes(clicks(n)[0])
         list(ingest(warehouse, files))
@@ -627,7 +627,7 @@ def test_after_a_pause_a_partition_of_few_records_is_not_idle_while_they_wait(
 
 
 def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
-    feed = KafkaFeed(CLICKS, ["clicks"], servers="127.0.0.1:1")
+    feed = KafkaConnector(CLICKS, ["clicks"], servers="127.0.0.1:1")
     told = r"Kafka at 127.0.0.1:1 can't be read: .*Connection refused.*kafka up"
     with pytest.raises(DataError, match=told):
         bring(warehouse, feed)
@@ -646,7 +646,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
 def test_a_feed_that_cannot_be_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
     arguments: dict[str, Any] = {"source": CLICKS, "topics": ["clicks"], **given}
     with pytest.raises(DefinitionError, match=re.escape(sentence)):
-        KafkaFeed(**arguments)
+        KafkaConnector(**arguments)
 
 
 def test_a_column_of_kafka_has_its_type() -> None:
@@ -654,5 +654,5 @@ def test_a_column_of_kafka_has_its_type() -> None:
     source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
     told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, but it is .* STRING"
     with pytest.raises(DefinitionError, match=told):
-        KafkaFeed(source, ["clicks"])
-    KafkaFeed(replace(source, columns={**columns, **RECORD}), ["clicks"])
+        KafkaConnector(source, ["clicks"])
+    KafkaConnector(replace(source, columns={**columns, **RECORD}), ["clicks"])

@@ -11,7 +11,7 @@ from headed import send_headed
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.source import Drop
-from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.position import Topic, to_json
@@ -21,7 +21,7 @@ from tidemark_streaming.payloads import Json
 
 COLUMNS = {"at": "TIMESTAMP", "n": "INT", "kafka_headers": RECORD["kafka_headers"]}
 NOTES = Source("notes", COLUMNS, "at", BoundedOutOfOrderness("10 seconds"))
-DROPPED = Source("dropped", COLUMNS, "at", NOTES.watermark, protect={"kafka_headers": Drop()})
+DROPPED = Source("dropped", COLUMNS, "at", NOTES.watermark, mask={"kafka_headers": Drop()})
 KNOWN = {"key": "trace", "value": b"t"}
 
 
@@ -83,7 +83,7 @@ def test_plain_values_need_no_headers_that_can_be_read(
     # This broker can't be asked for topics' ids.
     monkeypatch.setattr(Cluster, "ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
-    feed = KafkaFeed(source, ["notes"], servers=servers, correlation="trace")
+    feed = KafkaConnector(source, ["notes"], servers=servers, correlation="trace")
     asked = to_json({"notes": Topic("any", {0: (1, LAST + 1)})})
     rows, _ = feed._in_memory([asked], Event())
     assert rows["correlation_id"].to_pylist() == [f"notes-0-{n}" for n in range(1, LAST + 1)]

@@ -26,7 +26,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.outbox.follow import follow
@@ -91,7 +91,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
     broker, relay = network
     topics = Topics(f"127.0.0.1:{relay.port}")
     name, panes = topics.create(partitions=2), topics.unused()
-    asset = replace(BY_TEN, publishes_to=KafkaTopic(panes, topics.servers))
+    asset = replace(BY_TEN, sink=KafkaSink(panes, topics.servers))
     following = Following(warehouse, topics.feed(name))
 
     def bring(numbers: tuple[int, ...], partition: int) -> None:
@@ -138,7 +138,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
     assert producer.flush(PATIENCE) == 0
     assert delivered == [None, None]
     following.brings(2)
-    assert following.says().startswith("The engine is back after")
+    assert following.says().startswith("The outage ended after")
     following.end()
     bring((50,), 0)
     following.join()
@@ -203,4 +203,4 @@ def test_an_answer_that_stops_anywhere_is_an_outage_and_no_offset(
         finally:
             relay.mend()
     assert len(refused) > len(places) // 2
-    assert all(error.passing and "can't be read" in str(error) for error in refused)
+    assert all(error.retriable and "can't be read" in str(error) for error in refused)

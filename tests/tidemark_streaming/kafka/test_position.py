@@ -8,7 +8,7 @@ import pytest
 from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
-from tidemark_streaming.kafka import KafkaFeed, losses, position
+from tidemark_streaming.kafka import KafkaConnector, losses, position
 from tidemark_streaming.kafka.play import PlayedFeed
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.observed import Facts, fold
@@ -50,7 +50,7 @@ def test_it_is_told_of_which_partitions_more_comes(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replace(CLICKS, watermark=PerPartition(by, "10 seconds"))
-    feed = KafkaFeed(source, ["t"], rows=5)
+    feed = KafkaConnector(source, ["t"], rows=5)
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(10, 2, 0))
     chunks = feed.pending([])
     prefix = "t-" if by == "kafka_topic_partition" else ""
@@ -99,7 +99,7 @@ def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
-    feed = KafkaFeed(replace(CLICKS, watermark=Perfect()), ["t"])
+    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
     timeline = fold(feed.source, None, feed.pending([]), {}, "{}", 1)
     assert position.count_offsets(position.parse(timeline[-1].position)) == 5
     (chunk,) = PlayedFeed(feed, 7).pending(timeline)
@@ -116,7 +116,7 @@ def test_a_partition_that_a_look_does_not_see_is_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A broker whose metadata lags leaves out partitions that were added."""
-    feed = KafkaFeed(replace(CLICKS, watermark=Perfect()), ["t"])
+    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
     timeline = list[Arrival]()
     brought = list[int]()
     for seen in (of(10, 5), of(12), of(12, 6)):

@@ -20,7 +20,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
 from tidemark.run.runner import incremental
 from tidemark.secret import secret
-from tidemark.source import Drop, Mask, Source, Tokenise
+from tidemark.source import Drop, Mask, Source, Tokenize
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
@@ -32,7 +32,7 @@ from tidemark_streaming import dead_letters
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.payloads import Avro, Payload, Protobuf
 from topics import CLICKS, Topics
 
@@ -57,14 +57,14 @@ ORDERS = Source(
     },
     event_time="at",
     watermark=BoundedOutOfOrderness("10 seconds"),
-    protect={
-        "email": Tokenise(),
+    mask={
+        "email": Tokenize(),
         "card": Mask(keep_last=4),
         "ssn": Drop(),
         "note": Mask(),
-        "kafka_key": Tokenise(),
-        "kafka_headers": Tokenise(),
-        "correlation_id": Tokenise(),
+        "kafka_key": Tokenize(),
+        "kafka_headers": Tokenize(),
+        "correlation_id": Tokenize(),
     },
 )
 
@@ -162,7 +162,7 @@ def fields(n: int, customer: str) -> dict[str, Any]:
     }
 
 
-def feed(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaFeed:  # noqa: ANN401
+def feed(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaConnector:  # noqa: ANN401
     return topics.feed(name, source=source, correlation="trace", **more)
 
 
@@ -223,7 +223,7 @@ def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     assert [(r.card, r.note, r.ssn) for r in rows] == [
         (f"{MASKED}{n:04}", MASKED, None) for n in (0, 1)
     ]
-    told = Tokenise().change()
+    told = Tokenize().change()
     emails = [told(f"{who}-{MARK}@example.com".encode()) for who in ("bob", "ann")]
     assert [r.email.encode() for r in rows] == emails
     assert {r.kafka_key.encode() for r in rows} == {told(f"{MARK}-key".encode())}
@@ -260,12 +260,12 @@ def test_a_mended_dead_letter_comes_back_protected(
 
 
 def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    token, masked = Tokenise().change(), Mask(keep_last=4).change()
+    token, masked = Tokenize().change(), Mask(keep_last=4).change()
     assert token(b"a") == token(b"a") != token(b"b")
     # HMAC-SHA256, as `openssl dgst -sha256 -hmac KEY` has it.
     assert token(b"ann@example.com") == b"093e3dd9df951c5008225d533a017547"
     monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY[::-1])
-    assert Tokenise().change()(b"a") != token(b"a")
+    assert Tokenize().change()(b"a") != token(b"a")
     assert [masked(v) for v in (b"12345678", b"1234567", b"")] == [b"***5678", b"***", b"***"]
 
 
@@ -278,18 +278,18 @@ def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatc
         ),
         ({"at": Drop()}, "can't protect the column 'at': the event time is computed from it"),
         ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which accepts STRING"),
-        ({"n": Tokenise()}, "a INT, by Tokenise, which accepts STRING or BINARY"),
-        ({"email": "mask"}, "protect must be a mapping from strings to Protection objects"),
+        ({"n": Tokenize()}, "a INT, by Tokenize, which accepts STRING or BINARY"),
+        ({"email": "mask"}, "mask must be a mapping from strings to Protection objects"),
     ],
 )
 def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError) as raised:
-        replace(ORDERS, protect=change)
+        replace(ORDERS, mask=change)
     assert sentence in str(raised.value)
 
 
 def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
-    source = replace(CLICKS, protect={"kafka_topic": Tokenise()})
+    source = replace(CLICKS, mask={"kafka_topic": Tokenize()})
     with pytest.raises(DefinitionError, match="needs the original value of 'kafka_topic'"):
         topics.feed("clicks", source=source)
 
@@ -322,15 +322,15 @@ def test_a_log_keeps_its_protection_and_its_key(
 ) -> None:
     name = topics.create()
     list(ingest(warehouse, feed(topics, name)))
-    less = replace(ORDERS, protect={**ORDERS.protect, "card": Mask()})
+    less = replace(ORDERS, mask={**ORDERS.mask, "card": Mask()})
     with pytest.raises(
         DefinitionError, match=r"the protection of card \(mask 0 in the definition, "
     ):
         list(ingest(warehouse, feed(topics, name, less)))
     monkeypatch.setenv("OTHER", KEY[::-1])
-    other = Tokenise(key=secret("env:OTHER"))
-    more = replace(ORDERS, protect={**ORDERS.protect, "email": other})
-    told = r"the protection of email \(tokenise by key"
+    other = Tokenize(key=secret("env:OTHER"))
+    more = replace(ORDERS, mask={**ORDERS.mask, "email": other})
+    told = r"the protection of email \(tokenize by key"
     with pytest.raises(DefinitionError, match=told) as raised:
         list(ingest(warehouse, feed(topics, name, more)))
     assert KEY[::-1] not in str(raised.value)

@@ -24,7 +24,7 @@ from tidemark.run.runner import incremental
 from tidemark.secret import Secret, secret
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, client
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink, client
 from tidemark_streaming.kafka.client import Brokers
 from tidemark_streaming.outbox import Outbox
 from tidemark_streaming.outbox.channel import Channel
@@ -65,13 +65,13 @@ RIGHTS = {
 CREATE = {name: (ResourceType.TOPIC, name, AclOperation.CREATE) for name in ("{}", "{}_positions")}
 
 
-def writer(broker: Secured, topic: str, rights: Mapping[str, Right]) -> KafkaTopic:
+def writer(broker: Secured, topic: str, rights: Mapping[str, Right]) -> KafkaSink:
     """The topic, for a user of its name who has these rights."""
     broker.user(topic, PASSWORD)
     for kind, name, operation in rights.values():
         broker.allow(topic, name.format(topic), operation, kind)
     client = broker.client(topic, **{"sasl.password": secret("env:ANN")})
-    return KafkaTopic(topic, broker.servers, client=client)
+    return KafkaSink(topic, broker.servers, client=client)
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +80,10 @@ def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOT_ANN", WRONG)
 
 
-def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaFeed:
+def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaConnector:
     """A feed by TLS and SCRAM, as `ann`."""
     client = broker.client("ann", **{"sasl.password": secret(password)})
-    return KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
+    return KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
 
 
 def refused(look: Callable[[], object], within: float = 25) -> str:
@@ -143,12 +143,14 @@ def test_what_is_wrong_is_one_sentence_in_seconds(
     told = {k: v.format(other=other) if isinstance(v, str) else v for k, v in change.items()}
     client = broker.client("ann", **{"sasl.password": secret("env:ANN"), **told})
     client = {name: value for name, value in client.items() if value is not None}
-    wrong = KafkaFeed(CLICKS, ["open"], servers=broker.servers, client=client)
+    wrong = KafkaConnector(CLICKS, ["open"], servers=broker.servers, client=client)
     assert sentence.format(other=other) in refused(lambda: wrong.pending([]))
 
 
 def test_a_broker_that_speaks_no_tls_is_told(broker: Secured) -> None:
-    wrong = KafkaFeed(CLICKS, ["open"], servers=broker.admin.servers, client=feed(broker).client)
+    wrong = KafkaConnector(
+        CLICKS, ["open"], servers=broker.admin.servers, client=feed(broker).client
+    )
     told = refused(lambda: wrong.pending([]))
     assert "does not use TLS, but security.protocol is SASL_SSL. Set it to SASL_PLAINTEXT" in told
 
@@ -163,7 +165,7 @@ def test_panes_go_out_by_tls_and_scram(warehouse: Warehouse, broker: Secured) ->
             for name in (topic, f"{topic}_positions"):
                 broker.admin.create(name=name)
         to = writer(broker, topic, rights)
-        asset = replace(PER_MINUTE, accumulation="retracting", publishes_to=to)
+        asset = replace(PER_MINUTE, accumulation="retracting", sink=to)
         assert Outbox(warehouse, asset).emit().transactions == 1
         # Another process finds how far it is.
         assert Outbox(warehouse, asset).emit().transactions == 0
@@ -203,12 +205,12 @@ def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sen
     assert told.startswith(f"Kafka topic '{topic}' at {broker.servers} can't be written: ")
 
 
-def by_certificate(broker: Secured, *files: Path, **more: Secret) -> KafkaFeed:
+def by_certificate(broker: Secured, *files: Path, **more: Secret) -> KafkaConnector:
     """A feed by mutual TLS."""
     names = ("ssl.certificate.location", "ssl.key.location")
     trust = {"security.protocol": "SSL", "ssl.ca.location": str(broker.authority.certificate)}
     client = {**trust, **dict(zip(names, map(str, files), strict=False)), **more}
-    return KafkaFeed(CLICKS, ["open"], servers=broker.mutual, client=client)
+    return KafkaConnector(CLICKS, ["open"], servers=broker.mutual, client=client)
 
 
 def test_a_client_may_be_known_by_its_certificate(broker: Secured, tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_a_refusal_is_no_outage_to_who_watches(
     monkeypatch.setattr(backlogs, "PATIENCE", 30.0)
     told = {**feed(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
-    wrong = KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
+    wrong = KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
     found = Backlogs().backlog(wrong, None)
     assert sentence in (found.trouble or "")
     assert found.refused
@@ -344,7 +346,7 @@ def test_it_is_waited_for_a_while_and_who_was_never_let_in_is_not(
         assert "the broker rejects the user 'ann'" in str(found)
         return found
 
-    assert not refusal(admitted=False).passing
-    assert refusal(admitted=True).passing
+    assert not refusal(admitted=False).retriable
+    assert refusal(admitted=True).retriable
     monkeypatch.setattr(client, "RETRIABLE_REJECTION_SECONDS", 0.0)
-    assert not refusal(admitted=True).passing
+    assert not refusal(admitted=True).retriable

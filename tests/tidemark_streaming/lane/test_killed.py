@@ -19,7 +19,7 @@ from secured import Secured, secured
 from support import same
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.status import LaneStatus, lane_status
@@ -42,7 +42,7 @@ from pyspark.sql import DataFrame
 from tidemark.secret import secret
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.lane import Lane
 
 columns = {"at": "TIMESTAMP", "n": "INT"}
@@ -57,9 +57,9 @@ def doubled(numbers: DataFrame) -> DataFrame:
 
 lane = Lane(
     name="numbers_doubled",
-    feed=KafkaFeed(numbers, ["numbers"], servers=servers, client=client),
+    feed=KafkaConnector(numbers, ["numbers"], servers=servers, client=client),
     prepare=doubled,
-    to=KafkaTopic("doubled", servers=servers, client=client),
+    to=KafkaSink("doubled", servers=servers, client=client),
     checkpoint="5 seconds",
 )
 '''
@@ -67,9 +67,9 @@ lane = Lane(
 
 NAMED = Lane(
     name="numbers_doubled",
-    feed=KafkaFeed(CLICKS, ["numbers"]),
+    feed=KafkaConnector(CLICKS, ["numbers"]),
     prepare=same,
-    to=KafkaTopic("doubled"),
+    to=KafkaSink("doubled"),
 )
 """The lane, as far as its name goes."""
 

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError, EngineError
-from tidemark.define.protection import Drop, Mask, Tokenise
+from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.lane import Lane
@@ -37,9 +37,9 @@ ORDERS = Source(
     columns={"at": "TIMESTAMP", "n": "INT", "place": "STRING", "email": "STRING"},
     event_time="at",
     watermark=BoundedOutOfOrderness("10 seconds"),
-    references=("places",),
+    lookups=("places",),
 )
-MASKED = replace(ORDERS, protect={"email": Mask(keep_last=4)})
+MASKED = replace(ORDERS, mask={"email": Mask(keep_last=4)})
 
 
 def placed(orders: DataFrame, places: DataFrame) -> DataFrame:
@@ -108,12 +108,12 @@ def lane(topics: Topics, warehouse: Warehouse) -> Lane:
 
 
 def lane_of(topics: Topics, source: Source, topic: str) -> Lane:
-    def to(name: str) -> KafkaTopic:
-        return KafkaTopic(f"{name}_{topic}", servers=topics.servers)
+    def to(name: str) -> KafkaSink:
+        return KafkaSink(f"{name}_{topic}", servers=topics.servers)
 
     return Lane(
         name="orders_placed",
-        feed=KafkaFeed(source, [topic], servers=topics.servers),
+        feed=KafkaConnector(source, [topic], servers=topics.servers),
         prepare=placed,
         to={"north": to("north"), "*": to("others")},
         route="region",
@@ -306,8 +306,8 @@ def by_python(orders: DataFrame) -> DataFrame:
 
 
 def lane_with(function: Callable[..., DataFrame], **more: Any) -> Lane:  # noqa: ANN401
-    feed = KafkaFeed(replace(ORDERS, references=()), ["orders"], servers="127.0.0.1:1")
-    to = KafkaTopic("out", servers="127.0.0.1:1")
+    feed = KafkaConnector(replace(ORDERS, lookups=()), ["orders"], servers="127.0.0.1:1")
+    to = KafkaSink("out", servers="127.0.0.1:1")
     usual: dict[str, Any] = {"name": "orders_out", "feed": feed, "prepare": function, "to": to}
     return Lane(**{**usual, **more})
 
@@ -339,8 +339,8 @@ def test_a_function_that_drops_where_a_record_came_from_is_refused(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
-    feed = KafkaFeed(replace(ORDERS, references=()), [name], servers=topics.servers)
-    to = KafkaTopic(topics.unused(), servers=topics.servers)
+    feed = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
+    to = KafkaSink(topics.unused(), servers=topics.servers)
     with pytest.raises(DefinitionError, match=r"result has no column 'read_from'; it has: n\."):
         start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
 
@@ -349,8 +349,8 @@ def test_a_function_of_python_is_refused_in_real_time(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
-    feed = KafkaFeed(replace(ORDERS, references=()), [name], servers=topics.servers)
-    to = KafkaTopic(topics.unused(), servers=topics.servers)
+    feed = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
+    to = KafkaSink(topics.unused(), servers=topics.servers)
     fault: EngineError | None = None
     try:
         queries = start(warehouse, lane_with(by_python, feed=feed, to=to), tmp_path)
@@ -366,22 +366,22 @@ def test_a_function_of_python_is_refused_in_real_time(
     assert "\n" not in told
 
 
-OUT = KafkaTopic("out", servers="127.0.0.1:1")
+OUT = KafkaSink("out", servers="127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
         ({"name": "Out"}, "lowercase"),
-        ({"to": "a_table"}, "to must be a KafkaTopic or a mapping from strings to KafkaTop"),
+        ({"to": "a_table"}, "to must be a KafkaSink or a mapping from strings to KafkaSink"),
         ({"to": {"a": OUT}, "route": "place"}, r"other values of the column .*: add '\*' to `to`"),
         ({"to": {"*": OUT}}, "or several topics by the values of a column that `route` names"),
         ({"route": "place"}, "needs one topic in `to`"),
         ({"checkpoint": "1 second"}, "`checkpoint` of at least 5 seconds"),
         ({"prepare": placed}, "has the parameter 'places', which is not a reference"),
-        ({"dead_letters": KafkaTopic("dead", servers="127.0.0.1:2")}, "with one client"),
+        ({"dead_letters": KafkaSink("dead", servers="127.0.0.1:2")}, "with one client"),
         (
-            {"to": KafkaTopic("out", servers="127.0.0.1:1", client={"acks": "1"})},
+            {"to": KafkaSink("out", servers="127.0.0.1:1", client={"acks": "1"})},
             "property acks, which Spark's Kafka client does not support. Supported: security.prot",
         ),
     ],
@@ -393,21 +393,21 @@ def test_a_lane_that_can_not_be_is_refused(more: Mapping[str, Any], sentence: st
 
 
 def test_what_is_done_where_records_are_ingested_is_refused(tmp_path: Path) -> None:
-    plain = replace(ORDERS, references=())
+    plain = replace(ORDERS, lookups=())
     avro = tmp_path / "order.avsc"
     avro.write_text(json.dumps({"type": "record", "name": "o", "fields": []}))
-    feed = KafkaFeed(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
+    feed = KafkaConnector(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can decode only JSON: .* Avro"):
         lane_with(as_it_is, feed=feed)
     for kind in ("ARRAY<DOUBLE>", "MAP<STRING, TIMESTAMP>", "STRUCT<price: DECIMAL(10,2)>"):
         nested = replace(plain, columns={**plain.columns, "parts": kind})
-        feed = KafkaFeed(nested, ["orders"], servers="127.0.0.1:1")
+        feed = KafkaConnector(nested, ["orders"], servers="127.0.0.1:1")
         with pytest.raises(DefinitionError, match=r"can't decode the column 'parts' exactly"):
             lane_with(as_it_is, feed=feed)
     headers = {**plain.columns, "kafka_headers": RECORD["kafka_headers"]}
-    feed = KafkaFeed(replace(plain, columns=headers), ["orders"], servers="127.0.0.1:1")
+    feed = KafkaConnector(replace(plain, columns=headers), ["orders"], servers="127.0.0.1:1")
     assert lane_with(as_it_is, feed=feed)
-    source = replace(plain, protect={"email": Tokenise(), "place": Drop()})
-    feed = KafkaFeed(source, ["orders"], servers="127.0.0.1:1")
+    source = replace(plain, mask={"email": Tokenize(), "place": Drop()})
+    feed = KafkaConnector(source, ["orders"], servers="127.0.0.1:1")
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can't tokenize 'email'"):
         lane_with(as_it_is, feed=feed)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from tidemark.base.errors import DataError
 from tidemark.base.failpoint import FAIL_AT
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox.channel import Channel
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.record import Record
@@ -19,7 +19,7 @@ PLACE = "/warehouse/tidemark"
 
 def channel(topics: Topics, name: str, **client: str) -> Channel:
     told = {key.replace("_", "."): value for key, value in client.items()}
-    return Channel(KafkaTopic(name, topics.servers, client=told), "visits", PLACE)
+    return Channel(KafkaSink(name, topics.servers, client=told), "visits", PLACE)
 
 
 def at(version: int) -> Position:
@@ -60,7 +60,7 @@ def test_a_record_that_is_too_large_is_told_and_not_waited_for(topics: Topics) -
     there.open()
     with pytest.raises(DataError, match=r"the topic accepts.*max\.message\.bytes") as caught:
         there.send(a_record(2_000_000), lambda: at(1))
-    assert not caught.value.passing
+    assert not caught.value.retriable
     there.open()
     assert there.send(a_record(), lambda: at(1)) == 1
 
@@ -71,12 +71,12 @@ def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics)
     there.open()
     later = there._retriable_write_error("no answer")
     assert "can't be written: no answer" in str(later)
-    assert later.passing
+    assert later.retriable
     # One that was let in is waited for, as brokers that start may not know their users yet.
     there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     refused = there._retriable_write_error("no answer")
     assert "the broker rejects" in str(refused)
-    assert refused.passing
+    assert refused.retriable
 
 
 class _Short:

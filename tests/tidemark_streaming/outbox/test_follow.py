@@ -14,18 +14,18 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from topics import Topics
 
 ARRIVALS = some_arrivals()
 
 
-def emitting(topic: KafkaTopic) -> WindowedTransform:
+def emitting(topic: KafkaSink) -> WindowedTransform:
     return replace(
         PER_MINUTE,
         aggregates={"n": agg.count()},
         accumulation="accumulating",
-        publishes_to=topic,
+        sink=topic,
     )
 
 
@@ -58,7 +58,7 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
 
 def test_a_stream_brings_out_what_is_published(warehouse: Warehouse, topics: Topics) -> None:
     topic = topics.create(name=topics.unused())
-    asset = emitting(KafkaTopic(topic, topics.servers))
+    asset = emitting(KafkaSink(topic, topics.servers))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     continuous.start(warehouse, asset)
     until(lambda: warehouse.exists(asset.table))

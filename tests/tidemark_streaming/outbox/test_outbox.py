@@ -29,7 +29,7 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.asset import Asset
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox, PublishResult
 from tidemark_streaming.outbox import follow as following
 from tidemark_streaming.outbox.position import Position
@@ -49,12 +49,12 @@ def played(recording: Callable[[Window], Recorded], tmp_path: Path) -> Played:
 
 def emitting(topics: Topics, played: Played, accumulation: str) -> WindowedTransform:
     """The asset, publishing to a topic that is not there yet."""
-    return played.to(KafkaTopic(topics.unused(), topics.servers, partitions=2), accumulation)
+    return played.to(KafkaSink(topics.unused(), topics.servers, partitions=2), accumulation)
 
 
-def topic_of(asset: WindowedTransform) -> KafkaTopic:
-    assert isinstance(asset.publishes_to, KafkaTopic)
-    return asset.publishes_to
+def topic_of(asset: WindowedTransform) -> KafkaSink:
+    assert isinstance(asset.sink, KafkaSink)
+    return asset.sink
 
 
 def told(topics: Topics, asset: WindowedTransform) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def test_a_topic_has_an_asset_of_one_database(
     ours.emit()
     with pytest.raises(ConflictError):
         theirs.emit()
-    sentence = rf"has 'per_minute' of the database .*/one/{one.database}\. .* --anew`\.$"
+    sentence = rf"has 'per_minute' of the database .*/one/{one.database}\. .* --reset`\.$"
     for emit in (theirs.emit, Outbox(other.warehouse, asset).emit):
         with pytest.raises(DefinitionError, match=sentence):
             emit()
@@ -472,7 +472,7 @@ def test_what_another_asset_has_under_way_hides_no_position(
     try:
         with pytest.raises(DataError, match="another asset's producer has an open") as caught:
             Outbox(played.warehouse, asset).emit()
-        assert caught.value.passing
+        assert caught.value.retriable
     finally:
         other.abort_transaction(30)
     assert Outbox(played.warehouse, asset).emit().transactions == 1
@@ -482,23 +482,23 @@ def test_what_another_asset_has_under_way_hides_no_position(
 def test_brokers_that_are_gone_are_one_sentence(played: Played) -> None:
     quick = {"socket.connection.setup.timeout.ms": "1000"}
     played.run()
-    asset = played.to(KafkaTopic("panes", "127.0.0.1:1", client=quick), "accumulating")
+    asset = played.to(KafkaSink("panes", "127.0.0.1:1", client=quick), "accumulating")
     with pytest.raises(DataError, match=r"Kafka at 127.0.0.1:1 can't be "):
         Outbox(played.warehouse, asset).emit()
 
 
 def test_where_panes_are_not_kept_there_are_none_to_publish() -> None:
     with pytest.raises(DefinitionError, match="accumulation must be set"):
-        replace(PER_MINUTE, publishes_to=KafkaTopic("departures"))
+        replace(PER_MINUTE, sink=KafkaSink("departures"))
     with pytest.raises(DefinitionError, match="'a b' is not a valid topic name"):
-        KafkaTopic("a b")
+        KafkaSink("a b")
     with pytest.raises(DefinitionError, match=r"at least 1 partition \(got 0\)"):
-        KafkaTopic("a", partitions=0)
+        KafkaSink("a", partitions=0)
 
 
 def test_where_panes_go_changes_nothing_of_what_is_computed() -> None:
     asset = replace(PER_MINUTE, accumulation="accumulating")
-    topic = KafkaTopic("departures", client={"sasl.password": secret("env:NOBODYS")})
-    assert fingerprint(replace(asset, publishes_to=topic)) == fingerprint(asset)
+    topic = KafkaSink("departures", client={"sasl.password": secret("env:NOBODYS")})
+    assert fingerprint(replace(asset, sink=topic)) == fingerprint(asset)
     with pytest.raises(DefinitionError, match="Topic 'departures' has the value of sasl"):
-        KafkaTopic("departures", client={"sasl.password": "none-of-anybodys"})
+        KafkaSink("departures", client={"sasl.password": "none-of-anybodys"})

@@ -20,9 +20,9 @@ from binaries import avro, describe, message
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.rows import fetch_rows
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import DEAD
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.payloads import Avro, Protobuf
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -193,10 +193,10 @@ def test_tables(
     table, place = pa.Table.from_pylist(rows, pa.schema(kinds)), tmp_path_factory.mktemp(form)
     if form == "parquet":
         pq.write_table(table, place / "a.parquet")
-        feed = FileFeed(SOURCE, place, "parquet")
+        feed = FileConnector(SOURCE, place, "parquet")
     else:
         write_deltalake(place, table)
-        feed = DeltaFeed(SOURCE, str(place))
+        feed = DeltaConnector(SOURCE, str(place))
     read = feed.read(spark, feed.pending([])[-1:])
     assert isinstance(read, pa.Table | DataFrame)
     found = fetch_rows(read).sort_by("position")

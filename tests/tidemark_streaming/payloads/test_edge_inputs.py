@@ -12,7 +12,7 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.feed import DEAD
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.observed import observe
@@ -34,7 +34,7 @@ def from_file(path: Path, of: Source, folder: Path, before: bytes = b"") -> pa.T
     form, header = path.suffix[1:], path.read_bytes()
     begin = header.index(b"\n") + 1 if form == "csv" else 0
     (folder / path.name).write_bytes(header[:begin] + before + header[begin:])
-    feed = FileFeed(of, folder, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
+    feed = FileConnector(of, folder, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
     rows = feed.read(NO_ENGINE, feed.pending([]))
     assert not isinstance(rows, pa.Table)
     return pa.concat_tables(cast("list[pa.Table]", rows))
@@ -125,9 +125,9 @@ def test_a_timestamp_of_kafka_that_no_time_is() -> None:
 
 def test_a_column_that_is_dropped_is_not_read(tmp_path: Path) -> None:
     """And the others of a record of CSV are where they were."""
-    of = replace(source(n="INT", k="STRING"), protect={"n": Drop()})
+    of = replace(source(n="INT", k="STRING"), mask={"n": Drop()})
     (tmp_path / "a.csv").write_text("2026-01-01,no number,a\n2026-01-01,1,b\n2026-01-01,c\n")
-    feed = FileFeed(of, tmp_path)
+    feed = FileConnector(of, tmp_path)
     rows = feed.read(NO_ENGINE, feed.pending([]))
     assert not isinstance(rows, pa.Table)
     found = pa.concat_tables(cast("list[pa.Table]", rows))

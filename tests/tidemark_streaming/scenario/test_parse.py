@@ -12,7 +12,7 @@ from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
-    Monotonous,
+    MonotonicTimestamps,
     Perfect,
     PerPartition,
     Punctuated,
@@ -165,7 +165,7 @@ def test_triggers(tmp_path: Path, text: str, trigger: Trigger) -> None:
     ("text", "strategy"),
     [
         ("{bounded_out_of_orderness: 4 seconds}", BoundedOutOfOrderness("4 seconds")),
-        ("{monotonous: {}}", Monotonous()),
+        ("{monotonous: {}}", MonotonicTimestamps()),
         ("{perfect: {}}", Perfect()),
         ("{punctuated: CASE WHEN v = 0 THEN ts END}", Punctuated("CASE WHEN v = 0 THEN ts END")),
         ("{per_partition: {column: v, bound: 1 second}}", PerPartition("v", "1 second")),

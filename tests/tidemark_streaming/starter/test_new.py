@@ -72,7 +72,7 @@ def test_other_names_are_everywhere_and_the_code_is_sound(kind: str, here: Path)
     for name in ("shop", "orders", "ordered_at", "city", "amount"):
         assert name not in written
     assert "def readings_hourly(readings: DataFrame)" in written
-    assert ("KafkaFeed(readings" in written) == (kind == "--kafka")
+    assert ("KafkaConnector(readings" in written) == (kind == "--kafka")
     checks = [["check", "--isolated", "--select", "E,F,I"], ["format", "--check", "--isolated"]]
     for check in checks:
         ruff = [
@@ -88,12 +88,12 @@ def test_other_names_are_everywhere_and_the_code_is_sound(kind: str, here: Path)
 
 def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
     (here / "own.csv").write_text(OWN)
-    assert call("new", "house", "--like", "own.csv", "--events", "readings").exit_code == 0
+    assert call("new", "house", "--from-csv", "own.csv", "--events", "readings").exit_code == 0
     house = here / "house"
     kinds = '"taken": "TIMESTAMP",\n        "user": "BIGINT",\n        "device": "STRING",\n'
     sources = (house / "house/sources.py").read_text()
     assert f'{kinds}        "watts": "DOUBLE",\n    }}' not in sources
-    assert call("new", "home", "--like", "own.csv", "--value", "watts").exit_code == 0
+    assert call("new", "home", "--from-csv", "own.csv", "--value", "watts").exit_code == 0
     assert (
         f'{kinds}        "watts": "DOUBLE",\n    }}' in (here / "home/home/sources.py").read_text()
     )
@@ -106,7 +106,7 @@ def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> No
     good = "".join(f"{n},2026-01-{n:02}T09:00:00Z,york,{n}.5\n" for n in range(10, 30))
     bad = "30,2026-01-30T09:00:00Z,york,much\n31,yesterday,york,1.5\n32,york\n33,a,b,c,d,e\n"
     (here / "own.csv").write_text(f"order_id,at,city,amount\n{good}{bad}")
-    result = call("new", "house", "--like", "own.csv")
+    result = call("new", "house", "--from-csv", "own.csv")
     assert result.exit_code == 0, result.stderr
     assert (
         "own.csv has 2 lines with another number of fields, 1 rows of 'at' without a valid "
@@ -130,7 +130,7 @@ def test_a_header_s_own_words_are_text_and_nothing_else(here: Path) -> None:
     with (here / "own.csv").open("w", newline="") as file:
         columns, row = ["at", "city", "pounds", *ODD], [NOON, "york", "2", *"abcdefghijk"]
         csv.writer(file).writerows([columns, row])
-    assert call("new", "house", "--like", "own.csv").exit_code == 0
+    assert call("new", "house", "--from-csv", "own.csv").exit_code == 0
     command = [sys.executable, "-c", "from house.sources import orders; print([*orders.columns])"]
     done = subprocess.run(command, cwd=here / "house", capture_output=True, text=True, check=True)
     assert done.stdout == f"{['at', 'city', 'pounds', *ODD]}\n"
@@ -140,13 +140,14 @@ def test_what_nobody_chose_is_no_id_where_anything_else_is_there_and_is_told(her
     columns = "order_id,placed at,sku_id,customerID,order no,placed,shop,pieces,uuid"
     row = f"1,{NOON},a,b,7,{NOON},york,3,9"
     (here / "own.csv").write_text(f"{columns}\n{row}\n")
-    said = call("new", "house", "--like", "own.csv").stdout
+    said = call("new", "house", "--from-csv", "own.csv").stdout
     assert "windows: pieces by shop and hour of placed; --value, --key and --time choose" in said
-    assert call("new", "home", "--like", "own.csv", "--value", "order_id").exit_code == 0
+    assert call("new", "home", "--from-csv", "own.csv", "--value", "order_id").exit_code == 0
     assert 'agg.sum("order_id")' in (here / "home/home/transforms.py").read_text()
     (here / "ids.csv").write_text(f"id,at,shop_id\n1,{NOON},a\n")
     assert (
-        "windows: id by shop_id and hour of at;" in call("new", "hut", "--like", "ids.csv").stdout
+        "windows: id by shop_id and hour of at;"
+        in call("new", "hut", "--from-csv", "ids.csv").stdout
     )
 
 
@@ -167,7 +168,7 @@ def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
     other = f"own_own_{column.lower()}"
     header = f"at,city,amount,{column},own_{column.lower()}"
     (here / "own.csv").write_text(f"{header}\n{NOON},york,1,x,y\n")
-    assert call("new", "house", "--like", "own.csv").exit_code == 0
+    assert call("new", "house", "--from-csv", "own.csv").exit_code == 0
     namespace: dict[str, Any] = {}
     exec((here / "house/house/sources.py").read_text(), namespace)
     source = namespace["orders"]
@@ -177,7 +178,7 @@ def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
 
 def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(here: Path) -> None:
     (here / "own.csv").write_text(f"at,city,amount,_Tidemark_x\n{NOON},york,1,x\n")
-    result = call("new", "house", "--like", "own.csv")
+    result = call("new", "house", "--from-csv", "own.csv")
     said = " ".join(result.stderr.split())
     assert (result.exit_code, [path.name for path in here.iterdir()]) == (2, ["own.csv"])
     assert said == (
@@ -203,19 +204,22 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
         ("shop --key reason", "the project's tables already have a column of that name."),
         ("shop --key amount", "'amount' is not a valid name for a column: time, key and value"),
         ("shop --value a-b", "'a-b' is not a valid name for a column: use letters, digits and"),
-        ("shop --like nothing.csv", "There is no file 'nothing.csv'."),
-        ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
-        ("shop --like own.csv --key user", "fits --key; choose one of: device."),
-        ("shop --like own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
+        ("shop --from-csv nothing.csv", "There is no file 'nothing.csv'."),
+        ("shop --from-csv there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
+        ("shop --from-csv own.csv --key user", "fits --key; choose one of: device."),
+        ("shop --from-csv own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
         (
-            "shop --like there/odd.csv",
+            "shop --from-csv there/odd.csv",
             "has only 'n o' as a column of numbers",
         ),
-        ("shop --like there/twice.csv", "Column 'At' (number 1 of 'there/twice.csv') occurs twice"),
-        ("shop --like there/none.csv", "Column ' ' (number 2 of 'there/none.csv') has no name"),
-        ("shop --like there/line.csv", "has a name with a character that"),
-        ("shop --like there/tick.csv", "has a name with a character that"),
-        ("shop --like own.csv --kafka", "--like can't be used with --kafka"),
+        (
+            "shop --from-csv there/twice.csv",
+            "Column 'At' (number 1 of 'there/twice.csv') occurs twice",
+        ),
+        ("shop --from-csv there/none.csv", "Column ' ' (number 2 of 'there/none.csv') has no name"),
+        ("shop --from-csv there/line.csv", "has a name with a character that"),
+        ("shop --from-csv there/tick.csv", "has a name with a character that"),
+        ("shop --from-csv own.csv --kafka", "--from-csv can't be used with --kafka"),
     ],
 )
 def test_what_can_not_be_is_one_sentence_and_nothing_is_written(

@@ -84,7 +84,7 @@ def test_the_tables_that_a_transform_joins_are_given(tidemark_scenario: Trials) 
     rows = [{"at": "2026-01-01 09:01", "item": n} for n in (1, 1, 2)]
     with pytest.raises(ScenarioError, match="is joined with prices: add 'references'"):
         tidemark_scenario(takings, [rows])
-    tidemark_scenario(takings, [rows], references={"prices": prices}).expect(windows=[hour])
+    tidemark_scenario(takings, [rows], lookups={"prices": prices}).expect(windows=[hour])
 
 
 def test_a_stream_that_goes_on_leaves_its_newest_window_open(tidemark_scenario: Trials) -> None:

@@ -50,7 +50,7 @@ TOO_LATE = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="to
 ON_TIME = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="on_time"}'
 PUBLISHED = 'tidemark_asset_arrival_to_published_seconds_bucket{asset="a",le="%s"}'
 RAN = 'tidemark_asset_run_seconds_bucket{asset="a",mode="incremental",le="%s"}'
-ENGINE, STREAM = 'tidemark_process_up{process="engine"}', 'tidemark_stream_running{asset="a"}'
+ENGINE, STREAM = 'tidemark_process_up{process="engine"}', 'tidemark_stream_up{asset="a"}'
 MARK, CAME = "tidemark_source_watermark_timestamp_seconds", "tidemark_source_arrivals_total"
 LAST = "tidemark_source_last_arrival_timestamp_seconds"
 FREE, SIZE = "tidemark_disk_free_bytes", "tidemark_disk_size_bytes"
@@ -71,12 +71,15 @@ CASES = {
         {'tidemark_lane_up{lane="l"}': "1 0x9"}, {'tidemark_lane_up{lane="l"}': "1x9"}, 4, LANE
     ),
     "TidemarkEmitDown": Case(
-        {'tidemark_emit_up{asset="a"}': "1 0x9"}, {'tidemark_emit_up{asset="a"}': "1x9"}, 4, ASSET
+        {'tidemark_sink_process_up{asset="a"}': "1 0x9"},
+        {'tidemark_sink_process_up{asset="a"}': "1x9"},
+        4,
+        ASSET,
     ),
     "TidemarkStreamDown": Case({STREAM: "0x9"}, {STREAM: "0x3 1 0x4"}, 6, ASSET),
     "TidemarkStreamFailing": Case(
-        {'tidemark_stream_failures{asset="a"}': "3x2"},
-        {'tidemark_stream_failures{asset="a"}': "2x2"},
+        {'tidemark_stream_consecutive_failures{asset="a"}': "3x2"},
+        {'tidemark_stream_consecutive_failures{asset="a"}': "2x2"},
         1,
         ASSET,
     ),
@@ -87,11 +90,11 @@ CASES = {
         ASSET,
     ),
     "TidemarkTablesUnreadable": Case(
-        {"tidemark_watch_troubles": "1x9"}, {"tidemark_watch_troubles": "0x9"}, 6
+        {"tidemark_exporter_read_errors": "1x9"}, {"tidemark_exporter_read_errors": "0x9"}, 6
     ),
     "TidemarkAssetFallsBehind": Case(
-        {'tidemark_asset_arrivals_behind{asset="a"}': "0+2x40"},
-        {'tidemark_asset_arrivals_behind{asset="a"}': "80-2x40"},
+        {'tidemark_asset_lag_arrivals{asset="a"}': "0+2x40"},
+        {'tidemark_asset_lag_arrivals{asset="a"}': "80-2x40"},
         30,
         ASSET,
     ),
@@ -103,23 +106,23 @@ CASES = {
         CLICKS,
     ),
     "TidemarkKafkaRefused": Case(
-        {'tidemark_kafka_refused{source="clicks"}': "1x9"},
+        {'tidemark_source_access_error{source="clicks"}': "1x9"},
         {
-            'tidemark_kafka_refused{source="clicks"}': "0x9",
+            'tidemark_source_access_error{source="clicks"}': "0x9",
             'tidemark_kafka_up{source="clicks"}': "0x9",
         },
         3,
         CLICKS,
     ),
     "TidemarkTopicBehind": Case(
-        {'tidemark_outbox_lag_seconds{asset="a",topic="t"}': "0+60x20"},
-        {'tidemark_outbox_lag_seconds{asset="a",topic="t"}': "0 200 0 280x20"},
+        {'tidemark_sink_lag_seconds{asset="a",topic="t"}': "0+60x20"},
+        {'tidemark_sink_lag_seconds{asset="a",topic="t"}': "0 200 0 280x20"},
         10,
         TOPIC,
     ),
     "TidemarkTopicSilent": Case(
-        {'tidemark_outbox_up{asset="a",topic="t"}': "1 0x9"},
-        {'tidemark_outbox_up{asset="a",topic="t"}': "1 0x3 1x9"},
+        {'tidemark_sink_up{asset="a",topic="t"}': "1 0x9"},
+        {'tidemark_sink_up{asset="a",topic="t"}': "1 0x3 1x9"},
         8,
         TOPIC,
     ),
@@ -161,14 +164,14 @@ CASES = {
         ASSET,
     ),
     "TidemarkWithheld": Case(
-        {'tidemark_asset_withheld_total{asset="a"}': "0x5 1x5"},
-        {'tidemark_asset_withheld_total{asset="a"}': "7x10"},
+        {'tidemark_asset_quarantined_rows_total{asset="a"}': "0x5 1x5"},
+        {'tidemark_asset_quarantined_rows_total{asset="a"}': "7x10"},
         7,
         ASSET,
     ),
     "TidemarkSourceStands": Case(
-        {'tidemark_source_stands{source="clicks"}': "0 1x9"},
-        {'tidemark_source_stands{source="clicks"}': "0 1 0x9"},
+        {'tidemark_source_blocked{source="clicks"}': "0 1x9"},
+        {'tidemark_source_blocked{source="clicks"}': "0 1 0x9"},
         4,
         CLICKS,
     ),

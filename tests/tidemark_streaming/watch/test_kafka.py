@@ -12,7 +12,7 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.watch import backlogs, sight
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
 from tidemark_streaming.watch.metrics import exposition
@@ -21,7 +21,7 @@ from tidemark_streaming.watch.sight import Watcher
 from topics import CLICKS, Topics, clicks
 
 
-def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaFeed) -> Watcher:
+def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Watcher:
     """Of a domain that has this source alone."""
     inlet = Inlet(source=CLICKS, feed=lambda _: feed)
     found = sight.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
@@ -55,7 +55,7 @@ def test_what_waits_is_told_by_partition(
     assert lag.format(1, name, "3.0") in text, text
     assert lag.format(0, name, "0.0") in text
     assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
-    assert 'tidemark_kafka_refused{source="clicks"} 0.0' in text
+    assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
     assert 'tidemark_source_undeclared_fields{source="clicks"} 1.0' in text
     topics.delete(name)
     deadline = time.monotonic() + 60
@@ -66,7 +66,7 @@ def test_what_waits_is_told_by_partition(
         text = exposition(seen).decode()
         shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
     # They answer: that is no outage.
-    assert 'tidemark_kafka_refused{source="clicks"} 1.0' in text, text
+    assert 'tidemark_source_access_error{source="clicks"} 1.0' in text, text
     assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
     assert f"There is no topic '{name}'" in shown["trouble"]
@@ -76,7 +76,7 @@ def test_what_waits_is_told_by_partition(
 def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = KafkaFeed(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
+    feed = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(DataError, match="can't be read"):
         feed.waiting(None, 0.5)
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
@@ -84,12 +84,12 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     watching = watcher(monkeypatch, settings, feed)
     text = exposition(watching.look()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
-    assert 'tidemark_kafka_refused{source="clicks"} 0.0' in text
+    assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
     deadline = time.monotonic() + 60
     while "has not responded yet" in (_backlog(watching).trouble or ""):
         assert time.monotonic() < deadline
-    with held(monkeypatch, KafkaFeed, "waiting") as waiting:
+    with held(monkeypatch, KafkaConnector, "waiting") as waiting:
         # Who waited for the next answer would do so longer than it is held back.
         monkeypatch.setattr(backlogs, "PATIENCE", LONG)
         while not waiting.asked.is_set():
@@ -115,8 +115,8 @@ def test_what_was_known_goes_when_the_brokers_fall_silent(monkeypatch: pytest.Mo
             return answers.pop()
         raise DataError("Kafka at nowhere can't be read.")
 
-    monkeypatch.setattr(KafkaFeed, "waiting", waiting)
-    feed, asked = KafkaFeed(CLICKS, ["clicks"]), Backlogs()
+    monkeypatch.setattr(KafkaConnector, "waiting", waiting)
+    feed, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
     assert asked.backlog(feed, None).waiting == {("clicks", 0): 7}
     deadline = time.monotonic() + 60
     while (found := asked.backlog(feed, None)).trouble is None and time.monotonic() < deadline:

@@ -118,8 +118,8 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     for transform in (by_minute, by_hour):
         asset = sight.asset(transform.name, SOURCE.name, transform.keys, transform.allowed_lateness)
         own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
-        assert value(found, "tidemark_asset_arrivals_behind", **own) == 13 - asset.as_of == 0
-        assert value(found, "tidemark_asset_rows_waiting", **own) == 0
+        assert value(found, "tidemark_asset_lag_arrivals", **own) == 13 - asset.as_of == 0
+        assert value(found, "tidemark_asset_lag_rows", **own) == 0
         assert value(found, "tidemark_asset_published_rows", **own) == asset.windows > 0
         assert value(found, "tidemark_asset_final_rows", **own) == asset.final
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
@@ -131,11 +131,11 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         for verdict in ("on_time", "late", "too_late", "no_event_time"):
             counted = summed(found, "tidemark_asset_events_total", **own, verdict=verdict)
             assert counted == sum(getattr(f, verdict) for f in facts), verdict
-        held = value(found, "tidemark_asset_withheld_rows", **own, status="held")
+        held = value(found, "tidemark_asset_quarantined_rows", **own, status="held")
         assert held == sum(f.quarantined for f in facts)
-    assert value(found, "tidemark_asset_withheld_rows", asset="by_minute", status="held") == 1
+    assert value(found, "tidemark_asset_quarantined_rows", asset="by_minute", status="held") == 1
     limited = {"asset": "by_minute", "limit": "arrivals"}
-    assert value(found, "tidemark_asset_limited_runs_total", **limited) == 1
+    assert value(found, "tidemark_asset_rate_limited_runs_total", **limited) == 1
     assert summed(found, "tidemark_asset_events_total", verdict="late") > 0
     waiting = value(found, "tidemark_asset_open_rows", asset="by_minute")
     assert waiting == 1, "the last minute has not ended"
@@ -147,7 +147,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         "by_minute"
     )
     assert 0 < (value(found, "tidemark_table_files", table="by_minute") or 0) <= len(there)
-    assert value(found, "tidemark_watch_troubles") == 0
+    assert value(found, "tidemark_exporter_read_errors") == 0
     assert value(found, "tidemark_process_up", process="engine") == 1
 
     # What a compaction writes again was counted before; what a backfill counts is told apart.
@@ -257,7 +257,7 @@ def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
     assert value(found, "tidemark_source_dead_letters", source="sensors") == 0
     assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
     assert value(found, "tidemark_source_watermark_lag_seconds", source="sensors") is None
-    assert value(found, "tidemark_watch_troubles") == 0
+    assert value(found, "tidemark_exporter_read_errors") == 0
 
 
 def test_what_can_t_be_read_is_told_and_the_rest_too(
@@ -283,7 +283,7 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
 
     def stands() -> float | None:
         monkeypatch.setattr(watcher._services, "_seen", None)
-        return value(scraped(watcher), "tidemark_source_stands", source="sensors")
+        return value(scraped(watcher), "tidemark_source_blocked", source="sensors")
 
     assert stands() == 0
     other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
@@ -309,21 +309,21 @@ def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Set
     wish = wishes.wish(settings, "by_minute")
     try:
         found = scraped(Watcher(settings))
-        assert value(found, "tidemark_stream_running", asset="by_minute") == 0
+        assert value(found, "tidemark_stream_up", asset="by_minute") == 0
         stream = Stream(since=wish.since, state=RUNNING, failures=2, restarts=5)
         noted.note(settings, "watched", {"by_minute": stream}, now)
         found = scraped(Watcher(settings))
-        assert value(found, "tidemark_stream_running", asset="by_minute") == 1
-        assert value(found, "tidemark_stream_failures", asset="by_minute") == 2
+        assert value(found, "tidemark_stream_up", asset="by_minute") == 1
+        assert value(found, "tidemark_stream_consecutive_failures", asset="by_minute") == 2
         assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
         # A look that is long ago, or of a time to come, as the clock was set back.
         for at in (now - 2 * noted.STALE, now + noted.STALE):
             noted.note(settings, "watched", {"by_minute": stream}, at)
             found = scraped(Watcher(settings))
-            assert value(found, "tidemark_stream_running", asset="by_minute") == 0
+            assert value(found, "tidemark_stream_up", asset="by_minute") == 0
     finally:
         wishes.withdraw(settings, "by_minute")
-    assert summed(scraped(Watcher(settings)), "tidemark_stream_running") == 0
+    assert summed(scraped(Watcher(settings)), "tidemark_stream_up") == 0
 
 
 def test_names_units_and_labels_are_those_of_prometheus() -> None:

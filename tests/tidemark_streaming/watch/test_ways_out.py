@@ -25,7 +25,7 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import foreground
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM
-from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.outbox.position import Position
@@ -67,23 +67,23 @@ def seen(watching: Watcher, right: Callable[[Values], bool], wait: float = 60) -
 def test_a_topic_that_lacks_versions_is_told(
     settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = KafkaTopic(topics.unused(), topics.servers)
-    asset = replace(PER_MINUTE, accumulation="retracting", publishes_to=topic)
+    topic = KafkaSink(topics.unused(), topics.servers)
+    asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     table = f"{settings.warehouse}/{settings.database}/{asset.table}"
     watching = watcher(monkeypatch, settings, asset)
     own = {"asset": asset.name, "topic": topic.name}
 
     def behind(found: Values) -> float | None:
-        return value(found, "tidemark_outbox_versions_behind", **own)
+        return value(found, "tidemark_sink_lag_versions", **own)
 
     found = seen(watching, lambda found: behind(found) == 0)
-    assert value(found, "tidemark_outbox_lag_seconds", **own) == 0
-    assert value(found, "tidemark_outbox_up", **own) == 1
+    assert value(found, "tidemark_sink_lag_seconds", **own) == 0
+    assert value(found, "tidemark_sink_up", **own) == 1
     for n in range(3):
         publish(settings, asset.table, n, [n * MINUTE], MINUTE)
     begun = time.time()
     found = seen(watching, lambda found: behind(found) == 3)
-    waited = value(found, "tidemark_outbox_lag_seconds", **own)
+    waited = value(found, "tidemark_sink_lag_seconds", **own)
     assert waited is not None
     assert 0 < waited < time.time() - begun + 60
 
@@ -101,7 +101,7 @@ def test_a_topic_that_lacks_versions_is_told(
     seen(watching, lambda found: behind(found) == 1)
     way.send([], lambda: Position(life, 2, there.id, 1, at, 3, "run-3", at // 1000))
     found = seen(watching, lambda found: behind(found) == 0)
-    assert value(found, "tidemark_outbox_lag_seconds", **own) == 0
+    assert value(found, "tidemark_sink_lag_seconds", **own) == 0
     shown = page.state(watching.look(), "tidemark", 1)["outlets"]
     well = {**own, "behind": 0, "waits": 0.0, "trouble": None}
     assert shown == [{**well, "state": None, "error": None}]
@@ -109,7 +109,7 @@ def test_a_topic_that_lacks_versions_is_told(
     def kept() -> tuple[float | None, str | None, str | None]:
         monkeypatch.setattr(watching._services, "_seen", None)
         (outlet,) = page.state(watching.look(), "tidemark", 1)["outlets"]
-        up = value(scraped(watching), "tidemark_emit_up", asset=asset.name)
+        up = value(scraped(watching), "tidemark_sink_process_up", asset=asset.name)
         return up, outlet["state"], outlet["error"]
 
     assert kept() == (None, None, None)
@@ -127,18 +127,18 @@ def test_a_topic_that_lacks_versions_is_told(
 def test_a_topic_whose_brokers_are_silent_holds_nobody_up(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = KafkaTopic("panes", f"127.0.0.1:{free_port()}")
-    asset = replace(PER_MINUTE, accumulation="retracting", publishes_to=topic)
+    topic = KafkaSink("panes", f"127.0.0.1:{free_port()}")
+    asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
     # Who waited for an answer would do so longer than it is held back.
     monkeypatch.setattr(ways_out, "PATIENCE", 2 * LONG)
     with held(monkeypatch, ways_out, "sink_status") as standing:
-        looks = [value(scraped(watching), "tidemark_outbox_up", **own) for _ in range(3)]
+        looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
         assert standing.still
         assert looks == [None] * 3
-    found = seen(watching, lambda found: value(found, "tidemark_outbox_up", **own) == 0)
-    assert value(found, "tidemark_outbox_versions_behind", **own) is None
-    assert value(found, "tidemark_outbox_lag_seconds", **own) is None
+    found = seen(watching, lambda found: value(found, "tidemark_sink_up", **own) == 0)
+    assert value(found, "tidemark_sink_lag_versions", **own) is None
+    assert value(found, "tidemark_sink_lag_seconds", **own) is None
 
 
 def as_it_is(clicks: DataFrame) -> DataFrame:
@@ -149,7 +149,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
     settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)
-    to = KafkaTopic("out", topics.servers)
+    to = KafkaSink("out", topics.servers)
     lane = Lane(name="clicks_out", feed=topics.feed(name), prepare=as_it_is, to=to)
     watching = watcher(monkeypatch, settings, lane)
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
@@ -203,7 +203,7 @@ def test_streams_and_ingests_that_commands_keep_are_told(
     def now() -> tuple[float | None, ...]:
         monkeypatch.setattr(watching._services, "_seen", None)
         found = scraped(watching)
-        running = [value(found, "tidemark_stream_running", asset=a) for a in (one.name, "two")]
+        running = [value(found, "tidemark_stream_up", asset=a) for a in (one.name, "two")]
         return (*running, value(found, "tidemark_ingest_up", source="clicks"))
 
     def shown() -> list[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
 """Exact aggregates that keep the values that they have seen, up to a bound.
 
-State must not grow with a stream forever. These aggregates are exact up to `at_most` values. Above
-that bound two of them return null, and `collect` keeps the least values. In every case the result
-depends on the events alone and not on how they were divided into partials.
+State must not grow with a stream forever. These aggregates are exact up to `max_values` values.
+Above that bound two of them return null, and `collect` keeps the least values. In every case the
+result depends on the events alone and not on how they were divided into partials.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from tidemark.define.aggregates.combiner import (
 
 
 @checked
-def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
-    """Count the distinct values exactly; null if there are more than `at_most`.
+def count_distinct(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
+    """Count the distinct values exactly; null if there are more than `max_values`.
 
     Values may be arrays and structs, whose nulls count: `[]`, `[null]` and `[null, null]` are three
     values. Values are distinguished by a 64-bit hash: the chance that two of 10,000 have the same
@@ -37,67 +37,67 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
     Args:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
-        at_most: from 1 to 999,999; the state has 8 bytes for each value.
+        max_values: from 1 to 999,999; the state has 8 bytes for each value.
 
     Raises:
-        DefinitionError: `at_most` is out of range.
+        DefinitionError: `max_values` is out of range.
     """
-    check_number("count_distinct", "at_most", at_most)
+    check_number("count_distinct", "max_values", max_values)
 
     def merge(partials: Column) -> Column:
-        return F.theta_union_agg(partials, F.lit(_size(at_most)))
+        return F.theta_union_agg(partials, F.lit(_size(max_values)))
 
     def finish(merged: Column) -> Column:
         found = F.theta_sketch_estimate(merged)
-        return F.when(found <= at_most, found)
+        return F.when(found <= max_values, found)
 
     return Aggregate(
-        call_name("count_distinct", column, where, at_most=at_most),
-        lambda: _different(values(column, where), at_most),
+        call_name("count_distinct", column, where, max_values=max_values),
+        lambda: _different(values(column, where), max_values),
         merge,
         finish,
     )
 
 
 @checked
-def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
+def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Find the `k` most frequent values: an array of (value, count), the most frequent first.
 
     Values with equal counts are ordered from the least. The counts are exact. The result is null if
-    there are more than `at_most` distinct values, and an empty array without values.
+    there are more than `max_values` distinct values, and an empty array without values.
 
     Example:
         agg.top_k("carrier", 3)  # [(UA, 41), (B6, 33), (EV, 12)]
 
     Args:
         column: a SQL expression over the transform's columns.
-        k: the number of values to return, at most `at_most`.
+        k: the number of values to return, at most `max_values`.
         where: a SQL condition for the events that count.
-        at_most: from 1 to 999,999; the state has each distinct value with its count.
+        max_values: from 1 to 999,999; the state has each distinct value with its count.
 
     Raises:
-        DefinitionError: `k` or `at_most` is out of range.
+        DefinitionError: `k` or `max_values` is out of range.
     """
-    check_number("top_k", "at_most", at_most)
-    check_number("top_k", "k", k, most=at_most)
+    check_number("top_k", "max_values", max_values)
+    check_number("top_k", "k", k, most=max_values)
 
     def partial() -> Column:
         value = values(column, where)
         # One more than the bound, because the engine's tally includes an entry for null.
-        tally = F.call_function("approx_top_k_accumulate", value, F.lit(at_most + 1))
-        items = F.call_function("approx_top_k_estimate", tally, F.lit(at_most + 1))
+        tally = F.call_function("approx_top_k_accumulate", value, F.lit(max_values + 1))
+        items = F.call_function("approx_top_k_estimate", tally, F.lit(max_values + 1))
         counts = F.transform(
             F.filter(items, lambda i: i["item"].isNotNull()),
             lambda i: F.struct(i["item"].alias("value"), i["count"].alias("count")),
         )
         # The engine's tally is not exact beyond its bound.
-        over = F.theta_sketch_estimate(_different(value, at_most)) > at_most
+        over = F.theta_sketch_estimate(_different(value, max_values)) > max_values
         return F.struct(over.alias("over"), F.when(~over, F.sort_array(counts)).alias("counts"))
 
     def merge(partials: Column) -> Column:
         counts = _sum_entries(F.flatten(F.collect_list(partials["counts"])))
         over = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
-        return F.struct(over.alias("over"), F.slice(counts, 1, at_most + 1).alias("counts"))
+        return F.struct(over.alias("over"), F.slice(counts, 1, max_values + 1).alias("counts"))
 
     def finish(merged: Column) -> Column:
         counts = merged["counts"]
@@ -108,54 +108,56 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
             F.slice(F.sort_array(order), 1, k),
             lambda e: F.struct(e["value"].alias("value"), (-e["rank"]).alias("count")),
         )
-        return F.when(~merged["over"] & (F.size(counts) <= at_most), best)
+        return F.when(~merged["over"] & (F.size(counts) <= max_values), best)
 
-    return Aggregate(call_name("top_k", column, where, k, at_most=at_most), partial, merge, finish)
+    return Aggregate(
+        call_name("top_k", column, where, k, max_values=max_values), partial, merge, finish
+    )
 
 
 @checked
-def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
-    """Collect the values in ascending order, with duplicates, up to the `at_most` least.
+def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
+    """Collect the values in ascending order, with duplicates, up to the `max_values` least.
 
     Null values are left out; the array is empty without values. A run holds all values of a
     window in memory before it selects the least.
 
     Example:
-        agg.collect("order_id", at_most=100)
+        agg.collect("order_id", max_values=100)
 
     Args:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
-        at_most: from 1 to 999,999.
+        max_values: from 1 to 999,999.
 
     Raises:
-        DefinitionError: `at_most` is out of range.
+        DefinitionError: `max_values` is out of range.
     """
-    check_number("collect", "at_most", at_most)
+    check_number("collect", "max_values", max_values)
 
     def least(found: Column) -> Column:
-        return F.slice(F.sort_array(found), 1, at_most)
+        return F.slice(F.sort_array(found), 1, max_values)
 
     return Aggregate(
-        call_name("collect", column, where, at_most=at_most),
+        call_name("collect", column, where, max_values=max_values),
         lambda: least(F.collect_list(values(column, where))),
         lambda partials: least(F.flatten(F.collect_list(partials))),
         identity_finish,
     )
 
 
-def _different(value: Column, at_most: int) -> Column:
-    """Return a theta sketch of distinct values, which has all of them up to `at_most`.
+def _different(value: Column, max_values: int) -> Column:
+    """Return a theta sketch of distinct values, which has all of them up to `max_values`.
 
-    If there are more, it keeps a sample larger than `at_most`, and never estimates fewer values
+    If there are more, it keeps a sample larger than `max_values`, and never estimates fewer values
     than it keeps.
     """
-    return F.theta_sketch_agg(identity(value), F.lit(_size(at_most)))
+    return F.theta_sketch_agg(identity(value), F.lit(_size(max_values)))
 
 
-def _size(at_most: int) -> int:
-    """Return the binary logarithm of a sketch's size, which is greater than `at_most`."""
-    return max(4, at_most.bit_length())
+def _size(max_values: int) -> int:
+    """Return the binary logarithm of a sketch's size, which is greater than `max_values`."""
+    return max(4, max_values.bit_length())
 
 
 def _sum_entries(entries: Column) -> Column:

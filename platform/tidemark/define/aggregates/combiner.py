@@ -93,7 +93,7 @@ def identity(value: Column) -> Column:
 
 
 def call_name(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
-    """Return the name of a call: `top_k(carrier, 3, at_most=50) where distance > 100`."""
+    """Return the name of a call: `top_k(carrier, 3, max_values=50) where distance > 100`."""
     bounds = [f"{name}={value}" for name, value in bound.items() if value != BOUND]
     arguments = ", ".join([column, *map(str, others), *bounds])
     return f"{function}({arguments})" + (f" where {where}" if where else "")

@@ -140,13 +140,13 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
 
 
 @checked
-def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
+def column_greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
     """Expect a row's value in `column` to be greater than its value in the column `than`.
 
     Rows in which either value is null are skipped.
 
     Example:
-        greater("most", "least")  # fails for a stuck sensor, which reports one value
+        column_greater("most", "least")  # fails for a stuck sensor, which reports one value
 
     Args:
         column: a column of the published rows.
@@ -155,7 +155,7 @@ def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> Ge
         more: further arguments of the Great Expectations class, such as `description`.
     """
     return _short(
-        f"greater({column}, {than})",
+        f"column_greater({column}, {than})",
         f"{column} > {than}",
         "ExpectColumnPairValuesAToBeGreaterThanB",
         {

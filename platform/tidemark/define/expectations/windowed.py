@@ -2,9 +2,9 @@
 
 | expectation | a window fails | compared with |
 | --- | --- | --- |
-| `complete()` | if its events are not exactly those of the log | the log |
-| `unique()` | if it has two rows for the same keys | the rows themselves |
-| `calm(x)` | if it had closed and a value then changed by more than the share x | its last row |
+| `matches_log()` | if its events are not exactly those of the log | the log |
+| `unique_key()` | if it has two rows for the same keys | the rows themselves |
+| `max_change_after_close(x)` | if a value changed by more than x after it closed | its last row |
 | `volume_within(x, of)` | if its events are off by more than the share x | earlier windows |
 | `late_share_below(x)` | if the share x of its events, or more, were late | its own row |
 | `no_gap(n)` | if its key has had no window for n windows | the key's newest window |
@@ -35,7 +35,7 @@ _GAP_MEMORY_FACTOR = 10
 
 
 @checked
-def complete(*, level: str = ERROR) -> Windowed:
+def matches_log(*, level: str = ERROR) -> Windowed:
     """Expect a window to contain exactly those events of the log that belong to it.
 
     No event is missing, no event counts twice, and every window that has events in the log is
@@ -44,7 +44,7 @@ def complete(*, level: str = ERROR) -> Windowed:
     or another writer to its tables.
 
     Example:
-        complete()
+        matches_log()
 
     Args:
         level: `error` quarantines windows that fail; `warning` publishes them.
@@ -73,7 +73,7 @@ def complete(*, level: str = ERROR) -> Windowed:
         return missing.select("window_start", *batch.transform.keys, text.alias("observed"))
 
     return Windowed(
-        name="complete()",
+        name="matches_log()",
         expected="exactly the events of the log",
         level=level,
         judge=judge,
@@ -83,11 +83,11 @@ def complete(*, level: str = ERROR) -> Windowed:
 
 
 @checked
-def unique(*, level: str = ERROR) -> Windowed:
+def unique_key(*, level: str = ERROR) -> Windowed:
     """Expect one row for each window and keys.
 
     Example:
-        unique()
+        unique_key()
 
     Args:
         level: `error` quarantines rows that fail; `warning` publishes them.
@@ -99,12 +99,12 @@ def unique(*, level: str = ERROR) -> Windowed:
         return Verdict(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
 
     return Windowed(
-        name="unique()", expected=("one row per window and keys"), level=level, judge=judge
+        name="unique_key()", expected=("one row per window and keys"), level=level, judge=judge
     )
 
 
 @checked
-def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
+def max_change_after_close(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
     """Expect a window that had closed not to change any more by more than a share of its value.
 
     It fails if `|now - before| > share * |before|`. `before` is the window's newest published row
@@ -113,8 +113,8 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
     null.
 
     Example:
-        calm(0.1)  # no more than a tenth of its events more, or fewer
-        calm(0.05, "mean_delay", level="warning")
+        max_change_after_close(0.1)  # no more than a tenth of its events more, or fewer
+        max_change_after_close(0.05, "mean_delay", level="warning")
 
     Args:
         share: greater than 0; 0.1 is a tenth.
@@ -144,7 +144,7 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
         return Verdict(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
 
     return Windowed(
-        name=f"calm({share:g}, {column})",
+        name=f"max_change_after_close({share:g}, {column})",
         expected=f"at most {share:.0%} more or less than before",
         columns=(column,),
         slack=column not in FACTS,

@@ -8,7 +8,7 @@ the stream; no strategy reaches it alone.
 | strategy | watermark after an arrival |
 | --- | --- |
 | `BoundedOutOfOrderness(bound)` | newest event time so far - bound |
-| `Monotonous()` | newest event time so far: events arrive in order |
+| `MonotonicTimestamps()` | newest event time so far: events arrive in order |
 | `Punctuated(expression)` | the greatest value so far of an expression over the rows |
 | `PerPartition(column, bound, idle)` | the least of the bounds of each partition that is not idle |
 | `Perfect()` | none until the stream ends: complete history, nothing is late |
@@ -23,13 +23,13 @@ strategy, derive from `Watermark`, which has an example.
 
 from tidemark.define.watermarks.given import Manual, Perfect
 from tidemark.define.watermarks.partitioned import PerPartition
-from tidemark.define.watermarks.seen import BoundedOutOfOrderness, Monotonous, Punctuated
+from tidemark.define.watermarks.seen import BoundedOutOfOrderness, MonotonicTimestamps, Punctuated
 from tidemark.define.watermarks.strategy import Watermark, forward
 
 __all__ = [
     "BoundedOutOfOrderness",
     "Manual",
-    "Monotonous",
+    "MonotonicTimestamps",
     "PerPartition",
     "Perfect",
     "Punctuated",

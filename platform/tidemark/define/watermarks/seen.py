@@ -53,14 +53,14 @@ class BoundedOutOfOrderness(Watermark):
 
 @checked_class
 @dataclass(frozen=True)
-class Monotonous(Watermark):
+class MonotonicTimestamps(Watermark):
     """A watermark for events in the order of their event time: the newest event time.
 
     It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it
     is still on time if the watermark has not reached the end of its window.
 
     Example:
-        Monotonous()
+        MonotonicTimestamps()
     """
 
     def __str__(self) -> str:

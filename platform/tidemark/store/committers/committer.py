@@ -228,7 +228,7 @@ class Committer(Protocol):
         """Return the changes of the commits (since, through] in memory.
 
         Raises:
-            HistoryGone: the table's history does not go back so far.
+            HistoryExpiredError: the table's history does not go back so far.
         """
         ...
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileConnector
 
 from shop.sources import orders
 
 
-def _feed(landing: Path) -> FileFeed:
-    return FileFeed(orders, landing, format="csv", options={"header": True})
+def _feed(landing: Path) -> FileConnector:
+    return FileConnector(orders, landing, format="csv", options={"header": True})
 
 
 inlet = Inlet(source=orders, feed=_feed)

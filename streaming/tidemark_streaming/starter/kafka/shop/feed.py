@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaConnector
 
 from shop.sources import orders
 
 
-def _feed(_: Path) -> KafkaFeed:
-    return KafkaFeed(orders, topics=["orders"])
+def _feed(_: Path) -> KafkaConnector:
+    return KafkaConnector(orders, topics=["orders"])
 
 
 inlet = Inlet(source=orders, feed=_feed)

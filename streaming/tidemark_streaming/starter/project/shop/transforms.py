@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from tidemark import aggregate as agg
-from tidemark.quality import between, complete, not_null
+from tidemark.quality import between, matches_log, not_null
 from tidemark.transform import windowed_asset
 from tidemark.window import Tumbling
 
@@ -23,7 +23,7 @@ from shop.sources import orders
     },
     # A window that fails an expectation is quarantined with the reason; a warning is only reported.
     expectations=[
-        complete(),
+        matches_log(),
         not_null("city"),
         between("highest", 0, 10_000, level="warning"),
     ],

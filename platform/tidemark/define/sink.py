@@ -7,7 +7,7 @@ computed results do not depend on the outlet, so it is not part of a definition'
 from abc import ABC, abstractmethod
 
 
-class Outlet(ABC):
+class Sink(ABC):
     """A sink for the panes of an asset."""
 
     @abstractmethod
