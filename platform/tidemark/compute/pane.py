@@ -9,6 +9,7 @@ and `finish_windows` merges the slots that have fired.
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import NullType, NumericType
 
 from tidemark.base.errors import DefinitionError
 from tidemark.compute import plan_check as rowwise
@@ -222,6 +223,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform)
+        _check_numbers(log, transform)
         added_up = _aggregate_scope(log, transform, Scope(0, 0))
         _ = finish_windows(added_up, transform, log, start).schema
     except AnalysisException as error:
@@ -229,3 +231,19 @@ def check(log: Log, transform: WindowedTransform) -> None:
         raise DefinitionError(
             f"Asset '{transform.name}' can't run on source '{transform.source.name}': {reason}"
         ) from None
+
+
+def _check_numbers(log: Log, transform: WindowedTransform) -> None:
+    """Refuse sums and means of values that are not numbers, which the engine would convert."""
+    wanted = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
+    if not wanted:
+        return
+    rows = _prepare_scope(log, transform, Scope(0, 0))
+    for field in rows.select(*(number().alias(n) for n, number in wanted.items())).schema:
+        if not isinstance(field.dataType, NumericType | NullType):
+            raise DefinitionError(
+                f"Asset '{transform.name}': the aggregate '{field.name}', "
+                f"{transform.aggregates[field.name]}, needs numbers, but its values have the type "
+                f"{field.dataType.simpleString().upper()}: convert them in the transform's "
+                "function, for example by CAST(x AS DECIMAL(10, 2))."
+            )

@@ -82,7 +82,7 @@ def test_status_shows_how_far_all_is(here: Settings) -> None:
 
 def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
     call("play", "flights", "--arrived-from", "2013-01-04", "--arrived-to", "2013-01-05")
-    result = call("stream", ASSET, "--arrivals-per-run", "1", "--until-caught-up")
+    result = call("stream", ASSET, "--max-arrivals", "1", "--until-caught-up")
     assert result.exit_code == 0
     assert "arrivals 16/16" in result.stderr
     assert Glance(here).source("flights").arrivals == 16

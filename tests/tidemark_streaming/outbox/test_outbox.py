@@ -253,7 +253,7 @@ def test_a_position_of_before_it_had_its_database_is_gone_on_from(
     played.run()
     earlier = f"tidemark {played.database}.per_minute {topic_of(asset).name}"
     with monkeypatch.context() as patch:
-        patch.setattr(Position, "written", without_place)
+        patch.setattr(Position, "to_json", without_place)
         before = Outbox(played.warehouse, asset)
         before._channel._name = earlier
         before.emit()

@@ -56,6 +56,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         totals.total,
         totals.total_slack,
         totals.total_overflowed,
+        number=lambda: values(column, where),
     )
 
 
@@ -127,6 +128,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         totals.average,
         totals.average_slack,
         totals.average_overflowed,
+        number=lambda: values(column, where),
     )
 
 

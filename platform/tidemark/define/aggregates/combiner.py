@@ -56,6 +56,8 @@ class Aggregate:
             if they are DOUBLE; by default 1e-9 of the result.
         overflowed: from a merged partial, whether the result is null because no value of its type
             can hold it. If so, the window is quarantined.
+        number: returns an expression over event rows that must give numbers. Without it, the engine
+            decides which types it accepts, and may convert strings.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Aggregate:
     finish: Callable[[Column], Column]
     slack: Callable[[Column], Column] | None = None
     overflowed: Callable[[Column], Column] | None = None
+    number: Callable[[], Column] | None = None
 
     def __str__(self) -> str:
         return self.name
