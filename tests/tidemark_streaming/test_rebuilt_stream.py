@@ -247,5 +247,5 @@ def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
     assert warehouse.version(PER_MINUTE.table) == version
     work.switch(warehouse, WIDER, way_back=False)
     assert parity(warehouse, WIDER).equal
-    with pytest.raises(DataError, match="no way back"):
+    with pytest.raises(DataError, match="has no backup to restore: "):
         work.roll_back(warehouse, WIDER)

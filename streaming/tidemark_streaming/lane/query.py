@@ -163,7 +163,7 @@ def failure_reason(failure: PySparkException) -> str:
         return (
             f"its function needs {refused['what']}, which Spark's real-time mode does not support: "
             "it supports SQL functions, and joins only with references that fit in memory. Use the "
-            "trigger micro-batch instead"
+            "trigger micro-batch instead."
         )
     if _EXPIRED.search(told):
         return (

@@ -278,7 +278,7 @@ def test_a_partition_that_ends_before_its_position_is_told(
     topics.send(name, clicks(0, 1))
     (arrival,) = bring(warehouse, topics.feed(name))
     further = replace(arrival, position=arrival.position.replace("[0,2]", "[0,5]"))
-    told = f"{name}-0 ends at 2, before 5, up to which it was read"
+    told = f"{name}-0 ends at offset 2, but was already read up to 5"
     with pytest.raises(DataError, match=told):
         topics.feed(name).pending([further])
     feed = topics.feed(name, accept_loss=True)

@@ -341,7 +341,8 @@ def test_a_function_that_drops_where_a_record_came_from_is_refused(
     name = topics.create()
     feed = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
     to = KafkaSink(topics.unused(), servers=topics.servers)
-    with pytest.raises(DefinitionError, match=r"result has no column 'read_from'; it has: n\."):
+    told = r"does not have the column 'read_from'; its columns are n\."
+    with pytest.raises(DefinitionError, match=told):
         start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
 
 
