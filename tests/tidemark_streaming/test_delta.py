@@ -475,9 +475,9 @@ def test_times_without_a_zone_are_of_the_declared_one(
     rows = pa.table({"ts": local, "shop": ["a"] * len(hours), "price": range(len(hours))})
     write(tmp_path, rows)
     feed = DeltaConnector(ORDERS, str(tmp_path))
-    with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone='UTC'"):
+    with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone to 'UTC'"):
         feed.pending([])
-    with pytest.raises(DefinitionError, match=r"zone 'Mars', which does not exist"):
+    with pytest.raises(DefinitionError, match=r"unknown time zone, 'Mars'"):
         replace(feed, time_zone="Mars")
     monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 100 if few else 0)
     list(ingest(warehouse, replace(feed, time_zone="Europe/Berlin")))
