@@ -158,7 +158,7 @@ def test_a_run_looks_back_no_further_than_the_horizon(
 
 def test_an_unknown_column_of_an_id_is_named() -> None:
     with pytest.raises(
-        DefinitionError, match="unique uses the column 'event_id', which is not among the col"
+        DefinitionError, match="deduplicate uses the column 'event_id', which is not among the col"
     ):
         replace(PER_MINUTE, deduplicate=Deduplicate("event_id", within="1 day"))
 

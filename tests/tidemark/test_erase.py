@@ -145,7 +145,7 @@ def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
         dying.setattr(erasing, "pass_fail_point", killed_at("erased"))
         with pytest.raises(KeyboardInterrupt):
             erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
-    with pytest.raises(DataError, match="or remove its tables \\(keyed_state, keyed, keyed_late"):
+    with pytest.raises(DataError, match=r"or delete its tables \(keyed_state, keyed, keyed_late"):
         erase(warehouse, READINGS, [], "value = 15")
     # A drop that is killed leaves some tables, but no state.
     for table in KEYED.tables if not defined else [KEYED.state_table]:

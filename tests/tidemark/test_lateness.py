@@ -49,5 +49,5 @@ def test_without_events_there_is_nothing_to_measure(warehouse: Warehouse) -> Non
 
 
 def test_a_target_is_a_share(warehouse: Warehouse) -> None:
-    with pytest.raises(DefinitionError, match="share from 0 to below 1, not 5"):
+    with pytest.raises(DefinitionError, match=r"at least 0 and less than 1 \(got 5\)"):
         measure_lags(warehouse, READINGS, target=5)

@@ -52,7 +52,10 @@ def test_a_log_is_widened_and_its_earlier_rows_are_null(
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({**READINGS.columns, "value": "bigint"}, r"type of 'value' \(DOUBLE there, BIGINT now\)"),
+        (
+            {**READINGS.columns, "value": "bigint"},
+            r"type of 'value' \(DOUBLE in the event log, BIGINT in the definition\)",
+        ),
         (
             {k: t for k, t in READINGS.columns.items() if k != "price"},
             "column 'price', which is no",
@@ -144,7 +147,9 @@ def test_the_late_table_takes_on_what_a_function_adds_and_refuses_another_type(
     assert 0 < found["twice"].null_count < found.num_rows
     ingest(warehouse, READINGS, [])
     state = warehouse.version(PER_MINUTE.state_table)
-    with pytest.raises(DefinitionError, match=r"other types: twice \(double → string\)"):
+    with pytest.raises(
+        DefinitionError, match=r"whose type the function has changed: twice \(double → string\)"
+    ):
         incremental(warehouse, added("string"))
     assert warehouse.version(PER_MINUTE.state_table) == state
     # What has no such column any more goes on.

@@ -116,7 +116,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     incremental(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
-    with pytest.raises(DataError, match="no way back"):
+    with pytest.raises(DataError, match="no backup to restore: no switch has kept one"):
         work.roll_back(warehouse, WIDER)
 
 
@@ -176,7 +176,7 @@ def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new
-    assert dies(_DYING, engine, warehouse, where, "back")
+    assert dies(_DYING, engine, warehouse, where, "roll_back")
     with pytest.raises(DefinitionError):
         incremental(warehouse, WIDER)
     assert rows(warehouse) == old
@@ -265,7 +265,9 @@ def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
     work.rebuild(warehouse, WIDER)
     work.switch(warehouse, WIDER)
     assert work.discard(warehouse, WIDER) == []
-    with pytest.raises(DataError, match="discarded"):
+    with pytest.raises(
+        DataError, match="no backup to restore: the backup of its last switch was discarded"
+    ):
         work.roll_back(warehouse, WIDER)
 
 

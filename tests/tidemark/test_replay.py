@@ -134,12 +134,14 @@ def test_from_where_it_begins(warehouse: Warehouse) -> None:
     for arrival, instant in ((3, None), (None, T0 + 3 * MINUTE)):
         with pytest.raises(DataError, match=r"has no arrival .*: its newest arrival is 2, from 20"):
             work.find_first_arrival(log, arrival, instant)
-    with pytest.raises(DefinitionError, match="one of them"):
+    with pytest.raises(
+        DefinitionError, match="either the first arrival or the first instant, but not both"
+    ):
         work.find_first_arrival(log, 1, T0)
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
-    with pytest.raises(DefinitionError, match="replay that, then run 'whole'"):
+    with pytest.raises(DefinitionError, match="replay 'per_minute', then run 'whole'"):
         work.replay(warehouse, whole, 0)
-    with pytest.raises(DefinitionError, match="replay that, then run 'whole'"):
+    with pytest.raises(DefinitionError, match="replay 'per_minute', then run 'whole'"):
         work.replay_to_side_tables(warehouse, whole, 0, "tried")
     ingest(warehouse, READINGS, [])
     assert work.replay(warehouse, PER_MINUTE, 3).facts is None
@@ -167,7 +169,7 @@ def test_a_replay_that_is_killed_counts_nothing_twice(
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
-    assert dies(_DYING, engine, warehouse, where, "replay_beside", "tried")
+    assert dies(_DYING, engine, warehouse, where, "replay_to_side_tables", "tried")
     assert parity(warehouse, PER_MINUTE).equal
     side = work.replay_to_side_tables(warehouse, PER_MINUTE, SINCE, "tried")
     assert side.windows == len(rows(warehouse, side.table))

@@ -63,7 +63,10 @@ REFUSED: dict[str, tuple[Function, str]] = {
         lambda r, p: r.join(r.groupBy("sensor").agg(F.max("value").alias("most")), "sensor"),
         "joins the stream with itself",
     ),
-    "distinct rows": (lambda r, p: r.dropDuplicates(["sensor"]), "declare `unique` for this"),
+    "distinct rows": (
+        lambda r, p: r.dropDuplicates(["sensor"]),
+        r"\(declare `deduplicate` for this\)",
+    ),
     "a rank": (
         lambda r, p: r.withColumn(
             "n", F.row_number().over(Window.partitionBy("sensor").orderBy("ts"))

@@ -64,8 +64,8 @@ class WindowedTransform(Definition):
         ]
         if odd:
             raise DefinitionError(
-                f"Asset '{self.name}': unique uses the column '{odd[0]}', which is not among the "
-                f"columns of source '{self.source.name}': {', '.join(self.source.columns)}."
+                f"Asset '{self.name}': deduplicate uses the column '{odd[0]}', which is not among "
+                f"the columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
 
         known = [reference_name(r) for r in self.source.lookups]
@@ -225,8 +225,8 @@ def windowed_asset(
         accumulation: keep a table of panes, with a row for each firing. A pane has the events of
             that firing alone (`discarding`), or all events so far (`accumulating`), or all events
             so far after the previous row again as a retraction (`retracting`).
-        unique: how to recognize a duplicate event, which is not counted again; by default every
-            event counts.
+        deduplicate: how to recognize a duplicate event, which is not counted again; by default
+            every event counts.
         expectations: the expectations that rows must meet to be published: those of
             `tidemark.quality`, and any expectation of Great Expectations.
         sink: a sink for its panes in addition to its tables, such as a `KafkaSink`. The

@@ -28,12 +28,12 @@ pytestmark = pytest.mark.slow
 ORPHAN = """
 import os, signal, warnings
 from tidemark.engine import session
-from tidemark.engine.ports import listening
+from tidemark.engine.ports import is_listening
 from tidemark.engine.server import managed_of
 from tidemark.base.settings import Settings
 spark = session(Settings())
 os.kill(managed_of(Settings()).running().pid, signal.SIGKILL)
-while listening(Settings().engine_port):
+while is_listening(Settings().engine_port):
     pass
 # As in who runs tests, where filters do not last.
 warnings.filterwarnings("always", r"\\[RETRIES_EXCEEDED\\]")

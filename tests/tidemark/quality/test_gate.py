@@ -198,7 +198,9 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
                 incremental(warehouse, asset)
     assert published_through(warehouse, asset) == -1
     # What waits for the next run is released after it.
-    with pytest.raises(ConflictError, match="the next run ends it: `tidemark run per_minute`"):
+    with pytest.raises(
+        ConflictError, match="it was killed, `tidemark run per_minute` completes it"
+    ):
         quarantine.release(warehouse, asset, Choice())
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
