@@ -135,7 +135,7 @@ def rebuild(
     from tidemark_streaming import domains
 
     if switch + back + discard > 1:
-        raise DefinitionError("Use at most one of --promote, --back and --discard.")
+        raise DefinitionError("Use at most one of --promote, --rollback and --discard.")
     if not way_back and not switch:
         raise DefinitionError("--no-backup requires --promote.")
     settings = Settings()

@@ -198,13 +198,20 @@ def _accept(feed: "Feed", what: str) -> "Feed":
     from tidemark_streaming.files import FileConnector
     from tidemark_streaming.kafka import KafkaConnector
 
-    kinds, elsewhere = {
-        "loss": ((KafkaConnector, DeltaConnector), "neither from Kafka nor from a Delta table"),
-        "change": ((KafkaConnector, FileConnector), "neither from Kafka nor as files"),
+    option, kinds, elsewhere = {
+        "loss": (
+            "--allow-data-loss",
+            (KafkaConnector, DeltaConnector),
+            "neither from Kafka nor from a Delta table",
+        ),
+        "change": (
+            "--allow-schema-change",
+            (KafkaConnector, FileConnector),
+            "neither from Kafka nor as files",
+        ),
     }[what]
     if not isinstance(feed, kinds):
         raise DefinitionError(
-            f"--accept-{what} can't be used for source '{feed.source.name}', which comes "
-            f"{elsewhere}."
+            f"{option} can't be used for source '{feed.source.name}', which comes {elsewhere}."
         )
     return replace(feed, **{f"accept_{what}": True})

@@ -100,7 +100,7 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
         )
     out().print(table)
     if report.total > show:
-        out().print(f"… and {report.total - show:,} more: increase --show to list them.")
+        out().print(f"… and {report.total - show:,} more: increase --limit to list them.")
     for kind in report.kinds:
         out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
     _print_quarantined(report)

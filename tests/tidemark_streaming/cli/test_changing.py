@@ -99,7 +99,9 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
     version = store.version(PER_MINUTE.table)
     sentence = refused("rebuild", "per_minute", "--promote")
     assert "commit 2, is not completely published" in sentence
-    assert "`tidemark rebuild per_minute --promote --no-backup` goes on without." in sentence
+    assert (
+        "`tidemark rebuild per_minute --promote --no-backup` switches without a backup." in sentence
+    )
     assert store.version(PER_MINUTE.table) == version
     done = told("rebuild", "per_minute", "--promote", "--no-backup")
     assert (done["mode"], done["through_arrival"]) == ("switch", 4)
@@ -120,7 +122,7 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
         (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
         (
             ["rebuild", "--promote", "--rollback"],
-            "Use at most one of --promote, --back and --discard.",
+            "Use at most one of --promote, --rollback and --discard.",
         ),
         (["rebuild", "--no-backup"], "--no-backup requires --promote."),
         (["rebuild", "--rollback", "--no-backup"], "--no-backup requires --promote."),

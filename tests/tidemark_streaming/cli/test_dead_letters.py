@@ -90,7 +90,7 @@ def test_letters_are_counted_shown_and_come_back(
     counts = told("list", "sensors")
     assert isinstance(counts, list)
     assert [(c["letters"], c["replayed"]) for c in counts] == [(1, 0), (2, 2)]
-    assert "1 dead letter of sensors, which" in call("status").stdout
+    assert "1 dead letter of sensors could not be decoded" in call("status").stdout
     assert shown_live(watcher, here) == 1
     nothing = told("replay", "sensors", "--reason", "INT")
     assert nothing == {"source": "sensors", "letters": 0, "arrivals": [], "refused": {}}

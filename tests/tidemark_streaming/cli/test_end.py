@@ -86,7 +86,7 @@ def test_all_windows_close_when_the_stream_is_ended(store: Warehouse, here: Sett
 def test_a_stream_that_has_ended_says_so(store: Warehouse, here: Settings) -> None:
     (here.landing / "readings").mkdir()
     assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
-    assert "'readings' ended with arrival 3" in said("ingest", "readings")
+    assert "'readings' has ended with arrival 3: it accepts no more" in said("ingest", "readings")
     # It would be followed for ever otherwise.
     assert list(follow(store, FileConnector(READINGS, here.landing / "readings"))) == []
     try:

@@ -84,7 +84,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
             "'sensor' is not a key and a value: write --key NAME=VALUE.",
         ),
         (["release", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
-        (["release", "gated", "--key", "sensor=z"], "No such window of 'gated' is held"),
+        (["release", "gated", "--key", "sensor=z"], "No such window of 'gated' is quarantined"),
         (["list", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
         (["list", "nothing"], "There is no asset 'nothing'. Available: gated."),
     ],

@@ -136,7 +136,7 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
     registered.fails = 503
     topics.send(name, [noted])
     said = following.says()
-    assert "does not give /schemas/ids/2: it answers HTTP 503. Nothing is lost" in said
+    assert "does not return /schemas/ids/2: it answers HTTP 503. No record is lost" in said
     assert said.endswith("Waiting until it is back.")
     registered.fails = None
     following.brings(1)

@@ -86,7 +86,9 @@ def test_rows_are_shown_as_they_pass_a_stream(
 def test_the_steps_are_listed_and_a_mistake_is_one_sentence(home: Settings) -> None:
     listed = [step["step"] for step in json.loads(call("tap", "by_minute", "--json").stdout)]
     assert listed == ["read", "prepared", "judged", "late", "partials", "withheld", "published"]
-    assert "with its verdict" in " ".join(call("tap", "by_minute").stdout.split())
+    assert "each event, once for each of its windows, with its lateness" in " ".join(
+        call("tap", "by_minute").stdout.split()
+    )
     assert "read" not in call("tap", "by_hour").stdout.split()
     for arguments, sentence in (
         (["nothing"], "There is no asset 'nothing'"),
