@@ -42,7 +42,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.engine import Managed
+from tidemark.engine import ManagedProcess
 
 SLEEP = {SLEEP!r}
 
@@ -50,7 +50,7 @@ SLEEP = {SLEEP!r}
 @pytest.fixture(scope="session", autouse=True)
 def processes():
     home = Path(os.environ["{{homes}}"]) / "one"
-    broker = Managed(home, "kafka").start(SLEEP, 1, {{{{}}}}, home)
+    broker = ManagedProcess(home, "kafka").start(SLEEP, 1, {{{{}}}}, home)
     of_a_test = subprocess.Popen(SLEEP, start_new_session=True)
     without_the_variable = subprocess.Popen(SLEEP, start_new_session=True, env={{{{}}}})
     started = broker.pid, of_a_test.pid, without_the_variable.pid, os.getpid()

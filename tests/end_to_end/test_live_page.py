@@ -231,7 +231,7 @@ def test_streams_ingests_and_lanes_are_told_as_they_are(
     expect(page.locator("[data-lane=clicks_on] .state")).to_have_text("✕ ended with an error")
     out = page.locator("[data-topic=clicks_counted] .state")
     with foreground.running(settings, EMIT, "clicks_by_10s"):
-        expect(out).to_have_attribute("title", "Brought out by `emit --follow`.")
+        expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")
     end_with_an_error(settings, EMIT, "clicks_by_10s")
     expect(out).to_have_text("✕ ended with an error")
     expect(page.locator("#verdict")).to_contain_text("stream by_hour: given up")

@@ -301,7 +301,7 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
     second = user.tidemark("demo", "--small", "--kafka")
     assert second.returncode == 0, second.stderr
     assert "Kafka broker" in second.stderr
-    assert "the log of flights is there" in second.stderr
+    assert "the event log of flights is complete until January 5, 2013" in second.stderr
     assert "streamed 4 arrivals, until January 6, 2013" in second.stderr
     assert "Warning" not in first.stderr + second.stderr
     assert "Tidemark is up" in second.stdout

@@ -168,7 +168,7 @@ def test_windows_reach_an_asset_of_the_project_as_a_parameter(
     for key, best in ((day, "york"), ("2026-01-02", "")):
         [event] = made("busiest", partition_key=key).asset_materializations_for_node("busiest")
         assert event.metadata["best"].value == best
-    with pytest.raises(dg.Failure, match="Polars DataFrame or an Arrow table, not as List"):
+    with pytest.raises(dg.Failure, match="Polars DataFrame or as an Arrow table, not as List"):
         made("as_a_list")
     # What the definition told of the columns before is what is there.
     graph = found.resolve_asset_graph()

@@ -170,5 +170,5 @@ def test_what_the_check_says(warehouse: Warehouse, name: str) -> None:
     found = compare_definitions(warehouse, now, PLAIN)
     assert found.passed == (name != "forward")
     assert found.severity is dg.AssetCheckSeverity.WARN
-    words = {"forward": "runs go on", "same": SAME, "never ran": "has not run yet"}
+    words = {"forward": "runs continue", "same": SAME, "never ran": "has not run yet"}
     assert words[name] in str(found.description)

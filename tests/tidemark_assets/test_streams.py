@@ -221,7 +221,7 @@ def test_a_stream_from_its_start_to_its_end(
         store = Warehouse(spark, here.warehouse, here.database)
         assert continuous.stop(store, PER_MINUTE)
     assert ticks.skipped() == (
-        "per_minute will be restarted in 0 seconds: It was stopped elsewhere."
+        "per_minute will be restarted in 0 seconds: Another process stopped it."
     )
     assert ticks.launched() == ["per_minute"]
     assert job(here, instance, "some_start_streams").success
@@ -236,7 +236,7 @@ def test_a_stream_from_its_start_to_its_end(
         assert not spark.streams.active
     states = [(o["stream"], o["restarts"]) for o in observed(instance)]
     assert states == [("running", 0), ("waiting", 0), ("starting", 0), ("running", 1)]
-    assert observed(instance)[1]["last error"] == "It was stopped elsewhere."
+    assert observed(instance)[1]["last error"] == "Another process stopped it."
     lines = logged()
     said = [line["event"] for line in lines if line["event"] != "ran"]
     assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
@@ -266,7 +266,7 @@ def test_a_stream_that_fails_says_why(
     )
     ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
     deadline = time.monotonic() + 180
-    while (said := ticks.skipped()).startswith("per_minute runs"):
+    while (said := ticks.skipped()).startswith("per_minute has been running since "):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     job(here, instance, "some_stop_streams")

@@ -211,6 +211,7 @@ def _accept(feed: "Feed", what: str) -> "Feed":
         ),
     }[what]
     if not isinstance(feed, kinds):
+        option = {"loss": "--allow-data-loss", "change": "--allow-schema-change"}[what]
         raise DefinitionError(
             f"{option} can't be used for source '{feed.source.name}', which comes {elsewhere}."
         )

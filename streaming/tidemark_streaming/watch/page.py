@@ -106,7 +106,7 @@ def _outlet(outlet: OutletSight, at: int, state: WayState) -> dict[str, Any]:
     return {
         "asset": outlet.asset,
         "topic": outlet.topic,
-        # Of `emit --follow`; none where a stream brings it out.
+        # Of `sink --follow`; none if a stream publishes it.
         "state": state.state,
         "error": state.error,
         "behind": outlet.behind,

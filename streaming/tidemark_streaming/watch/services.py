@@ -94,7 +94,7 @@ class Services:
         up: by process, whether it runs; the broker only where one was started.
         streams: by asset, those that should run.
         ingests: by source.
-        emits: by asset, those that `emit --follow` keeps, or should.
+        emits: by asset, those that `sink --follow` keeps, or should.
         lanes: by name.
         disk_free, disk_size: bytes of the disk that holds the home.
     """

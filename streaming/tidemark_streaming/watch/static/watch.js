@@ -195,7 +195,7 @@ function verdict() {
   told.sources.filter((s) => s.following && !s.following.runs && !s.refused)
     .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "has ended" : "was killed"}`));
   told.lanes.filter((l) => l.state && l.state !== "running").forEach((l) => bad.push(`lane ${l.name}: ${l.state}`));
-  told.outlets.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`emit of ${o.asset}: ${o.state}`));
+  told.outlets.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`sink of ${o.asset}: ${o.state}`));
   told.outlets.filter((o) => o.trouble).forEach((o) => warn.push(`how far topic ${o.topic} is nobody knows`));
   told.outlets.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
   told.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: ${s.kafka.silent ? "brokers don't answer" : s.kafka.trouble}`));
@@ -285,7 +285,7 @@ function waysOut() {
     const [tone, said] = o.state === "ended" ? ended(o.error) : o.state === "waiting" ? ["bad", "✕ waits"] : o.trouble ? ["bad", "✕ not known"] : !o.behind ? ["good", "● all is out"]
       : [o.waits > LATE ? "bad" : "warn", `${count(o.behind)} ${o.behind === 1 ? "version" : "versions"} behind`];
     return `<tr data-topic="${text(o.topic)}"><td><a href="${dagster(`/assets/${o.asset}`)}">${text(o.asset)}</a></td><td>${text(o.topic)}</td>
-      <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Brought out by `emit --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
+      <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Published by `tidemark sink --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
   });
   const lanes = told.lanes.map((l) => {
     const marks = { running: ["good", "● runs"], waiting: ["bad", "✕ waits"], ended: ended(l.error) };
