@@ -172,7 +172,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
     if not query.isActive:
         failure = query.exception()
-        reason = "it was stopped elsewhere." if failure is None else continuous.why(failure)
+        reason = "another process stopped it." if failure is None else continuous.why(failure)
         retriable = failure is not None and continuous.crashed(failure)
         raise EngineError(f"The stream ended: {reason}", retriable=retriable)
     return until_caught_up and look.behind <= 0
