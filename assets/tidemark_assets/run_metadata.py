@@ -98,7 +98,7 @@ def partition_metadata(
     """
     run: Metadata = {
         RUN: facts.run,
-        "late events": facts.late_events,
+        "late events option": facts.late_events,
         "arrival range": _range(0, facts.through_arrival),
         "watermark now": as_timestamp(facts.watermark),
         **run_durations(asdict(facts)),
