@@ -91,7 +91,7 @@ def test_clusters_merged_by_the_engine_are_those_of_the_replay(
     kinds = {r[0] for r in together.agg(clusters.is_plain().alias("p")).select("p").collect()}
     assert kinds == {True, False}
     for module in (session, session_workers):
-        monkeypatch.setattr(module, "plain", lambda *_: F.lit(False))
+        monkeypatch.setattr(module, "is_plain", lambda *_: F.lit(False))
     assert answers() == merged
     assert all(merged)
 

@@ -70,9 +70,9 @@ def erase_before(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Befor
 
 MADE = (State, "create", None)
 """Its events are counted, and its state has no table yet."""
-STORED = (commit, "reach", "state")
+STORED = (commit, "pass_fail_point", "state")
 """It has looked at the erasures for the last time, and commits."""
-PUBLISHED = (commit, "reach", "late")
+PUBLISHED = (commit, "pass_fail_point", "late")
 """It has committed, and publishes."""
 
 
