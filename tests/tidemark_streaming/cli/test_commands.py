@@ -121,8 +121,6 @@ def test_parity_is_exit_code_0_when_all_is_equal() -> None:
     assert report["windows"] > 100
 
 
-# A page's commands, one after the other.
-@pytest.mark.slow
 def test_the_commands_shown_of_the_flights_run() -> None:
     """Those of README.md and sample_domains.md, of the days that are here."""
     ends = {"stream": ["--until-caught-up"]}
@@ -138,8 +136,6 @@ def test_the_commands_shown_of_the_flights_run() -> None:
     assert done == [*flights, "play", "backfill", "parity"]
 
 
-# A page's commands, one after the other.
-@pytest.mark.slow
 def test_the_deletion_shown_in_security_md_is_looked_at_and_done() -> None:
     shown = commands("docs/security.md")
     look, did = (json.loads(call(*words, "--yes", "--json").stdout)["erased"] for words in shown)
