@@ -256,7 +256,7 @@ def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_oth
     result = platform.build("stg_aircraft_days", "aircraft_utilisation", STAGING, MART)
     error = failure(result)
     assert "Failure: 'aircraft_utilisation' reads the table 'aircraft_days'" in error
-    assert "materialize 'aircraft_days' first" in error
+    assert "first materialize 'aircraft_days'" in error
     assert "Test 'holds_daily_punctuality_" in error, "the sentence hides the test that failed"
     assert "DataError" not in error
     built = {e.asset_key.path[-1] for e in result.get_asset_materialization_events() if e.asset_key}
