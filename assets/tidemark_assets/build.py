@@ -24,6 +24,7 @@ from tidemark.store.log import Log
 from tidemark_assets import checks, describe, run_metadata, side_tables
 from tidemark_assets.describe import Metadata
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import as_result
 from tidemark_assets.parameter import WINDOWS
 from tidemark_assets.provenance import inputs, provenance_tags
 from tidemark_assets.spans import spans
@@ -120,7 +121,7 @@ def transform_assets(
         yield dg.MaterializeResult(
             asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
         )
-        yield from map(checks.as_result, stands)
+        yield from map(as_result, stands)
 
     return compute
 

@@ -88,18 +88,6 @@ def current_results(
         yield _evaluation(names, transform, expectation, last, failures, _whole(own, last))
 
 
-def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """Return an evaluation in the form that a step yields."""
-    return dg.AssetCheckResult(
-        asset_key=evaluation.asset_key,
-        check_name=evaluation.check_name,
-        passed=evaluation.passed,
-        metadata=evaluation.metadata,
-        severity=evaluation.severity,
-        description=evaluation.description,
-    )
-
-
 def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
     """Return the result of the last run if all of its rows failed together, else None.
 

@@ -1,7 +1,6 @@
 """A check that warns about events from the future, and a watermark far ahead of the clock."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import dagster as dg
 
@@ -26,29 +25,17 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
     )
 
 
-def result(
-    names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
-) -> dg.AssetCheckResult:
-    """Check the arrivals that a step has ingested."""
-    key = names.key(source.log_table)
-    return dg.AssetCheckResult(asset_key=key, **_found(source, glance, arrivals))
-
-
 def evaluation(
     names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckEvaluation:
-    """Check arrivals that were ingested outside Dagster."""
-    key = names.key(source.log_table)
-    return dg.AssetCheckEvaluation(asset_key=key, **_found(source, glance, arrivals))
-
-
-def _found(source: Source, glance: Glance, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    """Check arrivals that were just ingested, and the watermark."""
     ahead, dated = find(glance, source), future_timestamps(glance, source, arrivals)
     sentences = [str(each) for each in (ahead, dated) if each is not None]
-    return {
-        "check_name": NAME,
-        "passed": not sentences,
-        "severity": dg.AssetCheckSeverity.WARN,
-        "metadata": {"events dated ahead": sum(a.future_timestamps for a in arrivals)},
-        "description": " ".join(sentences) or "The watermark is not ahead of the clock.",
-    }
+    return dg.AssetCheckEvaluation(
+        asset_key=names.key(source.log_table),
+        check_name=NAME,
+        passed=not sentences,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"events dated ahead": sum(a.future_timestamps for a in arrivals)},
+        description=" ".join(sentences) or "The watermark is not ahead of the clock.",
+    )

@@ -17,8 +17,9 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Effect
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import EFFECT_TEXTS, Changes, find_differences
-from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import page_check
+from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import failing_with_message
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
@@ -31,22 +32,15 @@ SAME = "The tables were made by the definition in the code."
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
     """Return the check of an asset, as its page runs it."""
 
-    @dg.asset_check(
-        asset=names.key(transform.table),
-        required_resource_keys=names.needs,
-        name=CURRENT,
-        description=(
-            "Whether the definition in the code made the tables. A warning if runs continue with "
-            "them; an error if the asset must be rebuilt before it can run."
-        ),
-        pool=ENGINE_POOL,
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        tidemark = names.tidemark(context)
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         with failing_with_message():
-            return as_result(compare_definitions(tidemark.warehouse, transform, names))
+            return compare_definitions(tidemark.warehouse, transform, names)
 
-    return check
+    description = (
+        "Whether the definition in the code made the tables. A warning if runs continue with them; "
+        "an error if the asset must be rebuilt before it can run."
+    )
+    return page_check(transform, names, CURRENT, description, evaluate, ENGINE_POOL)
 
 
 def compare_definitions(

@@ -11,6 +11,8 @@ import dagster as dg
 from tidemark.base.instants import INFINITY, describe
 from tidemark.define.definition import Definition
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import page_check
+from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.run_metadata import as_timestamp
 
 FRESH = "fresh_by_event_time"
@@ -25,34 +27,17 @@ def fresh_check(
         within: how far the watermark may be behind the newest event, in microseconds.
     """
 
-    @dg.asset_check(
-        asset=names.key(transform.table),
-        required_resource_keys=names.needs,
-        name=FRESH,
-        description=(
-            f"The watermark of the windows is at most {describe(within)} behind the newest event "
-            "in the event log."
-        ),
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        tidemark = names.tidemark(context)
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         glance, source = tidemark.glance(), transform.source.name
         asset = glance.asset(transform.name, source, transform.keys, transform.allowed_lateness)
         newest = glance.source(source).newest_event
-        found = freshness(names.key(transform.table), newest, asset.watermark, within)
-        return as_result(found)
+        return freshness(names.key(transform.table), newest, asset.watermark, within)
 
-    return check
-
-
-def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """Return an evaluation in the form that a check on an asset's page returns."""
-    return dg.AssetCheckResult(
-        passed=found.passed,
-        severity=found.severity,
-        description=found.description,
-        metadata=found.metadata,
+    description = (
+        f"The watermark of the windows is at most {describe(within)} behind the newest event in "
+        "the event log."
     )
+    return page_check(transform, names, FRESH, description, evaluate)
 
 
 def freshness(

@@ -16,8 +16,8 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import describe, is_wait_over
 from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import TICK_SECONDS
-from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import page_check
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.run_metadata import as_timestamp
 from tidemark_assets.tables import literal
@@ -54,16 +54,13 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         memory = json.dumps({"at": now, "passed": found.passed})
         return dg.SensorResult(skip_reason=said, cursor=memory, asset_events=[seen, found])
 
-    @dg.asset_check(
-        asset=names.key(transform.table),
-        required_resource_keys=names.needs,
-        name=KEEPS_UP,
-        description=f"Published changes reach {transform.sink} within {describe(WITHIN)}.",
+    check = page_check(
+        transform,
+        names,
+        KEEPS_UP,
+        f"Published changes reach {transform.sink} within {describe(WITHIN)}.",
+        lambda tidemark: check_progress(names, transform, tidemark),
     )
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        tidemark = names.tidemark(context)
-        return as_result(check_progress(names, transform, tidemark))
-
     return dg.Definitions(sensors=[sensor], asset_checks=[check])
 
 

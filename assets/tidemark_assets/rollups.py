@@ -12,6 +12,7 @@ from tidemark_assets import checks, run_metadata, side_tables
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.build import DagsterOptions, StepEvent, step, windows_of
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import as_result
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import spans
 from tidemark_assets.steps import failing_with_message
@@ -61,8 +62,6 @@ def rollup_assets(
             context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
         yield dg.MaterializeResult(asset_key=own, data_version=version)
-        yield from map(
-            checks.as_result, checks.current_results(names, tidemark.glance(), transform)
-        )
+        yield from map(as_result, checks.current_results(names, tidemark.glance(), transform))
 
     return follow

@@ -16,6 +16,7 @@ from tidemark.define.source import Source, reference_name
 from tidemark_assets import clock_checks, dead_letter_check, describe, run_metadata, side_tables
 from tidemark_assets.build import KINDS, DagsterOptions, tags_of
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import as_result
 from tidemark_assets.provenance import log_data_version
 from tidemark_assets.steps import IngestConfig, failing_with_message
 from tidemark_streaming.delta import DeltaConnector
@@ -125,8 +126,8 @@ def source_assets(
             found = run_metadata.ingest_metadata(warehouse, source, arrivals)
             version = log_data_version(tidemark.glance(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
-        yield dead_letter_check.check_result(names, source, arrivals)
-        yield clock_checks.result(names, source, tidemark.glance(), arrivals)
+        yield as_result(dead_letter_check.evaluation(names, source, arrivals))
+        yield as_result(clock_checks.evaluation(names, source, tidemark.glance(), arrivals))
 
     return bring
 

@@ -9,8 +9,9 @@ import time
 import dagster as dg
 
 from tidemark.define.definition import Definition
-from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.page_checks import page_check
+from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.tables import literal
 from tidemark_streaming import wishes
 from tidemark_streaming.noted import noted
@@ -25,24 +26,17 @@ NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
     """Return the check of an asset, as its page runs it."""
 
-    @dg.asset_check(
-        asset=names.key(transform.table),
-        required_resource_keys=names.needs,
-        name=KEEPS_RUNNING,
-        description=(
-            "The stream that should run is running. A warning while it waits for its next start "
-            "after a failure; an error once the supervisor has given it up."
-        ),
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        tidemark = names.tidemark(context)
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         settings, name = tidemark.settings, transform.name
         stream = noted(settings, time.time_ns() // 1000).get(name)
         wished = wishes.of(settings, name) is not None
-        found = check_stream(names, transform, stream if wished else None, unseen=wished)
-        return as_result(found)
+        return check_stream(names, transform, stream if wished else None, unseen=wished)
 
-    return check
+    description = (
+        "The stream that should run is running. A warning while it waits for its next start after "
+        "a failure; an error once the supervisor has given it up."
+    )
+    return page_check(transform, names, KEEPS_RUNNING, description, evaluate)
 
 
 def check_stream(
