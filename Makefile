@@ -42,6 +42,7 @@ lint: setup
 	.venv/bin/ruff format --check
 	.venv/bin/basedpyright
 	.venv/bin/lint-imports
+	$(PYTHON) tools/lint_language.py
 
 bench: setup
 	$(PYTHON) -m benchmarks

@@ -1,9 +1,8 @@
-"""Check that the repository's prose and names follow its language rules (docs/contributing.md).
+"""Check the language of the documentation, the docstrings, the messages and the names.
 
-Usage: `lint_language.py [--count]`. Without `--count` it prints each hit as `file:line: rule: text`
-and exits with 1 if there is one. `--count` prints the hits of each rule.
-
-Exceptions are in `lint_language.toml`, each with a reason.
+Usage: `lint_language.py [--count]`. It prints the hits of each rule that has more than the limit in
+`lint_language.toml`, as `file:line: rule: text`, and exits with 1. `--count` prints the number of
+hits of each rule. The limits are those of older texts and names: they only ever become lower.
 """
 
 import ast
@@ -108,20 +107,21 @@ class Hit(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Print the hits. Return the exit code."""
-    exceptions = tomllib.loads((Path(__file__).with_suffix(".toml")).read_text())["exception"]
-    hits = [hit for hit in sorted(_hits()) if not any(_is_excepted(hit, e) for e in exceptions)]
+    """Print the hits of rules that have more than their limit. Return the exit code."""
+    limits: dict[str, int] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+    hits = sorted(_hits())
+    counts = Counter(hit.rule for hit in hits)
     if "--count" in arguments:
-        for rule, count in Counter(hit.rule for hit in hits).most_common():
+        for rule, count in counts.most_common():
             print(f"{count:6} {rule}")  # noqa: T201
         return 0
+    over = {rule for rule, count in counts.items() if count > limits.get(rule, 0)}
     for hit in hits:
-        print(hit)  # noqa: T201
-    return 1 if hits else 0
-
-
-def _is_excepted(hit: Hit, exception: dict[str, str]) -> bool:
-    return hit.file.match(exception["file"]) and re.search(exception["text"], hit.text) is not None
+        if hit.rule in over:
+            print(hit)  # noqa: T201
+    for rule in sorted(over):
+        print(f"{rule}: {counts[rule]} places, {limits.get(rule, 0)} allowed.")  # noqa: T201
+    return 1 if over else 0
 
 
 def _hits() -> Iterator[Hit]:
@@ -147,7 +147,7 @@ def _in_prose(file: Path) -> Iterator[Hit]:
         yield from _words(file, number, text)
         for sentence in re.findall(r"(?:^|[.:;] |\| |[-*] )([A-Z][^.?|]*\??)", text):
             if OPENINGS.match(sentence) and not sentence.endswith("?"):
-                yield Hit(file.relative_to(ROOT), number, "opening of a sentence", sentence)
+                yield Hit(file.relative_to(ROOT), number, "opening", sentence)
 
 
 def _in_code(file: Path) -> Iterator[Hit]:
@@ -167,16 +167,16 @@ def _in_function(file: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> It
     is_property = any("property" in ast.unparse(d) for d in node.decorator_list)
     text = ast.get_docstring(node) or ""
     if text and not is_property and text.split()[0].lower() in NOT_VERBS:
-        yield Hit(*where, "docstring without a verb", text.partition("\n")[0])
+        yield Hit(*where, "docstring", text.partition("\n")[0])
     name = node.name
     if not is_property and PARTICIPLES.fullmatch(name) and name.strip("_") not in NO_PARTICIPLES:
-        yield Hit(*where, "function named by a participle", f"def {name}")
+        yield Hit(*where, "participle", f"def {name}")
 
 
 def _words(file: Path, number: int, text: str) -> Iterator[Hit]:
     for expression, instead in WORDS.items():
         for found in re.finditer(expression, text, re.IGNORECASE):
-            yield Hit(file.relative_to(ROOT), number, f"'{found[0]}': {instead}", text)
+            yield Hit(file.relative_to(ROOT), number, "word", f"'{found[0]}': {instead}: {text}")
 
 
 def _alike(files: list[Path]) -> Iterator[Hit]:
@@ -187,7 +187,7 @@ def _alike(files: list[Path]) -> Iterator[Hit]:
         is_near = one.parent == other.parent and len(short) > 3 and long.startswith(stem)
         if is_near and ENDINGS.fullmatch(long.removeprefix(stem)):
             file = (one if one.stem == long else other).relative_to(ROOT)
-            yield Hit(file, 1, "module named like another", f"{short}.py and {long}.py")
+            yield Hit(file, 1, "module", f"{short}.py and {long}.py")
 
 
 if __name__ == "__main__":
