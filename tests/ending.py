@@ -8,6 +8,7 @@ import psutil
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark.engine.process import has_exited
 from tidemark_streaming import foreground
 
 GONE = "Records are gone."
@@ -20,15 +21,8 @@ def end_with_an_error(settings: Settings, kind: str, name: str, assets: Sequence
 
 
 def left(processes: Sequence[psutil.Process], patience: float = 60) -> list[psutil.Process]:
-    """Those that still run after a while. Who has ended does not, also where nobody has taken note
-    of it: what waits for its pid to be free may wait for ever then."""
+    """Return the processes that still run after at most `patience` seconds."""
     deadline = time.monotonic() + patience
-    while (there := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
+    while (there := [p for p in processes if not has_exited(p)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     return there
-
-
-def _runs(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False

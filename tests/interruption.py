@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import ending
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 
@@ -108,7 +109,7 @@ class Interruption:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             self._children = []
-            psutil.wait_procs(left, timeout=10)
+            ending.left(left, patience=10)
         # Processes with an environment that a test chose carry no mark.
         for home in self._homes.iterdir():
             for name in ("daemon", "webserver", "watch", "kafka"):

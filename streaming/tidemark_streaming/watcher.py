@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import psutil
 from pyspark.sql import SparkSession
 
-from tidemark.engine.process import process_identity
+from tidemark.engine.process import has_exited, process_identity
 
 _WATCHER = "tidemark.stream.watcher"
 """A session setting: the machine, the process ID and the start time of the process."""
@@ -47,7 +47,7 @@ def abandoned(spark: SparkSession) -> bool:
         return False
     try:
         # The system may have given the ID to another process since.
-        return process_identity(pid) != born or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return process_identity(pid) != born or has_exited(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return True
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ending import left
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess, archive, jars
@@ -39,7 +40,7 @@ def test_it_is_made_by_a_process_of_its_own_which_looks_again(
     record = made.recorded()
     assert record is not None
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(record.pid).wait(timeout=60)
+        assert left([psutil.Process(record.pid)]) == []
     assert made.log.read_text() == ""
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -173,18 +174,14 @@ class ManagedProcess:
 
         Return False if it was not running.
         """
-        record = self.recorded()
-        process = _process(record) if record else None
-        if record is not None and process is not None:
-            _signal(record.group, signal.SIGTERM)
-            try:
-                process.wait(deadline)
-            except psutil.TimeoutExpired:
-                _signal(record.group, signal.SIGKILL)
-                process.wait(10)
+        record = self.running()
         if record is not None:
-            self._file.unlink(missing_ok=True)
-        return process is not None
+            _signal(record.group, signal.SIGTERM)
+            if not _await(lambda: _process(record) is None, deadline):
+                _signal(record.group, signal.SIGKILL)
+                _await(lambda: _process(record) is None, 10)
+        self._file.unlink(missing_ok=True)
+        return record is not None
 
     def last_log_lines(self) -> str:
         """Return the log lines that best explain why the process exited, with the log's path."""
@@ -216,11 +213,25 @@ def process_identity(pid: int) -> str:
     return f"{boot} {told.rpartition(')')[2].split()[_STARTED]}"
 
 
+def has_exited(process: psutil.Process) -> bool:
+    """Return whether a process and all its threads have exited.
+
+    A zombie has exited once its other threads have. Its pid stays in use until its parent,
+    usually process 1, reaps it: some reap only now and then, and in a container process 1 may
+    never do so.
+    """
+    try:
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        return not process.is_running() or (zombie and process.num_threads() <= 1)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def _process(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
         same = process_identity(record.pid) == record.birth
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if same and not has_exited(process) else None
     except psutil.NoSuchProcess:
         return None
 
@@ -232,15 +243,24 @@ def _signal(group: int, number: int) -> None:
         return
 
 
-def _await_end(group: int, deadline: float = 2) -> None:
+def _await_end(group: int) -> None:
     """Wait until the output of an exited process has been copied to its log."""
+    _await(lambda: not _has_running(group), 2)
+
+
+def _has_running(group: int) -> bool:
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and not has_exited(process):
+                return True
+    return False
+
+
+def _await(ended: Callable[[], bool], deadline: float) -> bool:
     begun = time.monotonic()
-    while time.monotonic() - begun < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
+    while not (done := ended()) and time.monotonic() - begun < deadline:
         time.sleep(0.02)
+    return done
 
 
 def _tail(file: Path, size: int = 20_000) -> list[str]:

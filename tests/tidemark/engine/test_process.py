@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
     "time.sleep(60)",
 )
+
+SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of `prctl`: orphans become children of the process that calls it."""
 
 
 @pytest.fixture
@@ -87,6 +91,25 @@ def test_one_that_will_not_end_is_killed_after_the_deadline(
     assert managed.stop(deadline=0.5) is True
     assert 0.5 <= time.monotonic() - begun < 25
     assert gone(record.pid)
+
+
+def test_one_whose_parent_never_reaps_it_is_stopped(tmp_path: Path) -> None:
+    """In a container without an init process the pid of an orphan stays in use for ever."""
+    script = (
+        "import ctypes, os, sys; from pathlib import Path; "
+        "from tidemark.engine.process import ManagedProcess; "
+        f"ctypes.CDLL(None).prctl({SUBREAPER}, 1); "
+        "managed = ManagedProcess(Path(sys.argv[1]), 'sleeper'); "
+        "pid = managed.start(('sleep', '60'), 1, os.environ, Path(sys.argv[1])).pid; "
+        "stopped = managed.stop(deadline=40); "
+        "print(stopped, Path(f'/proc/{pid}/stat').read_text().split()[2])"
+    )
+    begun = time.monotonic()
+    ran = subprocess.run(
+        (sys.executable, "-c", script, tmp_path), capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True Z\n", "")
+    assert time.monotonic() - begun < 40
 
 
 def test_one_that_was_killed_is_seen_to_be_dead(managed: ManagedProcess, tmp_path: Path) -> None:
