@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
@@ -84,6 +85,7 @@ def fragments(scenario: Scenario) -> dict[Key, list[tuple[Fragment, int]]]:
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
+@pytest.mark.slow
 @settings(
     max_examples=300,
     deadline=None,

@@ -185,6 +185,7 @@ def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.slow
 def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +282,7 @@ def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.slow
 def test_a_rebuild_follows_a_definition_that_changes_again(warehouse: Warehouse) -> None:
     ran(warehouse)
     work.rebuild(warehouse, WIDER)

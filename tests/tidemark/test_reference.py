@@ -92,7 +92,7 @@ def test_the_version_matters() -> None:
     assert all(placed(at) != WANT for at in CHANGES)
 
 
-@pytest.mark.parametrize("limit", [1, None])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), None])
 def test_any_cut_into_runs_joins_the_same_versions(logged: Warehouse, limit: int | None) -> None:
     asset = renamed(ASSET, f"cut_{limit}".lower())
     run_all(logged, asset, limit)

@@ -102,6 +102,7 @@ def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in ("seq", "as_of", "average")} for row in found]
 
 
+@pytest.mark.slow
 def test_beside_it_disturbs_nothing_whatever_the_definition(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)

@@ -36,6 +36,7 @@ def test_the_steps_of_a_run_add_up_to_it(logged: Warehouse) -> None:
     assert recorded(logged, "in_steps") == made
 
 
+@pytest.mark.slow
 def test_a_run_that_another_one_ended_tells_no_steps(logged: Warehouse, engine: Settings) -> None:
     assert killed(engine, logged, "taken_up", "incremental", "published", 4)
     asset = renamed(PER_MINUTE, "taken_up")

@@ -67,7 +67,10 @@ def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> No
     [
         renamed(GATED, "tapped"),
         renamed(replace(PER_MINUTE, trigger=Trigger(early=Count(3))), "tapped_by_count"),
-        renamed(replace(PER_MINUTE, window=Session("30 seconds")), "tapped_sessions"),
+        pytest.param(
+            renamed(replace(PER_MINUTE, window=Session("30 seconds")), "tapped_sessions"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda asset: asset.name,
 )

@@ -180,6 +180,7 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
     assert "DataError" not in error
 
 
+@pytest.mark.slow
 def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +208,7 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     assert ticks.skipped() == "No new runs except those that report themselves."
 
 
+@pytest.mark.slow
 def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
     platform.resource.warehouse.drop("aircraft_days_state")
     assert platform.materialize("aircraft_days", partition_key="2013-01-02").success

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from steps import QUARTERS
 from support import PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
@@ -42,6 +43,7 @@ def checks(result: dg.ExecuteInProcessResult) -> list[Any]:
     return [(e.check_name, e.passed, e.metadata["too late"].value) for e in events]
 
 
+@pytest.mark.slow
 def test_the_last_days_are_verified_then_complete(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:

@@ -22,6 +22,7 @@ ARRIVALS = some_arrivals(count=9)
 NONE = "No new runs except those that report themselves."
 
 
+@pytest.mark.slow
 def test_partitions_that_an_increment_closes_keep_its_run(
     engine: Settings,
     warehouse: Warehouse,

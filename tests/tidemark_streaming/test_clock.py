@@ -39,6 +39,7 @@ JUMPS = [0, HOUR, -HOUR, 0, 3 * HOUR, -5 * HOUR]
 """How far off the clock is as each arrival comes, a minute after the last."""
 
 
+@pytest.mark.slow
 def test_runs_over_jumps_of_the_clock_give_what_a_bounded_one_does(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

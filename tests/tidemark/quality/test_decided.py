@@ -116,7 +116,14 @@ def check(
         assert found == whole
 
 
-@pytest.mark.parametrize("point", [p for p in POINTS if p != "panes"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(p, marks=[] if p in {"quarantine", "published"} else [pytest.mark.slow])
+        for p in POINTS
+        if p != "panes"
+    ],
+)
 def test_a_window_is_published_or_quarantined_as_it_was_decided(
     logged: Warehouse, point: str
 ) -> None:

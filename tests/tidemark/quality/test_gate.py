@@ -214,6 +214,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     assert quarantine.release(warehouse, asset, Choice()) == [T0]
 
 
+@pytest.mark.slow
 def test_nothing_is_released_of_a_run_that_is_publishing(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +287,7 @@ def nasty(rows: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("few", [100_000, 2])
+@pytest.mark.parametrize("few", [pytest.param(100_000, marks=pytest.mark.slow), 2])
 def test_few_rows_and_many_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:

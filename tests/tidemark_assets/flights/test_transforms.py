@@ -61,6 +61,7 @@ def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame
     return rows.sort_values(transform.by_window, ignore_index=True)
 
 
+@pytest.mark.slow
 def test_congestion_is_of_three_hours_each_half_hour(
     days: Warehouse, records: pd.DataFrame
 ) -> None:
@@ -75,6 +76,7 @@ def test_congestion_is_of_three_hours_each_half_hour(
         assert row.median_delay == delay.quantile(0.5, "lower")
 
 
+@pytest.mark.slow
 def test_an_aircraft_s_day_ends_after_six_hours_on_the_ground(
     days: Warehouse, records: pd.DataFrame
 ) -> None:

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
 
 
+@pytest.mark.slow
 def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
     first = call("play", "flights", "--days", "3", "--bulk", "--json")
     facts = json.loads(first.stdout)
@@ -88,6 +89,7 @@ def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
     assert Glance(here).source("flights").arrivals == 16
 
 
+@pytest.mark.slow
 def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +213,7 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
+@pytest.mark.slow
 def test_a_stream_whose_process_was_killed_is_replaced(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

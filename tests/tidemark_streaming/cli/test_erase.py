@@ -57,6 +57,7 @@ def test_a_mistake_is_one_sentence(here: Settings) -> None:
     assert "`tidemark stream by_hour --stop`" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.slow
 def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession) -> None:
     store = Warehouse(spark, here.warehouse, here.database)
     home = Path(here.warehouse) / here.database

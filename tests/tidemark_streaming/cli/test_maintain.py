@@ -106,6 +106,7 @@ def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Se
     assert foreground.forget(here, foreground.STREAM, "gated")
 
 
+@pytest.mark.slow
 def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
     glance = Glance(here)
     assert glance.behind(["gated"], 2) == []

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 
 from rebuilt import Table, records
 from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
@@ -56,6 +57,7 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
     }
 
 
+@pytest.mark.slow
 def test_a_stream_brings_out_what_is_published(warehouse: Warehouse, topics: Topics) -> None:
     topic = topics.create(name=topics.unused())
     asset = emitting(KafkaSink(topic, topics.servers))

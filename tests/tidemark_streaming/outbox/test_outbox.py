@@ -122,6 +122,7 @@ def test_the_topic_tells_the_published_table(
                 assert Outbox(played.warehouse, asset).emit().transactions == 0
 
 
+@pytest.mark.slow
 def test_discarding_panes_hold_the_events_of_their_firing_alone(
     played: Played, topics: Topics
 ) -> None:

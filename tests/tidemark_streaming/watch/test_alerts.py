@@ -219,6 +219,7 @@ def test_each_alert_has_a_case() -> None:
     assert CASES.keys() == rules().keys()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: the alerts were not evaluated")
 def test_each_alert_fires_by_what_it_says(tmp_path: Path) -> None:
     file = tmp_path / "alerts.yml"

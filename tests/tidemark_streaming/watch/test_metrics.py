@@ -57,6 +57,7 @@ def bring(warehouse: Warehouse, settings: Settings) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_roll_up_that_is_behind_its_base_is_told(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
