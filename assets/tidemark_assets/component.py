@@ -55,16 +55,16 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """True if this project maintains the tables; one project does that for all."""
 
     home: str | None = None
-    """The folder for all of Tidemark's files; by default from the settings."""
+    """The folder for all of Tidemark's files, by default from the settings."""
 
     database: str | None = None
-    """The database of the tables; by default from the settings."""
+    """The database of the tables, by default from the settings."""
 
     engine_port: int | None = None
-    """The port of the engine that Tidemark starts for the home; by default from the settings."""
+    """The port of the engine that Tidemark starts for the home, by default from the settings."""
 
     remote: str | None = None
-    """The address of a running engine; by default from the settings."""
+    """The address of a running engine, by default from the settings."""
 
     token: Annotated[
         str | None, dg.Resolver(_variable, model_field_type=str, inject_before_resolve=False)

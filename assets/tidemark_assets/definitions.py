@@ -62,7 +62,7 @@ def build_definitions(
     Args:
         domains: packages, as in `tidemark_assets.flights`.
         resources: `tidemark`, which gives steps the engine and the warehouse.
-        in_process: whether steps run in their run's own process. Steps are thin clients of one
+        in_process: true if steps run in their run's own process. Steps are thin clients of one
             engine, so separate processes only cost their start. If these definitions are part of a
             project, the project may have an executor of its own, and only one.
         key_prefix: the prefix of each key, as in `dev` or `trials/dev`. Names of groups, jobs,

@@ -46,7 +46,7 @@ def check_stream(
 
     Args:
         stream: the supervisor's status of it; None if there is none.
-        unseen: whether it should run, if there is no status.
+        unseen: true if it should run, if there is no status.
     """
     passed, said = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
     if stream is not None:

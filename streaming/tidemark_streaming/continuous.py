@@ -67,7 +67,7 @@ def start(
     An abandoned query is replaced.
 
     Args:
-        admission: the limits of a run; by default none, as always for a roll-up.
+        admission: the limits of a run, by default none, as always for a roll-up.
         available_now: stop when all available arrivals are processed.
         watched: the query belongs to this process, which will stop it (`watcher`).
 

@@ -33,7 +33,7 @@ class Wanted:
 
     Args:
         where, texts, dry_run: as for `run.erase`.
-        vacuum: whether to remove old files immediately.
+        vacuum: true to remove old files immediately.
     """
 
     source: Source

@@ -68,7 +68,7 @@ class Chunk:
         bytes: its size, if it is known before it is read.
         rows: the maximum number of its rows, if it is known before it is read.
         watermark: the watermark after it, for the `Manual` strategy.
-        end: whether the stream ends with it.
+        end: true if the stream ends with it.
         waiting: values of the watermark's column that have more events in later chunks, as far as
             the feed knows: they are not idle, even if this chunk has no events of them.
     """
@@ -185,8 +185,8 @@ class Excerpt:
         Excerpt(start="2013-01-01", days=3, span="6 hours")
 
     Args:
-        start: where to begin, ISO 8601; by default at the first record.
-        end: where to stop, exclusive; by default after the last record.
+        start: where to begin, ISO 8601, by default at the first record.
+        end: where to stop, exclusive, by default after the last record.
         days: the number of days from `start`, instead of `end`.
         span: the processing time that one file covers.
         speed: seconds of the recording per second of real time; without it, all at once.

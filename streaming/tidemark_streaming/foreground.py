@@ -34,7 +34,7 @@ class Command:
         assets: the assets that an ingest runs after each commit.
         error: the error that it waits for, or that ended it; None if it is healthy or was killed.
         restarts: how often it has restarted its query.
-        runs: whether its process exists.
+        runs: true if its process exists.
     """
 
     kind: str

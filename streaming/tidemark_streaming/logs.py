@@ -26,7 +26,7 @@ def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
 
     Args:
         process: the kind of process, the last part of the logger's name.
-        guest: whether the process belongs to another program, which has its own logging.
+        guest: true if the process belongs to another program, which has its own logging.
     """
     global _log
     if settings.log_format != "json":

@@ -48,9 +48,9 @@ class Stream:
         query, query_run: the IDs of the query that runs, or ran last.
         failures: how often in a row it ended or could not be started.
         error: why it ended last, in one line.
-        renewed: whether it was restarted at once, and has not worked steadily since.
+        renewed: true if it was restarted at once, and has not worked steadily since.
         restarts: how often it was restarted, for any reason.
-        away: whether its last start failed because the engine did not respond.
+        away: true if its last start failed because the engine did not respond.
     """
 
     since: int
@@ -92,7 +92,7 @@ def look(
         assets: the assets for which the supervisor is responsible.
         known: the result of the last poll.
         now: the time, in microseconds.
-        starting: whether a run that starts streams is in progress.
+        starting: true if a run that starts streams is in progress.
     """
     wanted = {a: w for a, w in wishes.all_of(settings).items() if a in set(assets)}
     if not wanted:

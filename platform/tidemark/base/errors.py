@@ -13,7 +13,7 @@ class TidemarkError(Exception):
 
     Args:
         sentence: the error message: the problem, its place, and the remedy.
-        retriable: whether it may pass by itself, for example because a server does not answer at
+        retriable: true if it may pass by itself, for example because a server does not answer at
             the moment. Long-running processes then wait and retry.
     """
 

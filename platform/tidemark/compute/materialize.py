@@ -38,7 +38,7 @@ class TempTables:
         """Compute rows now and return them.
 
         Args:
-            few: whether the rows are known to fit into memory. Otherwise they come into memory only
+            few: true if the rows are known to fit into memory. Otherwise they come into memory only
                 if there are at most `INLINE_ROWS`, and are written to files if there are more.
         """
         if few:
@@ -61,7 +61,7 @@ class TempTables:
         """Compute rows now and return them as a frame of the engine.
 
         Args:
-            few: whether the rows fit into memory; each query then sends them to the engine.
+            few: true if the rows fit into memory; each query then sends them to the engine.
         """
         held = self.materialize(rows, few=True) if few else self._aside(rows, 0)
         return frame(self._warehouse.spark, held)

@@ -95,7 +95,7 @@ def classify_events(
     `verdict`; `admitted`, whether the event counts; `happened_at`, the event time.
 
     Args:
-        complete: whether too-late events are admitted, too.
+        complete: true if too-late events are admitted, too.
     """
     return _classify_scope(log, transform, Scope(after, through, ranges, complete))
 
@@ -202,7 +202,7 @@ def finish_windows(
         stored: partials, possibly several of a slot.
         at: the moment as of which windows are computed.
         others: further aggregate expressions over the admitted partials.
-        all_fire_once: whether each window is known to fire just once, completely.
+        all_fire_once: true if each window is known to fire just once, completely.
     """
     kind = lifecycle(transform)
     return kind.finish_windows(stored, transform, log, at, *others, all_fire_once=all_fire_once)

@@ -101,7 +101,7 @@ def recount_partials(
     A roll-up's are by the windows of its base.
 
     Args:
-        complete: whether too-late events count.
+        complete: true if too-late events count.
     """
     ranges = base_ranges(transform, ranges)
     own = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())

@@ -17,7 +17,7 @@ class Scope:
     Args:
         after, through: the events of the arrivals (after, through].
         ranges: only windows that start in one of these ranges; all windows if empty.
-        complete: whether too-late events count.
+        complete: true if too-late events count.
         arrivals: BOOLEAN, whether a row's `arrival` counts in its window; None if that does not
             depend on the window.
     """

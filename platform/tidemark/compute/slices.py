@@ -53,7 +53,7 @@ def aggregate_slices(
     - `events`, `last_arrival`, and a partial with the name of each aggregate
 
     Args:
-        by_arrival: whether the arrival matters for every event.
+        by_arrival: true if the arrival matters for every event.
     """
     early = transform.trigger.early
     time = F.unix_micros("happened_at")

@@ -220,7 +220,7 @@ def windowed_asset(
         keys: columns of the function's result; there is one result for each combination of values.
         allowed_lateness: how long an event still counts after the watermark passed its window's
             end.
-        trigger: when a window's result is published in addition to its end; by default again at
+        trigger: when a window's result is published in addition to its end, by default again at
             each arrival that brings it late events.
         accumulation: keep a table of panes, with a row for each firing. A pane has the events of
             that firing alone (`discarding`), or all events so far (`accumulating`), or all events

@@ -44,7 +44,7 @@ def verdict(
         watermark: TIMESTAMP, the source's watermark just before the event's arrival; null is minus
             infinity.
         allowed_lateness: microseconds.
-        duplicate: BOOLEAN, whether the event is a duplicate; by default it is not.
+        duplicate: BOOLEAN, true if the event is a duplicate; the default is false.
     """
     lag = F.unix_micros(watermark) - F.unix_micros(window_end)
     return (

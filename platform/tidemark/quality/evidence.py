@@ -35,12 +35,12 @@ class Batch:
 
     Args:
         scratch: place for the rows that are computed for validation.
-        few: whether these rows are few.
-        few_events: whether the log's events are few.
+        few: true if these rows are few.
+        few_events: true if the log's events are few.
         planning: the engine's planning mode for these events.
         counting: the count of the log's events, if it has started.
-        guarded: whether the rows must be validated at all.
-        overflowed: whether a value of a row exceeds its type.
+        guarded: true if the rows must be validated at all.
+        overflowed: true if a value of a row exceeds its type.
         rows: the rows themselves, during validation in the engine.
     """
 

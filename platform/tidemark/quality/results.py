@@ -66,7 +66,7 @@ class Result:
     """Result of an expectation in a run.
 
     Args:
-        success: whether it holds.
+        success: true if it holds.
         count: number of rows in the run.
         judged: number of rows that it could validate.
         span: the first window start and the last window end that were validated, microseconds.

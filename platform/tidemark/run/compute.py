@@ -53,8 +53,8 @@ class Output:
     """Rows of a commit for a table other than the published one.
 
     Args:
-        whole: whether these are all rows of the table, if the commit replaces rows.
-        grows: whether columns that the table lacks are added to it.
+        whole: true if these are all rows of the table, if the commit replaces rows.
+        grows: true if columns that the table lacks are added to it.
     """
 
     table: str
@@ -77,7 +77,7 @@ class Computation:
         others: rows for other tables.
         open_from: for sessions that an increment counted, the start of the first session that can
             still change.
-        overflowed: whether a row has a value that exceeds its type.
+        overflowed: true if a row has a value that exceeds its type.
     """
 
     partials: Rows | None
@@ -130,7 +130,7 @@ def compute_windows(
 
     Args:
         new: the partials that the commit adds; None if the state already has them.
-        few: whether these windows have few partials.
+        few: true if these windows have few partials.
         planning: the engine's planning mode for merging them.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker

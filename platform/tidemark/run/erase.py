@@ -81,7 +81,7 @@ class ErasureReport:
 
     Args:
         source: name of the source.
-        done: whether the erasure was carried out; false for a dry run.
+        done: true if the erasure was carried out; false for a dry run.
         id: id of the erasure on record; None if nothing was deleted.
         at: start time in microseconds.
         events: number of events deleted from the log.

@@ -34,12 +34,12 @@ class Plan:
 
     Args:
         marker: the commit.
-        few: whether it has few events.
+        few: true if it has few events.
         again: the engine's planning mode for a caller that runs repeatedly; None for other runs.
-        stored: whether the state already has the commit, so that it only has to be published.
+        stored: true if the state already has the commit, so that it only has to be published.
         counts: its events by verdict, if they are known before it is computed.
         limited_by: the limit that leaves arrivals to the next run; None if none does.
-        taken_up: whether another run began the commit, so that the duration of its steps is
+        taken_up: true if another run began the commit, so that the duration of its steps is
             unknown.
         ended: end times of the steps so far in microseconds, by the ledger's column names.
         erasures: for an asset's first commit, the number of erasures whose events had left the log
@@ -226,7 +226,7 @@ def _plan_in_place(
     """Return a plan that recomputes windows through the arrival that each is complete through.
 
     Args:
-        part: whether they are sessions that are recomputed without the others.
+        part: true if they are sessions that are recomputed without the others.
     """
     stands = last.after
     marker = CommitInfo(

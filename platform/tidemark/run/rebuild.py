@@ -109,7 +109,7 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
     Args:
-        way_back: whether to keep the earlier tables as a backup. Tables that a killed run has left
+        way_back: true to keep the earlier tables as a backup. Tables that a killed run has left
             half published can't be kept.
 
     Raises:

@@ -71,9 +71,9 @@ def incremental(
         through: the last arrival to process; all arrivals by default.
         limit: limits of the run; a number limits the arrivals.
         recent: arrivals that the caller has in memory.
-        pinned_definition: whether the asset was run by this very definition before. The run is then
+        pinned_definition: true if the asset was run by this very definition before. The run is then
             refused if a newer definition has run the asset since.
-        reported: whether the caller reports the run to the orchestrator.
+        reported: true if the caller reports the run to the orchestrator.
 
     Returns:
         The run's facts, or None if there was nothing to do. Their `reported` says whether the
@@ -122,7 +122,7 @@ def backfill(
             one. Other arrivals are processed first. All sessions are recomputed if the asset has
             none from this definition yet.
         late_events: `exclude` leaves out too-late events, as a stream does; `include` counts them.
-        reported: whether the caller reports the run to the orchestrator.
+        reported: true if the caller reports the run to the orchestrator.
 
     Raises:
         DefinitionError: `late_events` is unknown, only one bound is given, or the range is empty;
@@ -160,7 +160,7 @@ def replay(
     The module `run.replay` explains the rules.
 
     Args:
-        into_empty: whether the asset has not run yet, and is to have only these windows.
+        into_empty: true if the asset has not run yet, and is to have only these windows.
 
     Returns:
         The run's facts, or None if these arrivals have no event.
@@ -189,7 +189,7 @@ def correct(
 
     Args:
         most: maximum number of changes to list.
-        reported: whether the caller reports the run to the orchestrator.
+        reported: true if the caller reports the run to the orchestrator.
 
     Returns:
         The changes, or None if no window lacks an event.
@@ -253,8 +253,8 @@ def _run(
     """Plan and execute a run, and retry after a commit conflict with another run.
 
     Args:
-        full_refresh: whether the run replaces everything that is stored.
-        pinned_definition: whether the asset was run by this very definition before.
+        full_refresh: true if the run replaces everything that is stored.
+        pinned_definition: true if the asset was run by this very definition before.
     """
     integrity.demand(warehouse, transform.source, transform)
     for n in range(MAX_ATTEMPTS):

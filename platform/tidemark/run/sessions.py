@@ -32,7 +32,7 @@ def merge_sessions(
     The column `gone` is true for an earlier row near the ranges whose session no longer exists.
 
     Args:
-        few: whether the current sessions fit into memory.
+        few: true if the current sessions fit into memory.
     """
     warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
     at = as_of(marker.after)

@@ -27,7 +27,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
     """Raise an error if this asset's definition can't continue from the newest commit.
 
     Args:
-        pinned_definition: whether the asset was run by this very definition before.
+        pinned_definition: true if the asset was run by this very definition before.
 
     Raises:
         DefinitionChangedError: `pinned_definition`, and another definition has run the asset since.
@@ -70,7 +70,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
     The next run then replaces all its windows, even if its base has committed nothing since.
 
     Args:
-        pinned_definition: whether the roll-up was run by this very definition before.
+        pinned_definition: true if the roll-up was run by this very definition before.
 
     Raises:
         DefinitionChangedError: `pinned_definition`, and another definition has run the roll-up

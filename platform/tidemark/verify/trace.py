@@ -83,7 +83,7 @@ class WindowMembership:
         counts: whether the event counts: it is not too late, or a backfill or correction admitted
             it.
         row: the published row of the window, if any.
-        in_row: whether that row includes the event.
+        in_row: true if that row includes the event.
         withheld: the window's quarantined row, with the reason; None if there is none.
         panes: the window's panes that include the event, in order.
         late: the event's row in the late table.

@@ -45,7 +45,7 @@ def ingest_and_report(
 
     Args:
         verb: what is done to the source.
-        following: whether it goes on until it is told to end.
+        following: true if it goes on until it is told to end.
         also: says what else there is to tell who watches it follow.
     """
     from tidemark_streaming.future_watermark import find, future_timestamps, is_far_ahead

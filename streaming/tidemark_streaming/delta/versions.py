@@ -77,7 +77,7 @@ class Commit:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
         changes: whether the version updated or deleted rows.
-        recorded: whether the version has files of its changes, besides the files that it added and
+        recorded: true if the version has files of its changes, besides the files that it added and
             removed.
     """
 

@@ -13,8 +13,8 @@ class LaneStatus:
     """The status of a lane.
 
     Args:
-        started: whether the lane was started and not stopped since.
-        runs: whether it processes records.
+        started: true if the lane was started and not stopped since.
+        runs: true if it processes records.
         message: both as text, with the command that restarts it if it should run but does not.
     """
 

@@ -28,7 +28,7 @@ class Change:
 
     Args:
         before, after: the row; None if it did not exist before, or does not exist afterwards.
-        anew: whether the window was recomputed, so that its row was deleted and inserted again.
+        anew: true if the window was recomputed, so that its row was deleted and inserted again.
     """
 
     before: Row | None

@@ -33,7 +33,7 @@ class Pane:
         pane: the number of its firing.
         timing: the timing of its firing.
         values: the aggregates; None if only the window's metadata changed and no event came.
-        retraction: whether the pane retracts the row.
+        retraction: true if the pane retracts the row.
     """
 
     row: Row

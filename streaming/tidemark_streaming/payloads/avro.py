@@ -42,7 +42,7 @@ class Avro:
 
     Args:
         schema: a file with a schema, or its text.
-        by_id: whether each value begins with its schema's ID, as Confluent's serializers write it;
+        by_id: true if each value begins with its schema's ID, as Confluent's serializers write it;
             by default only if no `schema` is given.
         registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each, or the
             address of a registry; default: the setting `schema_registry`.
@@ -95,7 +95,7 @@ class _Writer:
 
     Args:
         schema: the schema in fastavro's form.
-        bounded: whether it refers to itself, so that values need the reader with bounded depth.
+        bounded: true if it refers to itself, so that values need the reader with bounded depth.
     """
 
     schema: Any

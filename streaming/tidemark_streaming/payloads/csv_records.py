@@ -91,7 +91,7 @@ class Csv:
         record.
 
         Args:
-            last: whether no more bytes follow.
+            last: true if no more bytes follow.
         """
         return self._splitter.split(content, last=last)
 

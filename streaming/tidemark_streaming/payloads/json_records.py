@@ -79,7 +79,7 @@ class Json:
         """Return the nonblank lines in some bytes of a file, and the rest.
 
         Args:
-            last: whether no more bytes follow.
+            last: true if no more bytes follow.
         """
         *lines, rest = content.split(b"\n")
         if last:

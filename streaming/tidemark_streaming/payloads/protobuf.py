@@ -37,7 +37,7 @@ class Protobuf:
     Args:
         descriptors: a file that `protoc --include_imports --descriptor_set_out` wrote.
         message: the full name of the message, as in `shop.Order`.
-        by_id: whether each value begins with its schema's ID and the message's index in it, as
+        by_id: true if each value begins with its schema's ID and the message's index in it, as
             Confluent's serializers write it. The ID is ignored, because `descriptors` has the
             schema.
 

@@ -33,7 +33,7 @@ class Bar:
     Args:
         published: its values; None for a session that was merged into another.
         timing: the timing of its newest pane.
-        final: whether it can no longer change.
+        final: true if it can no longer change.
     """
 
     key: str

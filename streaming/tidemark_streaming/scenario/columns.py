@@ -42,9 +42,9 @@ class Kind:
     Args:
         ddl: its name, which for a column is Spark's.
         parse: returns the value of a node; raises a ValueError if it does not fit.
-        is_numeric: whether values can be added.
-        repeated: whether a value is a list of such values.
-        scalar: whether a value is written as a YAML scalar.
+        is_numeric: true if values can be added.
+        repeated: true if a value is a list of such values.
+        scalar: true if a value is written as a YAML scalar.
     """
 
     ddl: str

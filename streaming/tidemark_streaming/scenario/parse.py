@@ -35,7 +35,7 @@ class ScenarioArrival:
             in microseconds.
         clock: its processing time, in microseconds.
         watermark: the watermark after it, if the scenario sets one.
-        ends: whether the source ends with it.
+        ends: true if the source ends with it.
     """
 
     rows: tuple[tuple[Any, ...], ...]

@@ -46,8 +46,8 @@ class Timeline:
 
     Args:
         marks: the events of each arrival.
-        watermark: whether the watermark is known without an engine, so that it can be drawn.
-        aligned: whether windows have the same bounds for all keys.
+        watermark: true if the watermark is known without an engine, so that it can be drawn.
+        aligned: true if windows have the same bounds for all keys.
         bars: the windows by key and start.
     """
 

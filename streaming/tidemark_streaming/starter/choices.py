@@ -44,7 +44,7 @@ class Choices:
         key: the text column by which windows are computed.
         value: the numeric column whose sum, mean and maximum are computed.
         kind: the kind of the source.
-        columns: the types of all columns, in order; by default just these three.
+        columns: the types of all columns, in order, by default just these three.
         rename: fields of the data whose columns have another name.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
 

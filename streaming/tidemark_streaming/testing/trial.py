@@ -60,7 +60,7 @@ class Trials:
             arrivals: the arrivals in order. Each is a list of rows, or an item of a scenario's
                 `arrivals` such as `{"clock": "10 minutes"}`. A column that a row does not name is
                 null; times without a zone are in UTC.
-            ends: whether the source ends after the last arrival, which closes every window.
+            ends: true if the source ends after the last arrival, which closes every window.
             clock_start: the processing clock at the beginning; 1970 by default.
             references: the lookup tables of the source by name, each with `columns` (types by name)
                 and `rows`.

@@ -70,7 +70,7 @@ def finish_windows(
 
     Args:
         others: further aggregate expressions over the admitted partials.
-        all_fire_once: whether all clusters are known to be plain.
+        all_fire_once: true if all clusters are known to be plain.
         near: only clusters that fragments in these ranges may touch; all by default.
     """
     fragments = add_clusters(stored, transform)
@@ -114,7 +114,7 @@ def compute_changes(
 
     Args:
         opened: observation that receives `open_from`, defined as in the function `find_open_from`.
-        all_fire_once: whether all clusters are known to be plain.
+        all_fire_once: true if all clusters are known to be plain.
     """
     fragments = add_clusters(stored, transform)
     since, final = slot.has_fired_since(transform, then), slot.has_become_final(transform, at, then)

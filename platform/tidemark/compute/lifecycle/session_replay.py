@@ -89,7 +89,7 @@ class _Session:
         pending: its fragments that have not fired.
         newest: the pending fragment that arrived last.
         published: the firings whose rows are current.
-        gone: whether another session has absorbed it.
+        gone: true if another session has absorbed it.
     """
 
     start: int

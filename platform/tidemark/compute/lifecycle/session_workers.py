@@ -49,7 +49,7 @@ def replay_clusters(
     Args:
         accumulation: accumulation of the panes. Without it, only current rows have `_upto`. Firings
             that are not current and deleted no row may then be missing.
-        names: the columns of a partial; by default those that are merged.
+        names: the columns of a partial, by default those that are merged.
         opened: observation that receives `open_from`.
     """
     if not transform.trigger.fires_early:

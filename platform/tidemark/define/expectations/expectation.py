@@ -162,9 +162,9 @@ class Windowed(Expectation):
         absent: from the same arguments, failures that have no row, so that nothing can be
             quarantined. Their columns are `window_start`, the keys, and `observed`.
         supports: refuses a transform whose windows it can't validate, as `check` does.
-        confirmed: whether a failure indicates a fault in Tidemark itself. Such a failure is checked
+        confirmed: true if a failure indicates a fault in Tidemark itself. Such a failure is checked
             a second time before rows are quarantined for it.
-        slack: whether it needs the rows' column `SLACK`.
+        slack: true if it needs the rows' column `SLACK`.
     """
 
     judge: Callable[[DataFrame, Evidence], Verdict] | None = None
