@@ -1,9 +1,8 @@
-"""The app: its commands, and how it ends.
+"""The Typer app with all commands, and the exit codes.
 
-A `TidemarkError` is one sentence on stderr and exit code 2; Ctrl-C is exit code 130 and no word;
-an engine that fails while it works is a sentence that names its log, and an object store that fails
-is one with exit code 3. Any other exception is a
-fault of Tidemark and keeps its trace.
+A `TidemarkError` is one message on stderr and exit code 2. Ctrl-C is exit code 130 without a
+message. If the engine fails, the message names its log; if an object store fails, the exit code is
+3. Any other exception is a fault of Tidemark and keeps its traceback.
 """
 
 import sys
@@ -56,14 +55,14 @@ PANELS = {
     "Marts": ("marts", "dbt", "dbt-sources"),
     "Operations": ("diff", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
 }
-"""The commands as the help groups them, in that order."""
+"""The commands of each help panel, in order."""
 
 
 class Commands(TyperGroup):
-    """The commands, and what becomes of an error in one of them."""
+    """The commands; an error in one of them becomes a message and an exit code."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Their names as the help groups them; one that no panel has is the last."""
+        """Return the names in the order of the help panels, then those without a panel."""
         grouped = [name for names in PANELS.values() for name in names]
         return [*grouped, *(name for name in self.commands if name not in grouped)]
 
@@ -141,7 +140,7 @@ for info in (*app.registered_commands, *app.registered_groups):
 
 
 def _store_failure(error: Exception) -> TidemarkError | None:
-    """Return what the client of an object store raises, as one message."""
+    """Return the error of an object store's client as one message; None for other errors."""
     if "deltalake" not in sys.modules:
         return None
     from tidemark.store.refusals import store_failure
@@ -150,7 +149,7 @@ def _store_failure(error: Exception) -> TidemarkError | None:
 
 
 def _engine_failure(error: Exception) -> EngineError | None:
-    """What the engine's client throws when the engine is gone or fails, as one sentence."""
+    """Return the error of the engine's client as one message; None for other errors."""
     pyspark: Any = sys.modules.get("pyspark.errors")
     grpc: Any = sys.modules.get("grpc")
     kinds = tuple(

@@ -1,4 +1,4 @@
-"""What comes into a log, while it comes and in the end: for the commands that bring it in."""
+"""Progress and summary of an ingest, for the commands that fill an event log."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,12 +41,12 @@ def ingest_and_report(
     also: Callable[[], str] = str,
     json: bool = False,
 ) -> None:
-    """Take the commits as they come, and say what they have brought.
+    """Run an ingest and report its commits.
 
     Args:
-        verb: what is done to the source.
-        following: true if it goes on until it is told to end.
-        also: says what else there is to tell who watches it follow.
+        verb: the name of the work in the progress line.
+        following: true if it continues until it is stopped.
+        also: returns a further line for the live view.
     """
     from tidemark_streaming.future_watermark import find, future_timestamps, is_far_ahead
     from tidemark_streaming.glance import Glance
@@ -61,7 +61,7 @@ def ingest_and_report(
         until_terminated()
     with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
-            # Only what is told in the end: who follows does so for days.
+            # Only totals: an ingest that follows its source may run for days.
             first, last = first or commit.arrivals[0], commit.arrivals[-1]
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
@@ -108,7 +108,7 @@ def ingest_and_report(
 
 
 def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
-    """Say what is passed over for good."""
+    """Warn about data that is skipped permanently."""
     from tidemark_streaming.accepted import passed_over
 
     for arrival in arrivals:
@@ -120,7 +120,7 @@ def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
 
 
 def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
-    """Say which fields are passed over, each once."""
+    """Warn once about each field that the source does not declare."""
     seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
     if new := sorted(seen - told):
         told |= seen
@@ -141,7 +141,7 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
 
 
 def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
-    """Log what has arrived, and which rows of it could not be decoded."""
+    """Log an arrival and its dead letters."""
     from tidemark.store.conditions import InRanges
 
     for a in arrivals:

@@ -1,4 +1,4 @@
-"""The demo's closing page: what the flights say, two pictures, and where to go next."""
+"""The last page of the demo: results, two charts, and the next steps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def show_results(
     streamed: Sequence["Arrival"],
     settings: Settings,
 ) -> None:
-    """Print the page, and draw the pictures."""
+    """Print the results and draw the charts."""
     with step("draw two charts"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
     hours = _read_published(settings, transform)
@@ -51,7 +51,7 @@ def show_results(
 
 
 def print_next_steps(settings: Settings) -> None:
-    """Say what there is to see on the platform, and how to go on."""
+    """Print the addresses of the platform and the next commands."""
     from tidemark.engine import cache
     from tidemark_streaming import services
 
@@ -164,7 +164,10 @@ def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
 
 
 def _expectations_table(settings: Settings, transform: "WindowedTransform") -> Table:
-    """What each run judged: a window that late events changed was judged again."""
+    """Return a table of the validation results.
+
+    Each run counts; a window that late events changed was validated again.
+    """
     table = Table(title="Expectations of the windows, by run", title_justify="left")
     shown = "first failure in the last failed run"
     for name in ("expectation", "level", "judgements", "failed", shown):

@@ -1,4 +1,4 @@
-"""`tidemark run` and `tidemark backfill`: the runs that end."""
+"""`tidemark run` and `tidemark backfill`: bounded runs."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -37,14 +37,14 @@ _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
 
 
 class LateEvents(StrEnum):
-    """What a backfill does with events that were too late for their window."""
+    """Whether a backfill counts events that were too late for their window."""
 
     EXCLUDE = "exclude"
     INCLUDE = "include"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("run")(run)
     app.command("backfill")(backfill)
 
@@ -138,7 +138,8 @@ def backfill(
 def count_events(settings: Settings, transform: "Definition", done: "RunFacts") -> int:
     """Return how many events a run counted, each of them once.
 
-    Its facts count an event once for each of its windows, so if windows overlap the arrivals tell.
+    Its facts count an event once for each of its windows. If windows overlap, the count comes from
+    the arrivals.
     """
     from tidemark.define.windows import Cumulating, Sliding
     from tidemark_streaming.glance import Glance
@@ -151,7 +152,7 @@ def count_events(settings: Settings, transform: "Definition", done: "RunFacts") 
 
 
 def show_run(done: "RunFacts", json: bool = False, events: int | None = None) -> None:
-    """Say what a run did.
+    """Print the facts of a run.
 
     Args:
         events: how many it counted, if an event may be in more than one window.
@@ -180,6 +181,6 @@ def show_run(done: "RunFacts", json: bool = False, events: int | None = None) ->
 
 
 def as_plain(done: "RunFacts") -> dict[str, object]:
-    """A run's facts, instants as text."""
+    """Return a run's facts for JSON, with instants as text."""
     told = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
     return {**told, "events": done.events, "seconds": done.seconds}

@@ -1,4 +1,4 @@
-"""What the commands say: results on stdout, everything else on stderr."""
+"""Console output: results on stdout, everything else on stderr."""
 
 import logging
 import sys
@@ -24,7 +24,7 @@ from tidemark_streaming import logs
 from tidemark_streaming.cli.json_output import as_json
 
 NONE = "-"
-"""Where there is no value."""
+"""Shown for a missing value."""
 
 _ENDLESS = 100_000
 
@@ -34,7 +34,7 @@ Json = Annotated[
 
 
 def out() -> Console:
-    """Where results go: as wide as the terminal, and what is no terminal wraps nothing."""
+    """Return the console for results, as wide as the terminal. A file or pipe wraps no lines."""
     console = Console(soft_wrap=False)
     # Not what rich takes for one: colours that are asked for, as of a CI's log, and a width that
     # comes from another terminal's shell make no terminal of a file. Both sizes, or 80 it is.
@@ -44,12 +44,12 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Where progress and complaints go."""
+    """Return the console for progress, warnings and errors."""
     return Console(stderr=True, highlight=False)
 
 
 def print_error(sentence: str) -> None:
-    """Say what is wrong, in one sentence."""
+    """Print an error message."""
     if logs.structured():
         logs.tell(sentence, level=logging.ERROR)
         return
@@ -58,7 +58,7 @@ def print_error(sentence: str) -> None:
 
 
 def print_warning(sentence: str) -> None:
-    """Say what is as it should not be, or is so no more, while the work goes on."""
+    """Print a warning, or that its cause has ended. The command continues."""
     if logs.structured():
         logs.warn(sentence)
         return
@@ -66,7 +66,7 @@ def print_warning(sentence: str) -> None:
 
 
 def print_status(sentence: str) -> None:
-    """Say what has happened, beside the results."""
+    """Print a status message."""
     if logs.structured():
         logs.tell(sentence)
         return
@@ -93,7 +93,7 @@ def print_json(value: object) -> None:
 
 
 class Step:
-    """A piece of work under way: how far it is, and what to note when it is done."""
+    """Work in progress, and the note that is printed when it is done."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         self._progress = progress
@@ -101,19 +101,19 @@ class Step:
         self.note = ""
 
     def at(self, done: int, total: int) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
     def tell(self, line: str) -> None:
-        """Show what is being done just now."""
+        """Show the current activity."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=line)
 
 
 @contextmanager
 def step(text: str) -> Iterator[Step]:
-    """Show that something is under way, and afterwards that it is done, with its time."""
+    """Show progress while the block runs, then a line with its duration."""
     console, began = err(), time.monotonic()
     if console.is_terminal and not logs.structured():
         bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
@@ -127,7 +127,7 @@ def step(text: str) -> Iterator[Step]:
 
 
 def print_done(text: str, took: float, note: str = "") -> None:
-    """Say that a piece of work is done."""
+    """Print that work is done, with its duration."""
     if logs.structured():
         logs.tell(text, seconds=round(took, 3), note=note or None)
         return
@@ -136,12 +136,12 @@ def print_done(text: str, took: float, note: str = "") -> None:
 
 
 def format_seconds(length: float) -> str:
-    """A time taken, as one reads it."""
+    """Return a duration as text, for example `3.2 s` or `2 min 5 s`."""
     return f"{length:.1f} s" if length < 100 else f"{length // 60:.0f} min {length % 60:.0f} s"
 
 
 def facts_table(title: str, rows: dict[str, object]) -> Table:
-    """Names and values, one below the other."""
+    """Return a table with one name and value per row."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()

@@ -1,4 +1,4 @@
-"""What most commands need first: the settings, the engine, a range of time."""
+"""Options and set-up that most commands share: arguments, the engine, a range of windows."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -57,10 +57,10 @@ def warehouse(
     session_id: str | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> "Warehouse":
-    """The warehouse, in a session of the engine, which is started if need be.
+    """Return the warehouse with a session of the engine, which is started if necessary.
 
     Args:
-        meanwhile: what to do while an engine starts, as it will have to be done anyway.
+        meanwhile: work that the command needs anyway, to do while an engine starts.
     """
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
@@ -75,10 +75,10 @@ def warehouse(
 def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
-    """What two options say, in microseconds.
+    """Parse the two ends of a range into microseconds.
 
     Raises:
-        DefinitionError: one is no date, or no time lies between them.
+        DefinitionError: one is not a date, or the range is empty.
     """
     first = None if begin is None else instant(begin)
     last = None if end is None else instant(end)
@@ -93,13 +93,13 @@ def parse_range(
 def resolve_windows(
     warehouse: "Warehouse", source: "Source", reach: int, begin: int | None, end: int | None
 ) -> Range:
-    """The range of window starts that a user asked for, an open side closed by the source's events.
+    """Return the requested range of window starts; the source's events bound an open side.
 
     Args:
         reach: how far an event may lie after the start of a window that holds it.
 
     Raises:
-        DataError: no event of the source lies there.
+        DataError: the source has no events in the range.
     """
     if begin is None and end is None:
         return None

@@ -1,4 +1,4 @@
-"""`tidemark correct`: count what came too late."""
+"""`tidemark correct`: count events that arrived too late."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -13,7 +13,7 @@ from tidemark_streaming.cli.context import Asset, warehouse
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("correct")(correct)
 
 

@@ -1,4 +1,4 @@
-"""`tidemark dbt-sources`: which tables of Tidemark's a dbt project reads, of the definitions."""
+"""`tidemark dbt-sources`: generate a dbt project's sources from the definitions."""
 
 from typing import Annotated
 
@@ -10,11 +10,11 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import out
 
 DIFFERS = 1
-"""The exit code where the file is not that of the definitions."""
+"""The exit code if the file does not match the definitions."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("dbt-sources")(dbt_sources)
 
 
@@ -58,7 +58,7 @@ def dbt_sources(
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all: it has what a person wrote.
+            # Atomically, because the file has descriptions that users wrote.
             atomic.write(path, made)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

@@ -1,6 +1,6 @@
-"""`tidemark dead-letters`: what came and could not be decoded, and how it comes back.
+"""`tidemark dead-letters`: inspect and replay records that could not be decoded.
 
-Looking costs the engine nothing and works when it is down; replaying goes through it.
+Inspection does not need the engine; replaying does.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were n
 
 SHOWN = 10
 STILL_INVALID = 1
-"""The exit code where some letters still can't be decoded."""
+"""The exit code if some dead letters still can't be decoded."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +46,7 @@ app = typer.Typer(
 
 
 def register(to: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     to.add_typer(app, name="dead-letters")
 
 
@@ -172,7 +172,7 @@ def replay(
 
 
 def _read_current(source: str, *, content: bool = True) -> "pa.Table":
-    """The dead letters of a source of the domains."""
+    """Return the current dead letters of a source."""
     from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
     from tidemark_streaming import dead_letters, domains
     from tidemark_streaming.glance import Glance
@@ -184,11 +184,11 @@ def _read_current(source: str, *, content: bool = True) -> "pa.Table":
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
-    """Those letters, of all that a source has.
+    """Return the dead letters with the given ids.
 
     Raises:
-        DataError: there is no such letter.
-        DefinitionError: a letter is not written as one.
+        DataError: a dead letter does not exist.
+        DefinitionError: an id has the wrong form.
     """
     import pyarrow as pa
 
@@ -212,7 +212,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
 
 def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
-    """Letters with their bytes mended, as a user asked.
+    """Return dead letters with the bytes that the user's file or command gives.
 
     Raises:
         DataError: the file can't be read, the command failed, or bytes were not kept.
@@ -245,7 +245,7 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
 
 
 def _run_command(command: str, letter: str, content: bytes) -> bytes:
-    """What a shell command makes of a letter's bytes."""
+    """Return the output of a shell command for a dead letter's bytes."""
     done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -257,7 +257,7 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
 
 
 def _count(letters: "pa.Table") -> list[dict[str, Any]]:
-    """How many letters there are, by day, topic and reason."""
+    """Count dead letters by day, topic and reason."""
     groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
     for row in letters.to_pylist():
         groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
@@ -288,7 +288,7 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A letter as one reads it, and as JSON has it."""
+    """Return a dead letter as JSON values."""
     told = {name: value for name, value in row.items() if name not in ("arrival", "position")}
     headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
     return {
@@ -303,7 +303,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(content: bytes | None) -> str | None:
-    """Bytes as text, where they are that, or in hexadecimal."""
+    """Return bytes as text if they are valid UTF-8, otherwise in hexadecimal."""
     if content is None:
         return None
     try:

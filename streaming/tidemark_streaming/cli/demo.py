@@ -1,10 +1,9 @@
-"""`tidemark demo`: the whole way, on real flights and weather.
+"""`tidemark demo`: the whole pipeline on real flights and weather.
 
-The demo works in the normal tables, so that the web interface shows what it made. It never resets
-anything: the first time it loads 60 days and streams the next 5, and each further time it goes on
-where the log ends, with the 5 days after that, until the year is over. What the marts read beside
-the streamed asset is brought as far as that, and the platform is left running: there Dagster brings
-the assets up to date that the demo did not need.
+The demo uses the normal tables, so that the web interface shows its results. It never resets
+anything. The first demo loads 60 days and streams the next 5. Each later one continues at the end
+of the event log with 5 more days, until the end of the year. It also computes the other assets that
+the marts read, and leaves the platform running, in which Dagster updates the remaining assets.
 """
 
 import time
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Length(NamedTuple):
-    """The days that are loaded in bulk, and those that are streamed after them."""
+    """The number of days that are loaded in bulk, and that are streamed after them."""
 
     bulk: int
     streamed: int
@@ -48,11 +47,11 @@ OTHER_SOURCES = ("weather",)
 DOMAINS = ("flights", "weather")
 """The code locations whose other assets Dagster brings up to date, once it is up."""
 OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
-"""What the marts read beside `ASSET`."""
+"""The assets that the marts read in addition to `ASSET`."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("demo")(command)
 
 
@@ -126,7 +125,7 @@ def _check_parity(
     start: int | None = None,
     end: int | None = None,
 ) -> None:
-    """Compare windows with a bounded computation; the demo ends where they differ."""
+    """Compare windows with a bounded computation. The demo fails if they differ."""
     from tidemark.verify import record
     from tidemark.verify.parity import parity
     from tidemark_streaming.cli.verify import print_report
@@ -142,7 +141,7 @@ def _check_parity(
 
 
 def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> None:
-    """The first days in bulk, unless they are in the log."""
+    """Load the first days in bulk, unless the event log has them."""
     from tidemark.store.log import Log
     from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.play import play
@@ -167,7 +166,7 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
 
 
 def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
-    """Another source, as far as the flights."""
+    """Ingest another source up to the time that the flights have reached."""
     from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.play import play
 
@@ -179,7 +178,7 @@ def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until:
 
 
 def _catch_up(store: "Warehouse", transform: "Definition") -> None:
-    """The asset, as far as its source: by a backfill when it is new."""
+    """Process all arrivals of the source; a new asset by a backfill."""
     from tidemark.run import runner as run
 
     if not store.exists(transform.state_table):
@@ -197,15 +196,17 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
 
 
 def _play_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
-    """Plays an excerpt as files that land in a folder."""
+    """Writes an excerpt of the recording as files into a folder."""
     from tidemark_streaming.play import play
 
     return lambda part: play(store, inlet, settings.landing / SOURCE, part)
 
 
 def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
-    """Plays an excerpt through a topic, for which it starts a broker where the brokers that the
-    settings name are this home's own."""
+    """Sends an excerpt of the recording to a topic.
+
+    It starts a broker if the settings name this home's own.
+    """
     from tidemark_streaming.kafka import broker, play
 
     if settings.kafka_servers == broker.address(settings):
@@ -219,7 +220,7 @@ def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play
 def _stream(
     store: "Warehouse", transform: "Definition", play: "Play", settings: Settings, days: int
 ) -> list["Arrival"]:
-    """The next days arrival by arrival, while a continuous query publishes them."""
+    """Ingest the next days arrival by arrival, while a streaming query publishes them."""
     from tidemark.store.log import Log
     from tidemark_streaming.cli.stream import follow_query, is_finished
     from tidemark_streaming.live import View

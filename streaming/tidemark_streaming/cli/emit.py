@@ -1,4 +1,4 @@
-"""`tidemark sink`: what is published goes out to the asset's topic."""
+"""`tidemark sink`: publish results to the asset's topic."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("sink")(command)
 
 

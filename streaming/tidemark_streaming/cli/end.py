@@ -1,4 +1,4 @@
-"""`tidemark end`: a stream to which nothing more comes is ended, and its windows close."""
+"""`tidemark end`: end a source, so that its windows close."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from tidemark_streaming.cli.context import SourceName, warehouse
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("end")(command)
 
 

@@ -1,4 +1,4 @@
-"""`tidemark erase`: a person's events are deleted, with a report of what that touched."""
+"""`tidemark erase`: delete a person's events, with a report of the affected tables."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ _LISTED = 20
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("erase")(command)
 
 

@@ -1,4 +1,4 @@
-"""`tidemark diff` and `tidemark rebuild`: an asset's definition has changed."""
+"""`tidemark diff` and `tidemark rebuild`: compare and apply changed definitions."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("diff")(changes)
     app.command("rebuild")(rebuild)
 
@@ -57,7 +57,7 @@ def changes(
 
 
 def print_changes(found: "Changes") -> None:
-    """Say what differs, and what it would change."""
+    """Print the differences, and the rows that would change."""
     from tidemark.verify.changes import EFFECT_TEXTS
 
     if found.same:

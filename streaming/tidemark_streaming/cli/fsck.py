@@ -18,7 +18,7 @@ DAMAGED = 1
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("fsck")(fsck)
 
 

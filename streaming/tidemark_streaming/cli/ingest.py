@@ -1,4 +1,4 @@
-"""`tidemark ingest`: bring arrivals into a source's log."""
+"""`tidemark ingest`: ingest new data into a source's event log."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -33,7 +33,7 @@ _Former = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("ingest")(command)
 
 
@@ -162,10 +162,10 @@ def _run_on_commit(
     made: "dict[str, RunFacts]",
     admission: "Admission",
 ) -> "Direct":
-    """The runs of assets that follow each commit.
+    """Return a function that runs the assets after each commit.
 
     Args:
-        made: takes the newest run of each.
+        made: receives the newest run of each asset.
     """
     from tidemark_streaming import domains
     from tidemark_streaming.direct import Direct, check
@@ -184,7 +184,7 @@ def _run_on_commit(
 
 
 def _line(facts: "RunFacts") -> str:
-    """A run as one line."""
+    """Return a run as one line of text."""
     return (
         f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
         f"late {facts.late:,}  too late {facts.too_late:,}  {format_seconds(facts.seconds)}"
@@ -192,8 +192,11 @@ def _line(facts: "RunFacts") -> str:
 
 
 def _accept(feed: "Feed", what: str) -> "Feed":
-    """The feed, as one that goes on after what is gone, or takes as dead letters what fails on a
-    column that was changed."""
+    """Return the connector, changed to accept data loss or changed columns.
+
+    The one continues after deleted records, the other makes dead letters of rows that a changed
+    column makes undecodable.
+    """
     from tidemark_streaming.delta import DeltaConnector
     from tidemark_streaming.files import FileConnector
     from tidemark_streaming.kafka import KafkaConnector

@@ -1,4 +1,4 @@
-"""The end of commands that run until they are told to end."""
+"""Interruption of commands that run until Ctrl-C or SIGTERM."""
 
 import signal
 import time
@@ -34,7 +34,7 @@ def until_terminated() -> None:
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt, after the call of a library that is under way."""
+    """Raises KeyboardInterrupt, but not within a call of a library."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -50,7 +50,7 @@ class _Interrupt:
 
 
 def _own(frame: FrameType | None) -> bool:
-    """Whether this project's own code is at work there, and not for a request."""
+    """Return whether the frame runs this project's own code outside a request."""
     if frame is None or not _name(frame).startswith(_OWN):
         return False
     while frame is not None:
@@ -61,5 +61,5 @@ def _own(frame: FrameType | None) -> bool:
 
 
 def _name(frame: FrameType) -> str:
-    """Of the module."""
+    """Return the name of the frame's module."""
     return frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""Values as JSON that every parser accepts."""
+"""JSON output that every parser accepts."""
 
 import base64
 import json

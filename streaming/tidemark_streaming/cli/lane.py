@@ -1,4 +1,4 @@
-"""`tidemark lane`: records from topic to topic in real time."""
+"""`tidemark lane`: copy records from topic to topic in real time."""
 
 import time
 from contextlib import suppress
@@ -33,7 +33,7 @@ _TRIGGERS = ("real-time", "micro-batch")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("lane")(command)
 
 
@@ -110,10 +110,10 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
 def _attend(
     settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
 ) -> None:
-    """Look after a lane for ever: where its Spark is gone, or brokers don't answer, start it again.
+    """Supervise a lane: restart it if its Spark process exits or brokers do not respond.
 
     Raises:
-        TidemarkError: what a person must decide.
+        TidemarkError: the user must act.
     """
     from tidemark_streaming.lane import home
     from tidemark_streaming.outage import ERRORS, Outage
@@ -134,7 +134,7 @@ def _attend(
 
 
 class _CheckpointLog:
-    """What is logged of a lane: its checkpoints, and what went to its dead letters."""
+    """Logs a lane's checkpoints and the number of its dead letters."""
 
     def __init__(self, lane: "Lane", place: Path) -> None:
         from tidemark_streaming.lane.checkpoints import newest
@@ -143,7 +143,7 @@ class _CheckpointLog:
         self._newest, self._letters = newest(place), -1
 
     def look(self, queries: "Queries") -> None:
-        """Log what is new."""
+        """Log changes since the last call."""
         from tidemark_streaming.lane.checkpoints import newest
 
         name, now, before = self._lane.name, newest(self._place), self._newest

@@ -1,4 +1,4 @@
-"""`tidemark maintain` and `tidemark drop`: keep the tables small, and remove those of an asset."""
+"""`tidemark maintain` and `tidemark drop`: compact tables, and delete those of an asset."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("maintain")(maintain)
     app.command("drop")(drop)
 
@@ -105,9 +105,9 @@ def drop(
 
 
 def find_blocker(settings: Settings, asset: str) -> str | None:
-    """What works on an asset, and how it is ended, as a sentence; None where nothing is known to.
+    """Return a message that names a process that works on the asset, and how to stop it.
 
-    A run that somebody makes at this moment is not known.
+    None if no such process is known. A bounded run in progress is not known.
     """
     from tidemark_streaming import foreground, wishes
 

@@ -1,4 +1,4 @@
-"""`tidemark marts` and `tidemark dbt`: what people read, built on the published windows."""
+"""`tidemark marts` and `tidemark dbt`: build dbt models on the published windows."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ from tidemark_streaming.cli.context import warehouse
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("marts")(marts)
     app.command(
         "dbt",
@@ -93,7 +93,7 @@ def dbt(
     settings = Settings()
     project = Marts(settings)
     told = arguments or ["--help"]
-    # Who wants to be told what there is needs no engine.
+    # Help and the version need no engine.
     asks = not {"--help", "-h", "--version"}.isdisjoint(told)
     variables = {} if asks else project.environment(engine.ensure(settings))
     os.execve(DBT, [str(DBT), *told], {**os.environ, **variables})

@@ -1,4 +1,4 @@
-"""`tidemark new`: a project to begin with, that runs as it is."""
+"""`tidemark new`: create a project that runs unchanged."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("new")(command)
 
 
@@ -156,7 +156,7 @@ def _check_kind(kind: str) -> None:
 
 
 def _ask(what: str, default: str, check: Callable[[str], None]) -> str:
-    """What a person answers, asked again until it is right."""
+    """Ask until the answer is valid, and return it."""
     while True:
         answer: str = typer.prompt(what, default=default, err=True)
         try:

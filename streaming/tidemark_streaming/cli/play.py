@@ -1,4 +1,4 @@
-"""`tidemark play`: a recording is played into a source's log."""
+"""`tidemark play`: load recorded data into a source's event log."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ SPAN = "6 hours"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("play")(command)
 
 

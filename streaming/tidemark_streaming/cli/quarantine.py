@@ -1,6 +1,6 @@
-"""`tidemark quarantine`: the windows that failed an expectation, and what a person does about them.
+"""`tidemark quarantine`: inspect, release and discard windows that failed an expectation.
 
-Looking costs the engine nothing and works when it is down; deciding goes through it.
+Inspection does not need the engine; releasing and discarding do.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 
 def register(to: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     to.add_typer(app, name="quarantine")
 
 
@@ -65,7 +65,7 @@ def list_(
     for name in ("window start", *transform.keys, "events", "failed", "status"):
         table.add_column(name)
     for row in rows:
-        # What comes from events may look like rich's markup.
+        # Values of events may look like rich's markup.
         failed = escape("\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)))
         keys = [NONE if row[k] is None else escape(str(row[k])) for k in transform.keys]
         start = f"{row['window_start']:%Y-%m-%d %H:%M:%S}"
@@ -184,7 +184,7 @@ def _read_quarantine(
 
 
 def parse_keys(given: list[str] | None) -> dict[str, str]:
-    """What `--key` says: values by the names of keys."""
+    """Parse `--key` options into values by key name."""
     found: dict[str, str] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
@@ -195,7 +195,7 @@ def parse_keys(given: list[str] | None) -> dict[str, str]:
 
 
 def summary_table(rows: list[dict[str, Any]]) -> Table:
-    """Return how many windows failed each expectation, the most frequent first."""
+    """Return a table of failed windows by expectation, the most frequent first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         for name in dict.fromkeys(f["expectation"] for f in _errors(row)):

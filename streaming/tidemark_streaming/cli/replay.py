@@ -1,4 +1,4 @@
-"""`tidemark replay`: what arrived from some arrival on is counted anew."""
+"""`tidemark replay`: reprocess the events since an arrival."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("replay")(command)
 
 

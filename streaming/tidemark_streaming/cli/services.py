@@ -1,4 +1,4 @@
-"""`tidemark up`, `tidemark down`, `tidemark status`: the platform's processes and where it is."""
+"""`tidemark up`, `tidemark down`, `tidemark status`: processes and state of the platform."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ _HIDDEN = (
     "limited_by",
     "unfollowed",
 )
-"""What the JSON has and the tables leave out."""
+"""Facts that only the JSON output has."""
 
 NAMES = {
     "webserver": "Dagster web interface",
@@ -34,11 +34,11 @@ NAMES = {
     "watch": "live page and metrics",
 }
 BROKER = {"kafka": "Kafka broker"}
-"""What `tidemark kafka up` starts: listed where it was."""
+"""The broker of `tidemark kafka up`, listed if it was started."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("up")(up)
     app.command("down")(down)
     app.command("status")(status)

@@ -1,7 +1,4 @@
-"""`tidemark show`: a look at the windows that an asset has published, or at what came too late.
-
-Looking costs the engine nothing, and works when it is down.
-"""
+"""`tidemark show`: show an asset's published windows or its late events, without the engine."""
 
 import csv
 import sys
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("show")(command)
 
 
@@ -117,7 +114,7 @@ def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) ->
 def _condition(
     start: int | None, end: int | None, wanted: dict[str, str], *, final: bool
 ) -> "ds.Expression | None":
-    """The condition of the rows to show, or None for all."""
+    """Return the filter of the rows to show, or None for all."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 

@@ -1,4 +1,4 @@
-"""`tidemark simulate`: what a window would do with a stream that is written in a file."""
+"""`tidemark simulate`: run windows over a stream that a scenario file describes."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ _SIDE_BY_SIDE = 2
 
 
 class Run(StrEnum):
-    """How a scenario is run."""
+    """The modes in which a scenario runs."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -31,7 +31,7 @@ class Run(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("simulate")(command)
 
 
@@ -88,7 +88,7 @@ def command(
 def _simulate(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
-    """The scenarios in their order, with the result of each way; some are run side by side."""
+    """Yield the scenarios in order with the results of each mode; some run in parallel."""
     from tidemark_streaming.scenario.simulate import simulate
 
     pool = ThreadPoolExecutor(_SIDE_BY_SIDE)

@@ -1,4 +1,4 @@
-"""`tidemark stream`: a continuous query, with its live view."""
+"""`tidemark stream`: run a streaming query with a live view."""
 
 import time
 from collections.abc import Callable
@@ -32,7 +32,7 @@ LOOK_EVERY = 1.0
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("stream")(command)
 
 
@@ -103,7 +103,7 @@ def command(
 
     def anew() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(settings, asset)
-        # An engine that was only out of reach has gone on with it.
+        # The query continues on an engine that was only unreachable.
         found = continuous.find(store, transform)
         return store, start(store) if found is None or not own(store.spark) else found
 
@@ -127,15 +127,15 @@ def command(
                     entry.goes_on(again=query.runId != before)
         finally:
             with suppress(*ERRORS):
-                # An engine that is gone has no stream to stop.
+                # A stopped engine has no stream to stop.
                 continuous.stop(store, transform)
             print_status(f"The stream of '{asset}' has stopped.")
 
 
 def explain_missing_ingest(settings: Settings, source: str) -> str | None:
-    """Why a stream may wait for arrivals in vain, as a sentence; None where something brings them.
+    """Return a message if no process ingests the stream's source, otherwise None.
 
-    Short ingests, as those of Dagster's sensor, come and go: its daemon counts for them.
+    Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
     from tidemark.engine import ManagedProcess
     from tidemark_streaming.glance import Glance
@@ -156,14 +156,14 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
 
 
 def connect(settings: Settings, asset: str) -> "Warehouse":
-    """The session in which an asset's query lives, the same for every process that asks."""
+    """Return a warehouse in the session of an asset's query, the same in every process."""
     from tidemark_streaming import continuous
 
     return warehouse(settings, continuous.session_id(settings, asset))
 
 
 def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
-    """Whether there is nothing to watch any more.
+    """Return whether the query has ended.
 
     Raises:
         EngineError: the query failed.
@@ -179,7 +179,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
 
 def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Show a stream until `done` says so: a live view in a terminal, otherwise a line a change."""
+    """Show a stream until `done` is true, as a live view or a line per change."""
     console = err()
     if logs.structured():
         _log(view, done)
@@ -205,7 +205,7 @@ def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
 
 
 def _log(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Log each run of the stream, until `done` says so."""
+    """Log each run of the stream until `done` is true."""
     while True:
         ended = done(view.look())
         for run in view.fresh():

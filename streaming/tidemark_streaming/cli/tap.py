@@ -1,4 +1,4 @@
-"""`tidemark tap`: the rows on an edge of a run, as they pass."""
+"""`tidemark tap`: show the rows at a step of a run."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ SHOWN = 20
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("tap")(command)
 
 
@@ -69,7 +69,7 @@ def command(
         _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
         return
     step = find_step(transform, name)
-    # What runs from here on is told, also while the engine starts.
+    # Runs that start from here on are shown, also while the engine starts.
     runs = _runs(settings, transform, run, following=following)
     store = warehouse(settings)
     with suppress(*([KeyboardInterrupt] if following else [])):
@@ -88,10 +88,10 @@ def _list(known: Mapping[str, str], *, json: bool) -> None:
 def _runs(
     settings: Settings, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
-    """The runs to tell of, as the ledger has them.
+    """Return the requested runs from the ledger.
 
     Raises:
-        DataError: there is no such run yet.
+        DataError: such a run does not exist yet.
     """
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.newer import NewerRuns
@@ -117,7 +117,7 @@ def _follow_runs(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
 
 
 def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
-    """Each row as a line of JSON, with the run that it passed in."""
+    """Yield each row as a line of JSON, with the number of its run."""
     for row in found.rows:
         told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
         typer.echo(as_json(told))

@@ -1,4 +1,4 @@
-"""`tidemark trace`: one event, from where it came from to every row that it is in."""
+"""`tidemark trace`: follow one event from its origin to every row that contains it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -29,7 +29,7 @@ SHOWN = 3
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("trace")(command)
 
 
@@ -88,7 +88,7 @@ def _marts(
     transforms: Mapping[str, "Definition"],
     fates: Sequence["Fate"],
 ) -> dict[tuple[str, int], list["MartRows"]]:
-    """What marts have of the published windows that an event is in, by asset and place."""
+    """Return the mart rows of the windows that contain an event, by asset and window."""
     from tidemark_streaming import mart_rows
     from tidemark_streaming.marts import Marts, present
 
@@ -106,7 +106,7 @@ def _marts(
 def _plain(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> dict[str, Any]:
-    """An event and what became of it, for scripts."""
+    """Return an event and its results for JSON."""
     came = event.arrival
     return {
         "correlation_id": event.correlation_id,
@@ -139,7 +139,7 @@ def _plain(
 def _draw_tree(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> Tree:
-    """The same as a tree."""
+    """Return an event and its results as a tree."""
     came = event.arrival
     tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
     origin = tree.add(
@@ -195,7 +195,7 @@ def _heading(place: "WindowMembership") -> str:
 
 
 def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
-    """What the tables have of a place."""
+    """Yield a line for each row of a window."""
     if place.late is not None:
         lag = place.late["lag_seconds"]
         behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
@@ -231,7 +231,7 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
 
 
 def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
-    """A published row's values, without what is told of it otherwise."""
+    """Return a published row's values without those shown elsewhere."""
     away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
     return {k: v for k, v in row.items() if k not in away | {"as_of", "seq", "last_arrival"}}
 

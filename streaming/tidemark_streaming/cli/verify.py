@@ -1,4 +1,4 @@
-"""`tidemark parity` and `tidemark lateness`: is it right, and is the patience well chosen?"""
+"""`tidemark parity` and `tidemark lateness`: compare batch with stream, and measure lateness."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -34,7 +34,7 @@ MEANING = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     app.command("parity")(parity)
     app.command("lateness")(lateness)
 
@@ -79,7 +79,7 @@ def parity(
 
 
 def print_report(report: "ParityReport", show: int = 20) -> None:
-    """Say what a comparison found."""
+    """Print the result of a comparison."""
     if report.equal:
         out().print(
             f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are equal to a bounded "

@@ -1,4 +1,4 @@
-"""`tidemark watermark`: where a source's watermark is, and the way back from the far future."""
+"""`tidemark watermark`: show a source's watermark, and lower it if it is far in the future."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from tidemark_streaming.cli.maintain import find_blocker
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command("watermark")(command)
 
 

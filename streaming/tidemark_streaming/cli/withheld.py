@@ -1,4 +1,4 @@
-"""The demo's word on what is withheld: which windows, why, and whether the data explain it."""
+"""The demo's report of quarantined windows, with the reason that the data give."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
