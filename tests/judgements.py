@@ -80,10 +80,11 @@ def judged(
         }
         for minute, sensor in failing
     ]
+    own = begun(settings, life)
     result = {
         **dict.fromkeys(("expected", "observed", "run", "mode"), ""),
         "asset": "gated",
-        "life": begun(settings, life),
+        "life": own,
         "expectation": expectation,
         "level": "error",
         "success": not failing,
@@ -97,17 +98,21 @@ def judged(
         "at": NOW.replace(minute=seq),
     }
     write(settings, results.TABLE, [result], results._SCHEMA)
-    facts = dict.fromkeys(ledger._SCHEMA.names, None)
-    facts |= {"run": f"{seq}", "mode": "incremental"}
-    facts |= {"asset": "gated", "life": result["life"], "seq": seq, "through_arrival": seq}
-    write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
+    ran(settings, seq, own, "incremental")
 
 
 def promoted(settings: Settings, seq: int) -> None:
     """A promotion of rebuilt tables, which judges nothing itself."""
-    facts = dict.fromkeys(ledger._SCHEMA.names, None)
-    facts |= {"run": f"{seq}", "mode": "switch", "asset": "gated", "life": begun(settings, "one")}
-    facts |= {"seq": seq, "through_arrival": seq}
+    ran(settings, seq, begun(settings, "one"), "switch")
+
+
+def ran(settings: Settings, seq: int, life: str, mode: str) -> None:
+    """A run that took in the arrival of its number, and no event."""
+    counts = {f.name: 0 for f in ledger._SCHEMA if pa.types.is_integer(f.type)}
+    facts = dict.fromkeys(ledger._SCHEMA.names, None) | counts
+    facts |= {"run": f"{seq}", "mode": mode, "asset": "gated", "life": life, "reported": False}
+    facts |= {"seq": seq, "through_arrival": seq, "from_arrival": seq - 1}
+    facts |= {"started_at": NOW, "ended_at": NOW}
     write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
 
 

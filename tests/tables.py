@@ -25,6 +25,7 @@ _TIMELINE = pa.schema(
         "watermark_state": pa.string(),
         "references": pa.string(),
         "dead_letters": pa.int64(),
+        "undeclared": pa.string(),
     }
 )
 _RUNS = pa.schema(
@@ -49,6 +50,8 @@ _WINDOWS = pa.schema(
         "seq": pa.int64(),
     }
 )
+
+_STATE = pa.schema([*_WINDOWS, pa.field("admitted", pa.bool_())])
 
 
 def arrive(
@@ -128,7 +131,7 @@ def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], siz
 def _life(settings: Settings, asset: str) -> str:
     """The identity of an asset's state, which is made where there is none."""
     path = f"{settings.warehouse}/{settings.database}/{asset}_state"
-    state = DeltaTable.create(path, Schema.from_arrow(_WINDOWS), mode="ignore")
+    state = DeltaTable.create(path, Schema.from_arrow(_STATE), mode="ignore")
     return str(state.metadata().id)
 
 

@@ -31,8 +31,8 @@ from tidemark_assets.steps import Failures, of_assets
 from tidemark_assets.tables import as_table
 from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.orchestrator import ENGINE_POOL, catch_up
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.standstill import refusal
 
 TICK_SECONDS = 30
@@ -69,8 +69,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         tidemark = names.tidemark(context)
         polls.note(tidemark.settings, name)
         try:
-            glance = tidemark.glance()
-            timeline = glance.timeline(name)
+            snapshot = tidemark.snapshot()
+            timeline = snapshot.timeline(name)
             feed = inlet.feed(tidemark.landing(source))
             pending = feed.pending(timeline)
         except TidemarkError as error:
@@ -85,7 +85,9 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         )
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
-        which = _identify_tables(tidemark.settings.database, glance.identity(source.timeline_table))
+        which = _identify_tables(
+            tidemark.settings.database, snapshot.tables.id(source.timeline_table)
+        )
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := refusal(tidemark.settings, name)) is not None:
             if last is not None and last.still_applies(now, timeline):
@@ -141,25 +143,25 @@ def arrivals(
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
+        snapshot, kept = tidemark.snapshot(), wishes.all_of(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
         counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in assets_by_source(counted).items():
-            newest = glance.newest_arrival(source)
-            late = glance.behind((a for a in assets if a not in kept), newest)
+            newest = snapshot.newest_arrival(source)
+            late = snapshot.behind((a for a in assets if a not in kept), newest)
             if newest < 0 or not late:
                 continue
-            own = tidemark.settings.database, glance.identity(f"{source}_timeline")
-            runs = glance.counts(late)
+            own = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
+            runs = snapshot.counts(late)
             behind |= {
-                a: f"{newest} {_identify_tables(*own, glance.life(a), runs[a])}" for a in late
+                a: f"{newest} {_identify_tables(*own, snapshot.life(a), runs[a])}" for a in late
             }
         # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
         # without them.
         rolled = (t for t in transforms.values() if t.name not in kept)
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
-        behind |= _unfollowed_rollups(glance, tidemark.settings.database, bases)
+        behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
         if not behind:
             return dg.SkipReason("All windows are up to date with the event log.")
         if is_running(context.instance, job):
@@ -248,14 +250,16 @@ def assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     return found
 
 
-def _unfollowed_rollups(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, str]:
+def _unfollowed_rollups(
+    snapshot: Snapshot, database: str, bases: Mapping[str, str]
+) -> dict[str, str]:
     """Return roll-ups that have not followed all runs of their base, and a word for the newest."""
-    due = glance.unfollowed(bases)
-    runs = glance.counts(due)
+    due = snapshot.unfollowed_rollups(bases)
+    runs = snapshot.counts(due)
     found = dict[str, str]()
     for name, seq in due.items():
         which = _identify_tables(
-            database, glance.life(bases[name]), glance.identity(name), runs[name]
+            database, snapshot.life(bases[name]), snapshot.tables.id(name), runs[name]
         )
         found[name] = f"{seq} {which}"
     return found

@@ -25,9 +25,9 @@ from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remed
 from tidemark_assets.names import Names
 from tidemark_assets.pictures import embed_svg
 from tidemark_assets.tables import as_table, literal
-from tidemark_streaming import judged
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import results_since
+from tidemark_streaming.snapshot import check_results
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 _SHOWN = 20
 _DRAWN = 60
@@ -66,18 +66,18 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
 
 
 def current_results(
-    names: Names, glance: Glance, transform: Definition
+    names: Names, snapshot: Snapshot, transform: Definition
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the current state of each expectation of an asset, after all runs and decisions.
 
     A check therefore fails exactly until its failures are resolved. A run, a backfill or a
     promotion may resolve them, or a person who releases or discards a window.
     """
-    last = glance.last_run(transform.name) if transform.expectations else None
+    last = snapshot.last_run(transform.name) if transform.expectations else None
     if last is None:
         return
-    results = results_since(glance, transform.name, last["seq"] - _RECENT)
-    failing = judged.standing(glance, transform, results)
+    results = results_since(snapshot, transform.name, last["seq"] - _RECENT)
+    failing = check_results.standing(snapshot, transform, results)
     for expectation in transform.expectations:
         own = [r for r in results if r.expectation == expectation.name]
         failures = {
@@ -104,7 +104,7 @@ def _evaluation(
     transform: Definition,
     expectation: Expectation,
     last: Mapping[str, Any],
-    failures: Mapping[judged.Place, str],
+    failures: Mapping[check_results.Place, str],
     whole: CheckResult | None,
 ) -> dg.AssetCheckEvaluation:
     passed, failing = not failures and whole is None, sorted(failures.items())
@@ -162,13 +162,13 @@ def _description(expectation: Expectation) -> str:
     return f"{expectation.description} {told}" if expectation.description else told
 
 
-def _table(failing: Sequence[tuple[judged.Place, str]]) -> dg.TableMetadataValue:
+def _table(failing: Sequence[tuple[check_results.Place, str]]) -> dg.TableMetadataValue:
     lines = [(iso(at), keys, seen) for (at, keys), seen in failing[:_SHOWN]]
     more = [(f"… and {len(failing) - _SHOWN:,} more",)] if failing[_SHOWN:] else []
     return as_table(("window", "keys", "observed"), [*lines, *more])
 
 
-def _describe_failures(failing: Sequence[tuple[judged.Place, str]]) -> str:
+def _describe_failures(failing: Sequence[tuple[check_results.Place, str]]) -> str:
     if not failing:
         return "as expected"
     (start, _), observed = failing[0]

@@ -8,7 +8,7 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark_assets.names import Names
 from tidemark_streaming.future_watermark import find, future_timestamps
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 NAME = "no_events_from_the_future"
 
@@ -26,10 +26,10 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
 
 
 def evaluation(
-    names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
+    names: Names, source: Source, snapshot: Snapshot, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckEvaluation:
     """Check arrivals that were just ingested, and the watermark."""
-    ahead, dated = find(glance, source), future_timestamps(glance, source, arrivals)
+    ahead, dated = find(snapshot, source), future_timestamps(snapshot, source, arrivals)
     sentences = [str(each) for each in (ahead, dated) if each is not None]
     return dg.AssetCheckEvaluation(
         asset_key=names.key(source.log_table),

@@ -15,7 +15,7 @@ from tidemark.verify.parity import ParityReport
 from tidemark.verify.record import TABLE, Comparison
 from tidemark_assets.names import Names
 from tidemark_assets.tables import as_table
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 PARITY = "parity"
 MAX_SHOWN_DIFFERENCES = 20
@@ -66,7 +66,10 @@ def parity_result(
 
 
 def report_new_comparisons(
-    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: ReportedComparisons
+    names: Names,
+    snapshot: Snapshot,
+    transforms: Mapping[str, Definition],
+    told: ReportedComparisons,
 ) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
     """Return the results of comparisons on the command line after a given one, and the last one.
 
@@ -74,10 +77,10 @@ def report_new_comparisons(
         told: the last comparison that was reported.
     """
     record, number = told
-    present = glance.identity(TABLE)
+    present = snapshot.tables.id(TABLE)
     if present is None:
         return [], told
-    table = glance.read(TABLE, None)
+    table = snapshot.tables.read(TABLE)
     rows = [] if table is None else table.sort_by("number").to_pylist()
     # An older cursor has the number alone.
     if record not in (None, present):

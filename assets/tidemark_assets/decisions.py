@@ -105,7 +105,7 @@ def _job(
         context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
         events = _events(chosen, action, starts, tags, names)
         for event in chain(
-            events, checks.current_results(names, tidemark.glance(), chosen.transform)
+            events, checks.current_results(names, tidemark.snapshot(), chosen.transform)
         ):
             # The method accepts check results too, although its signature omits them.
             context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -28,10 +28,10 @@ def fresh_check(
     """
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
-        glance, source = tidemark.glance(), transform.source.name
-        asset = glance.asset(transform.name, source, transform.keys, transform.allowed_lateness)
-        newest = glance.source(source).newest_event
-        return freshness(names.key(transform.table), newest, asset.watermark, within)
+        snapshot = tidemark.snapshot(transform)
+        newest = snapshot.source(transform.source).newest_event
+        watermark = snapshot.asset(transform).watermark
+        return freshness(names.key(transform.table), newest, watermark, within)
 
     description = (
         f"The watermark of the windows is at most {describe(within)} behind the newest event in "

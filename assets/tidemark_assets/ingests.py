@@ -33,12 +33,12 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         log = names.key(source.log_table)
-        glance = tidemark.glance()
-        version = log_data_version(glance, source)
+        snapshot = tidemark.snapshot()
+        version = log_data_version(snapshot, source)
         known = _known(context.instance, log, source, version)
-        if glance.newest_arrival(name) + 1 == known:
+        if snapshot.newest_arrival(name) + 1 == known:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
-        timeline = glance.timeline(name)
+        timeline = snapshot.timeline(name)
         new = timeline[known:]
         facts = {
             "made by": "an ingest outside Dagster",
@@ -54,7 +54,7 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
             asset_events=[
                 told,
                 dead_letter_check.evaluation(names, source, new),
-                clock_checks.evaluation(names, source, glance, new),
+                clock_checks.evaluation(names, source, snapshot, new),
             ],
         )
 

@@ -45,7 +45,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         feed = inlet.feed(tidemark.landing(source))
         assert isinstance(feed, KafkaConnector)
         try:
-            timeline = reversed(tidemark.glance().timeline(name))
+            timeline = reversed(tidemark.snapshot().timeline(name))
             stands = next((a.position for a in timeline if position.parse(a.position)), None)
         except TidemarkError as error:
             return dg.SkipReason(str(error))

@@ -160,7 +160,7 @@ def _verify_and_recompute(
         made = dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
         context.log_event(made)
     # This job reports its own run: the sensor of windows skips it.
-    for evaluation in checks.current_results(names, names.tidemark(context).glance(), transform):
+    for evaluation in checks.current_results(names, names.tidemark(context).snapshot(), transform):
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     return verified, facts
 

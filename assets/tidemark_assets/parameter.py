@@ -9,7 +9,6 @@ parameter's type determines their form: a pandas or a Polars DataFrame, or an Ar
 
 import sys
 from collections.abc import Callable
-from datetime import UTC
 from functools import cache
 from typing import Any
 
@@ -19,9 +18,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
+from tidemark.base.instants import instant
+from tidemark.store.conditions import Condition, window_starts_in
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import failing_with_message
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.tables import Tables
 
 __all__ = ["FINAL", "WINDOWS", "Reader", "windows_reader"]
 
@@ -35,8 +36,8 @@ FINAL = "final"
 class Reader(dg.IOManager):
     """An IO manager that loads windows as a pandas DataFrame, or as the parameter's type."""
 
-    def __init__(self, glance: Glance) -> None:
-        self._glance = glance
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Do nothing: the step that computes windows has published them."""
@@ -57,14 +58,12 @@ class Reader(dg.IOManager):
         return ways[wanted](rows)
 
     def _read(self, table: str, context: dg.InputContext) -> pa.Table:
-        chosen: ds.Expression | None = None
+        bounds = list[Condition]()
         if context.has_asset_partitions:
-            span, start = context.asset_partitions_time_window, ds.field("window_start")
-            chosen = (start >= _instant(span.start)) & (start < _instant(span.end))
-        if (context.definition_metadata or {}).get(FINAL):
-            final = ds.field("final")
-            chosen = final if chosen is None else chosen & final
-        rows = self._glance.select(table, None, chosen)
+            span = context.asset_partitions_time_window
+            bounds.append(window_starts_in(((instant(span.start), instant(span.end)),)))
+        final = (context.definition_metadata or {}).get(FINAL)
+        rows = self._tables.read(table, where=ds.field("final") if final else None, bounds=bounds)
         if rows is None:
             raise DataError(f"The table '{table}' does not exist yet: materialize its asset first.")
         return rows
@@ -79,7 +78,7 @@ def reader(names: Names) -> dg.IOManagerDefinition:
         description="Reads the windows of Tidemark's assets. It writes nothing.",
     )
     def read(context: dg.InitResourceContext) -> Reader:
-        return Reader(names.tidemark(context).glance())
+        return Reader(names.tidemark(context).snapshot().tables)
 
     return read
 
@@ -99,7 +98,3 @@ def _converters() -> dict[Any, Callable[[pa.Table], object]]:
     if (polars := sys.modules.get("polars")) is not None:
         ways[polars.DataFrame] = polars.from_arrow
     return ways
-
-
-def _instant(moment: Any) -> pa.Scalar:  # noqa: ANN401 (Dagster's own subclass of datetime)
-    return pa.scalar(moment.astimezone(UTC), pa.timestamp("us", tz="UTC"))

@@ -18,7 +18,7 @@ import dagster as dg
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark_assets.spans import Span, spans
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class ChangedPartition:
     rows: int
     events: int
     late: int
-    open: int
+    changing: int
 
 
 def closed_partitions(
-    glance: Glance,
+    snapshot: Snapshot,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     legs: Sequence[CommitRange],
@@ -70,7 +70,9 @@ def closed_partitions(
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
         return
-    starts = glance.windows(transform.table, frozenset().union(*(leg.commits for leg in legs)))
+    starts = snapshot.changed_windows(
+        transform.table, frozenset().union(*(leg.commits for leg in legs))
+    )
     # A window that was published early closes with its partition, possibly without another event.
     opened = [leg.low - transform.window.max_extent for leg in legs if leg.low is not None]
     if not starts and not opened:
@@ -78,7 +80,7 @@ def closed_partitions(
     first = max(instant(partitions.start), min([*starts, *opened]))
     edge = spans(partitions, first, first)
     columns = ["events", "late_events", "final", "seq"]
-    found = glance.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
+    found = snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
     if found is None or not found[0]:
         return
     days = spans(partitions, edge[0].start, max(found[0]))
@@ -92,7 +94,7 @@ def closed_partitions(
                 rows=len(mine),
                 events=sum(r["events"] for r in mine),
                 late=sum(r["late_events"] for r in mine),
-                open=sum(not r["final"] for r in mine),
+                changing=sum(not r["final"] for r in mine),
             )
 
 
@@ -116,9 +118,9 @@ def unreported_commits(
     return legs, low
 
 
-def as_commit_range(glance: Glance, run: Mapping[str, Any]) -> CommitRange:
+def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
     """Return a run as a leg of its own, for a run that reports itself, or should have."""
-    before = (r for r in glance.runs_before(run["asset"], run["seq"]) if advances_watermark(r))
+    before = (r for r in snapshot.runs_before(run["asset"], run["seq"]) if advances_watermark(r))
     low = next((r["watermark"] for r in reversed(list(before))), None)
     return CommitRange(
         frozenset({run["seq"]}),

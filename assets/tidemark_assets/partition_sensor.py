@@ -76,21 +76,21 @@ def windows(
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
-        glance, instance = tidemark.glance(), context.instance
-        ledger = glance.identity(TABLE)
+        snapshot, instance = tidemark.snapshot(), context.instance
+        ledger = snapshot.tables.id(TABLE)
         memory = _memory(context.cursor, ledger)
         since, marks, passed, heard = _known(memory)
-        runs = glance.runs(max(0, since - LEDGER_DISORDER_MICROS))
+        runs = snapshot.runs(max(0, since - LEDGER_DISORDER_MICROS))
         told: dict[str, int] = {}
         judged = set[str]()
         compared, told_through = report_new_comparisons(
-            names, glance, transforms, _known_comparisons(memory)
+            names, snapshot, transforms, _known_comparisons(memory)
         )
         events: list[AssetEvent] = [*compared]
         tables = {t.table for t in transforms.values()}
         for transform in transforms.values():
             name = transform.name
-            before = _continue(marks.get(name, ReportPosition()), glance.life(name))
+            before = _continue(marks.get(name, ReportPosition()), snapshot.life(name))
             mine = [r for r in runs if r["asset"] == name and before.seq < r["seq"] <= before.until]
             if not mine or sum(told.values()) >= MAX_PARTITIONS_PER_TICK:
                 continue
@@ -98,9 +98,9 @@ def windows(
             after = ReportPosition(mine[-1]["seq"], mark, life=before.life)
             fresh = [r for r in mine if not r["reported"]]
             if fresh:
-                touched = list(closed_partitions(glance, transform, partitions(name), legs))
+                touched = list(closed_partitions(snapshot, transform, partitions(name), legs))
                 touched = [t for t in touched if t.start > before.done]
-                checked = checks.current_results(names, glance, transform)
+                checked = checks.current_results(names, snapshot, transform)
                 room = MAX_PARTITIONS_PER_TICK - sum(told.values())
                 if len(touched) > room:
                     touched, checked = touched[:room], iter(())
@@ -126,8 +126,8 @@ def windows(
                 break
             transform = transforms[run["asset"]]
             days = partitions(transform.name)
-            left = unreported_partitions(instance, names, glance, transform, days, run)
-            checked = checks.current_results(names, glance, transform) if left else iter(())
+            left = unreported_partitions(instance, names, snapshot, transform, days, run)
+            checked = checks.current_results(names, snapshot, transform) if left else iter(())
             made = find_definition(tidemark.tables, transform)
             events += [
                 *reports(
@@ -150,7 +150,7 @@ def windows(
         # The position only advances if nothing is left to report.
         if sum(told.values()) < MAX_PARTITIONS_PER_TICK and len(overdue) <= MAX_SEARCHED_RUNS:
             since = max([since, *(r["ended_at"] for r in runs)])
-        newest = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
+        newest = {s: snapshot.newest_event(s) for s in {t.source.name for t in transforms.values()}}
         for name, mark in marks.items():
             if name not in transforms or mark.watermark is None:
                 continue
@@ -161,14 +161,14 @@ def windows(
                 events.append(found)
             passed[name] = found.passed
         held = {
-            t.name: glance.version(t.quarantine_table)
+            t.name: snapshot.tables.version(t.quarantine_table)
             for t in transforms.values()
             if t.expectations
         }
         for name, version in held.items():
             # A person has released or discarded windows, or a step has reported its own run.
             if name not in judged and memory.get("held", {}).get(name) != version:
-                events += checks.current_results(names, glance, transforms[name])
+                events += checks.current_results(names, snapshot, transforms[name])
         current = memory.get("current", {})
         events += report_new_results(tidemark.tables, transforms.values(), runs, current, names)
         cursor = {

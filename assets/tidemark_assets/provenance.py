@@ -30,7 +30,7 @@ from tidemark.define.source import Source
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.names import Names
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 Context = AssetExecutionContext | OpExecutionContext | SensorEvaluationContext
 
@@ -42,9 +42,9 @@ def inputs(transform: Definition) -> list[str]:
     return [transform.source.log_table, *base_transform(transform).references]
 
 
-def log_data_version(glance: Glance, source: Source) -> dg.DataVersion | None:
+def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:
     """Return the data version of a source's tables, which is another one for a recreated log."""
-    identity = glance.identity(source.timeline_table)
+    identity = snapshot.tables.id(source.timeline_table)
     return None if identity is None else dg.DataVersion(identity)
 
 

@@ -169,7 +169,7 @@ def _swap(
             failures.add(str(error), error)
             continue
         _judge(context, names, tidemark.warehouse, transforms[asset])
-        for evaluation in checks.current_results(names, tidemark.glance(), transforms[asset]):
+        for evaluation in checks.current_results(names, tidemark.snapshot(), transforms[asset]):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]

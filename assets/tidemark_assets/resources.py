@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from tidemark import engine
 from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 class TidemarkResource:
@@ -55,9 +56,13 @@ class TidemarkResource:
         place, database = str(self.settings.warehouse), self.settings.database
         return Warehouse(nobody, place, database, registered=False)
 
-    def glance(self) -> Glance:
-        """Return a reader of the tables without the engine, as a sensor must use."""
-        return Glance(self.settings)
+    def snapshot(self, *transforms: Definition) -> Snapshot:
+        """Return a reader of the tables without the engine, as a sensor must use.
+
+        Args:
+            transforms: the assets whose progress is read.
+        """
+        return Snapshot(self.settings, transforms)
 
     def landing(self, source: Source) -> Path:
         """Return the folder in which a source's files arrive."""

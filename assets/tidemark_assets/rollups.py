@@ -62,6 +62,6 @@ def rollup_assets(
             context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
         yield dg.MaterializeResult(asset_key=own, data_version=version)
-        yield from map(as_result, checks.current_results(names, tidemark.glance(), transform))
+        yield from map(as_result, checks.current_results(names, tidemark.snapshot(), transform))
 
     return follow

@@ -69,7 +69,7 @@ def reports(
             ROWS: partition.rows,
             "events": partition.events,
             "late events": partition.late,
-            "open windows": partition.open,
+            "windows not final": partition.changing,
         }
         yield dg.AssetMaterialization(
             names.key(transform.table),
@@ -97,12 +97,12 @@ def log_run(
     """
     if not facts.reported:
         return
-    run, glance = asdict(facts), tidemark.glance()
-    touched = closed_partitions(glance, transform, partitions, [as_commit_range(glance, run)])
+    run, snapshot = asdict(facts), tidemark.snapshot()
+    touched = closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
     others = [t for t in touched if t.key not in but]
     made = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
     told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
-    for event in chain(told, checks.current_results(names, glance, transform)):
+    for event in chain(told, checks.current_results(names, snapshot, transform)):
         # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -160,7 +160,7 @@ def _by_partition(
             ROWS: F.count("*"),
             "events": F.sum("events"),
             "late events": F.sum("late_events"),
-            "open windows": F.count_if(~F.col("final")),
+            "windows not final": F.count_if(~F.col("final")),
         }
     }
     for side in transform_side_tables(transform):

@@ -16,7 +16,7 @@ from tidemark.define.definition import Definition
 from tidemark_assets.names import Names
 from tidemark_assets.partition_changes import ChangedPartition, as_commit_range, closed_partitions
 from tidemark_assets.run_metadata import RUN
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 REPORT_TIMEOUT_MICROS = 300_000_000
 """Microseconds after which a step that has not reported its run counts as dead."""
@@ -42,13 +42,15 @@ def overdue_runs(
 def unreported_partitions(
     instance: dg.DagsterInstance,
     names: Names,
-    glance: Glance,
+    snapshot: Snapshot,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     run: Mapping[str, Any],
 ) -> list[ChangedPartition]:
     """Return the closed partitions of a run that Dagster's event log lacks."""
-    touched = list(closed_partitions(glance, transform, partitions, [as_commit_range(glance, run)]))
+    touched = list(
+        closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
+    )
     there = dg.AssetRecordsFilter(
         asset_key=names.key(transform.table),
         asset_partitions=[t.key for t in touched],

@@ -124,10 +124,10 @@ def source_assets(
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"Ingested {len(arrivals)} arrivals.")
             found = run_metadata.ingest_metadata(warehouse, source, arrivals)
-            version = log_data_version(tidemark.glance(), source)
+            version = log_data_version(tidemark.snapshot(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
         yield as_result(dead_letter_check.evaluation(names, source, arrivals))
-        yield as_result(clock_checks.evaluation(names, source, tidemark.glance(), arrivals))
+        yield as_result(clock_checks.evaluation(names, source, tidemark.snapshot(), arrivals))
 
     return bring
 

@@ -6,7 +6,7 @@ A stream is a query of the engine, whose own log is text.
 from collections.abc import Mapping
 
 from tidemark_streaming import logs
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
 
 LoggedRuns = dict[str, tuple[str, int]]
@@ -26,7 +26,7 @@ def log_state(asset: str, stream: Stream) -> None:
     )
 
 
-def log_runs(glance: Glance, streams: Mapping[str, Stream], told: LoggedRuns) -> LoggedRuns:
+def log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], told: LoggedRuns) -> LoggedRuns:
     """Log the runs of streams since the last poll. Return the last logged run of each stream.
 
     A stream that was stopped since is included. Runs before the first poll of a stream are not
@@ -37,9 +37,9 @@ def log_runs(glance: Glance, streams: Mapping[str, Stream], told: LoggedRuns) ->
     """
     found = LoggedRuns()
     for asset in {**told, **streams}:
-        life, before = glance.life(asset) or "", told.get(asset)
+        life, before = snapshot.life(asset) or "", told.get(asset)
         seq = before[1] if before is not None and before[0] == life else -1
-        runs = glance.runs_after(asset, seq)
+        runs = snapshot.runs_after(asset, seq)
         for run in runs if before is not None else []:
             logs.tell("ran", **logs.of_run(run))
         found[asset] = (life, runs[-1]["seq"] if runs else seq)

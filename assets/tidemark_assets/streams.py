@@ -26,9 +26,9 @@ from tidemark_assets.stream_checks import check_stream
 from tidemark_assets.stream_jobs import start_job, start_op, stop_job
 from tidemark_assets.stream_logs import LoggedRuns, log_runs, log_state
 from tidemark_streaming import logs, supervisor, wishes
-from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
 from tidemark_streaming.noted import note
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
 LEASE_SECONDS = 4 * TICK_SECONDS
@@ -77,15 +77,15 @@ def streams(
         due = [
             a for a in found if a not in changed and is_wait_over(REPORT_EVERY, reported[a], now)
         ]
-        glance = tidemark.glance()
+        snapshot = tidemark.snapshot(*transforms.values())
         if logs.begin(settings, "supervisor", guest=True):
             for asset in changed:
                 log_state(asset, found[asset])
-            ran = log_runs(glance, found, ran)
+            ran = log_runs(snapshot, found, ran)
         seen = [*changed, *due][:REPORTS]
         reported |= dict.fromkeys(seen, now)
         events = [
-            *(_observe(names, glance, transforms[asset], found[asset]) for asset in seen),
+            *(_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen),
             *(
                 check_stream(names, transforms[a], found.get(a))
                 for a in _changed_checks(known, found)
@@ -141,21 +141,17 @@ def _request(
 
 
 def _observe(
-    names: Names, glance: Glance, transform: Definition, stream: Stream
+    names: Names, snapshot: Snapshot, transform: Definition, stream: Stream
 ) -> dg.AssetObservation:
-    source = glance.source(transform.source.name)
-    asset = glance.asset(
-        transform.name, transform.source.name, transform.keys, transform.allowed_lateness
-    )
-    waiting = glance.waiting(asset)
+    source, asset = snapshot.source(transform.source), snapshot.asset(transform)
     return dg.AssetObservation(
         names.key(transform.table),
         description=f"The stream is {stream.state}.",
         metadata={
             "stream": stream.state,
-            "lag in arrivals": source.arrivals - 1 - asset.as_of,
+            "lag in arrivals": asset.behind,
             "up to date through arrival": asset.as_of,
-            **({"limited": str(waiting)} if waiting.limited_by else {}),
+            **({"limited": asset.waiting} if asset.limited_by else {}),
             "watermark now": as_timestamp(asset.watermark),
             "watermark lag": _lag(source, asset),
             "windows": asset.windows,
@@ -169,7 +165,7 @@ def _observe(
     )
 
 
-def _lag(source: SourceGlance, asset: AssetGlance) -> str:
+def _lag(source: SourceSnapshot, asset: AssetSnapshot) -> str:
     """Return how far the asset's watermark is behind the newest event."""
     if source.newest_event is None or asset.watermark is None or asset.watermark >= INFINITY:
         return "none"

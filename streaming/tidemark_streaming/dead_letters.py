@@ -12,7 +12,7 @@ neither, and repeating it finds nothing to do. The table of dead letters itself 
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,19 +27,15 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
-
-Place = tuple[int, int]
-"""The key of a dead letter: its arrival, and its position there."""
+from tidemark_streaming.snapshot.history import RETURNED, Place, reprocessed_letters
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 BRIEF = ("arrival", "position", "arrived_at", "read_from", "correlation_id", "reason", "topic")
 """The columns of dead letters without their content."""
 
-_MARK = "replayed"
 
-
-def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
+def standing(snapshot: Snapshot, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
     """Return the dead letters of a source, in order, with the column `replayed_by`.
 
     `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
@@ -47,8 +43,8 @@ def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.
     Args:
         columns: columns of their table, at least `arrival` and `position`.
     """
-    timeline = glance.timeline(source)
-    found = glance.read(f"{source}_dead_letters", list(columns))
+    timeline = snapshot.timeline(source)
+    found = snapshot.tables.read(f"{source}_dead_letters", list(columns))
     if found is None:
         types = dict.fromkeys((*columns, "replayed_by"), pa.null())
         return pa.schema(types | {"reason": pa.string()}).empty_table()
@@ -61,11 +57,6 @@ def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.
     return found.append_column("replayed_by", by)
 
 
-def waiting(glance: Glance, source: str) -> int:
-    """Return the number of a source's dead letters that have not been reprocessed."""
-    return standing(glance, source, ("arrival", "position"))["replayed_by"].null_count
-
-
 def places(letters: pa.Table) -> list[Place]:
     """Return the keys of dead letters."""
     columns = (letters[name].to_pylist() for name in ("arrival", "position"))
@@ -76,16 +67,11 @@ def replayed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
     # The first arrival that names a dead letter counts: an arrival without rows may repeat the
     # position of the one before it.
-    return {place: one.arrival for one in reversed(timeline) for place in returned(one.position)}
-
-
-def returned(position: str) -> Iterator[Place]:
-    """Yield the keys of the dead letters that an arrival with this position reprocessed."""
-    told = json.loads(position)
-    ranges = told.get(_MARK) if isinstance(told, dict) else None
-    # A Kafka topic may have the same name; its value is an object and not a list.
-    for arrival, first, last in ranges if isinstance(ranges, list) else ():
-        yield from ((arrival, p) for p in range(first, last + 1))
+    return {
+        place: one.arrival
+        for one in reversed(timeline)
+        for place in reprocessed_letters(one.position)
+    }
 
 
 @dataclass(frozen=True)
@@ -156,7 +142,9 @@ class _Mended:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         which = {
-            p: (n, i) for n, c in enumerate(chunks) for i, p in enumerate(returned(c.position))
+            p: (n, i)
+            for n, c in enumerate(chunks)
+            for i, p in enumerate(reprocessed_letters(c.position))
         }
         wanted = pa.array([place in which for place in places(self.rows)])
         rows = self.rows.filter(wanted)
@@ -177,4 +165,4 @@ def _written(letters: Iterable[Place]) -> str:
             ranges[-1][2] = position
         else:
             ranges.append([arrival, position, position])
-    return json.dumps({_MARK: ranges}, separators=(",", ":"))
+    return json.dumps({RETURNED: ranges}, separators=(",", ":"))

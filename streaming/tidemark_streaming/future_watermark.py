@@ -27,13 +27,13 @@ from tidemark.base.instants import INFINITY, as_datetime, describe, duration, is
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival, timeline_rows
-from tidemark.store.conditions import InRanges
+from tidemark.store.conditions import Condition, InRanges
 from tidemark.store.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.observed import Facts, observe
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.sole import sole
 
 FAR = duration("1 hour")
@@ -95,9 +95,9 @@ def is_far_ahead(watermark: int | None, clock: int) -> bool:
     return watermark is not None and watermark < INFINITY and watermark - clock > FAR
 
 
-def find(glance: Glance, source: Source) -> FutureWatermark | None:
+def find(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
     """Return the watermark of a source if it is far ahead of the processing clock."""
-    table = glance.read(source.timeline_table, _COLUMNS)
+    table = snapshot.tables.read(source.timeline_table, _COLUMNS)
     if table is None or not table.num_rows:
         return None
     rows = to_dicts(table.sort_by("arrival"))
@@ -112,11 +112,13 @@ def find(glance: Glance, source: Source) -> FutureWatermark | None:
         watermark=watermark,
         clock=clock,
         event_time=newest,
-        read_from=None if newest is None else _read_from(glance, source, number, newest),
+        read_from=None if newest is None else _read_from(snapshot, source, number, newest),
     )
 
 
-def future_timestamps(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> str | None:
+def future_timestamps(
+    snapshot: Snapshot, source: Source, arrivals: Sequence[Arrival]
+) -> str | None:
     """Return a message about events dated too far after their arrival; None if there are none."""
     some = [a for a in arrivals if a.future_timestamps]
     if not some or source.max_future_skew is None:
@@ -124,8 +126,8 @@ def future_timestamps(glance: Glance, source: Source, arrivals: Sequence[Arrival
     skew = duration(source.max_future_skew)
     latest = as_datetime(some[0].arrived_at + skew)
     dated = ds.field(source.event_time) > pa.scalar(latest, INSTANT)
-    chosen = (ds.field("arrival") == some[0].arrival) & dated
-    found = glance.select(source.log_table, ["read_from", source.event_time], chosen)
+    columns = ["read_from", source.event_time]
+    found = snapshot.tables.read(source.log_table, columns, dated, _only(some[0].arrival))
     place = ""
     if found is not None and found.num_rows:
         row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
@@ -222,9 +224,13 @@ def _least(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else min(one, other)
 
 
-def _read_from(glance: Glance, source: Source, arrival: int, event_time: int) -> str | None:
+def _only(arrival: int) -> list[Condition]:
+    """The rows of one arrival."""
+    return [InRanges("arrival", ((arrival, arrival + 1),), instants=False)]
+
+
+def _read_from(snapshot: Snapshot, source: Source, arrival: int, event_time: int) -> str | None:
     """Return where the event of an arrival with that event time was read."""
     dated = ds.field(source.event_time) == pa.scalar(as_datetime(event_time), INSTANT)
-    chosen = (ds.field("arrival") == arrival) & dated
-    found = glance.select(source.log_table, ["read_from"], chosen)
+    found = snapshot.tables.read(source.log_table, ["read_from"], dated, _only(arrival))
     return None if found is None or not found.num_rows else found["read_from"][0].as_py()

@@ -15,8 +15,8 @@ from rich.table import Table
 from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
-from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance, Waiting
-from tidemark_streaming.newer import NewerRuns
+from tidemark_streaming.snapshot.new_runs import NewerRuns
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 
 _SHOWN = 6
 
@@ -25,15 +25,9 @@ _SHOWN = 6
 class Look:
     """The result of reading the tables once."""
 
-    source: SourceGlance
-    asset: AssetGlance
-    waiting: Waiting
+    source: SourceSnapshot
+    asset: AssetSnapshot
     published: list[dict[str, Any]]
-
-    @property
-    def behind(self) -> int:
-        """The number of arrivals that the asset has not processed yet."""
-        return self.source.arrivals - 1 - self.asset.as_of
 
 
 class View:
@@ -46,10 +40,10 @@ class View:
     def __init__(
         self, settings: Settings, transform: Definition, expected: int | None = None
     ) -> None:
-        self._glance = Glance(settings)
+        self._snapshot = Snapshot(settings, [transform])
         self._transform = transform
         self._expected = expected
-        self._newer = NewerRuns(self._glance, transform.name)
+        self._newer = NewerRuns(self._snapshot, transform.name)
         self._run = ""
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None
@@ -57,15 +51,14 @@ class View:
     def look(self) -> Look:
         """Read the tables, and return their state."""
         t = self._transform
-        asset = self._glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
-        newest = self._glance.last_run(t.name)
+        asset = self._snapshot.asset(t)
+        newest = self._snapshot.last_run(t.name)
         published: list[dict[str, Any]] = []
         if newest is not None and newest["run"] != self._run:
             self._run = newest["run"]
-            published = self._glance.last_published(t.name, newest["seq"])
+            published = self._snapshot.last_published_rows(t.name, newest["seq"])
             self._recent.extendleft(reversed(published[:_SHOWN]))
-        source, waiting = self._glance.source(t.source.name), self._glance.waiting(asset)
-        look = Look(source, asset, waiting, published)
+        look = Look(self._snapshot.source(t.source), asset, published)
         self._first = self._first or look
         return look
 
@@ -104,7 +97,7 @@ class View:
             "[dim]late, admitted",
             self._count(asset.late, first.asset.late, "yellow"),
         )
-        limited = f"[yellow]{look.waiting}" if look.waiting.limited_by else ""
+        limited = f"[yellow]{asset.waiting}" if asset.limited_by else ""
         too_late = self._count(asset.too_late, first.asset.too_late, "red")
         body.add_row("[dim]back-pressure" if limited else "", limited, "[dim]too late", too_late)
         parts: list[RenderableType] = [body]
@@ -119,8 +112,7 @@ class View:
         return (
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
-            f"too late {asset.too_late:,}"
-            + (f"  {look.waiting}" if look.waiting.limited_by else "")
+            f"too late {asset.too_late:,}" + (f"  {asset.waiting}" if asset.limited_by else "")
         )
 
     def _watermark(self, look: Look) -> str:

@@ -27,10 +27,10 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import services, wishes
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.noted import noted
 from tidemark_streaming.outbox.outbox import open_channel
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.supervisor import RUNNING
 from topics import Topics
 
@@ -86,10 +86,10 @@ class Home:
         engine.ensure(settings)
         self.producer = Producer(topics, TOPIC, rate, seed)
         self.ingest = self._following()
-        self.glance = Glance(settings)
+        self.snapshot = Snapshot(settings)
         self._tables = TidemarkResource(settings).tables
         self._topic = open_channel(numbers_counted, self._tables)
-        await_("The first arrival", lambda: self.glance.newest_arrival(numbers.name) >= 0)
+        await_("The first arrival", lambda: self.snapshot.newest_arrival(numbers.name) >= 0)
         self.stream = Kept(
             *("stream", numbers_counted.name),
             log=logs / "stream.log",
@@ -101,9 +101,9 @@ class Home:
         """Whether the first arrival that came after an instant, in microseconds, is published."""
         instant = pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
         chosen = ds.field("arrived_at") > instant
-        found = self.glance.select(numbers.timeline_table, ["arrival"], chosen)
+        found = self.snapshot.tables.read(numbers.timeline_table, ["arrival"], chosen)
         first = min([] if found is None else found["arrival"].to_pylist(), default=None)
-        return first is not None and not self.glance.behind([numbers_counted.name], first)
+        return first is not None and not self.snapshot.behind([numbers_counted.name], first)
 
     def head(self) -> int:
         """The newest version of the published table."""
@@ -134,7 +134,7 @@ class Home:
 
     def brought(self) -> int:
         """How many records are in, those that are no event too."""
-        return sum(a.rows + a.dead_letters for a in self.glance.timeline(numbers.name))
+        return sum(a.rows + a.dead_letters for a in self.snapshot.timeline(numbers.name))
 
     def supervise(self) -> None:
         """Let Dagster's daemon look after a stream, beside an ingest that only brings in."""

@@ -83,8 +83,8 @@ def campaign(
             home.producer.stop()
             total = home.producer.sent + home.producer.poison
             await_("The last event", lambda: home.brought() >= total)
-            newest = home.glance.newest_arrival(numbers.name)
-            await_("The last run", lambda: not home.glance.behind([numbers_counted.name], newest))
+            newest = home.snapshot.newest_arrival(numbers.name)
+            await_("The last run", lambda: not home.snapshot.behind([numbers_counted.name], newest))
             # What does not come out by itself would do so below.
             await_("The last record of the topic", lambda: home.out(home.head()))
         except TimeoutError as error:

@@ -37,9 +37,9 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.definitions import build_definitions
 from tidemark_streaming import continuous
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
 from topics import Topics
@@ -129,7 +129,7 @@ def following(log: Path) -> Iterator[None]:
 
 def await_events(settings: Settings, count: int) -> None:
     deadline = time.monotonic() + PATIENCE
-    while sum(a.rows for a in Glance(settings).timeline("orders")) < count:
+    while sum(a.rows for a in Snapshot(settings).timeline("orders")) < count:
         assert time.monotonic() < deadline
         time.sleep(0.2)
 

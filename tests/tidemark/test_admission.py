@@ -10,7 +10,7 @@ from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 def waiting(*rows: int) -> list[Arrival]:
@@ -58,11 +58,10 @@ def test_a_limit_is_one_or_more() -> None:
 @pytest.mark.slow
 def test_what_a_limit_leaves_waits_and_is_told(logged: Warehouse, engine: Settings) -> None:
     asset = renamed(PER_MINUTE, "admitted")
-    glance = Glance(engine.model_copy(update={"database": logged.database}))
+    snapshot = Snapshot(engine.model_copy(update={"database": logged.database}), [asset])
 
     def left() -> str:
-        seen = glance.asset(asset.name, asset.source.name, asset.keys, asset.allowed_lateness)
-        return str(glance.waiting(seen))
+        return snapshot.asset(asset).waiting
 
     first = incremental(logged, asset, limit=Admission(rows=100))
     assert first is not None

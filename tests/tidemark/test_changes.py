@@ -38,7 +38,7 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
 from tidemark.verify.parity import parity
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
@@ -259,20 +259,20 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
             beside(patch, now, lambda: incremental(warehouse, PER_MINUTE))
             facts = backfill(warehouse, now)
         assert (facts.seq, facts.through_arrival) == (2, 3)
-    glance = Glance(engine.model_copy(update={"database": warehouse.database}))
-    assert glance.behind([now.name], 3) == []
+    snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), [now])
+    assert snapshot.behind([now.name], 3) == []
     ingest(warehouse, others, ARRIVALS[4:])
-    assert glance.behind([now.name], 6) == [now.name]
-    assert glance.asset(now.name, others.name, now.keys, now.allowed_lateness).as_of == 3
+    assert snapshot.behind([now.name], 6) == [now.name]
+    assert snapshot.asset(now).as_of == 3
     facts = incremental(warehouse, now)
     assert facts is not None
     assert (facts.from_arrival, facts.through_arrival) == (3, 6)
     assert published(warehouse, now) == reference(ARRIVALS)
     assert parity(warehouse, now).equal
     if way == "rebuild":
-        assert glance.behind([now.name], 6) == []
+        assert snapshot.behind([now.name], 6) == []
         assert roll_back(warehouse, now).through_arrival == 5
-        assert glance.behind([now.name], 6) == [now.name]
+        assert snapshot.behind([now.name], 6) == [now.name]
         assert incremental(warehouse, PER_MINUTE) is not None
         assert parity(warehouse, PER_MINUTE).equal
 

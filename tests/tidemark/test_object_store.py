@@ -22,7 +22,7 @@ from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.committers import Direct, Merge, atomic, conditional
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Starts a server of the S3 protocol, and many writers.
 pytestmark = pytest.mark.slow
@@ -105,10 +105,10 @@ def test_of_many_writers_no_commit_is_lost_or_doubled(spark: SparkSession, place
 def test_what_needs_no_engine_reads_tables_there(spark: SparkSession, place: str) -> None:
     committer(spark, place).append("numbers", ROWS, "run", 0)
     settings = Settings(warehouse=place.rpartition("/")[0], database="tidemark")
-    found = Glance(settings).read("numbers", ["n"])
+    found = Snapshot(settings).tables.read("numbers", ["n"])
     assert found is not None
     assert found["n"].to_pylist() == [1, 2]
-    assert Glance(settings).read("none", ["n"]) is None
+    assert Snapshot(settings).tables.read("none", ["n"]) is None
 
 
 class Careless(BaseHTTPRequestHandler):

@@ -27,7 +27,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FIVE = Tumbling("5 minutes")
 BASE = replace(
@@ -206,9 +206,9 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
         incremental(logged, base)
     assert incremental(logged, after) is not None
     assert parity(logged, after).equal
-    glance = Glance(engine.model_copy(update={"database": logged.database}))
-    assert glance.life(name) == Asset(logged, after).life
-    assert glance.unfollowed({name: base.name}) == {}
+    snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
+    assert snapshot.life(name) == Asset(logged, after).life
+    assert snapshot.unfollowed_rollups({name: base.name}) == {}
     assert incremental(logged, after, pinned_definition=True) is None
     # Who goes by the earlier one ends; whoever begins with it has its windows again.
     with pytest.raises(DefinitionChangedError, match=f"definition of '{name}' has changed"):

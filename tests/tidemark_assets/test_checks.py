@@ -27,7 +27,7 @@ from tidemark_assets.definitions import build_definitions
 from tidemark_assets.names import PLAIN
 from tidemark_assets.partition_sensor import windows
 from tidemark_assets.resources import TidemarkResource
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "matches_log"
 
@@ -154,7 +154,7 @@ def test_a_release_is_new_data_of_its_partition(platform: Platform) -> None:
 
 def stands(settings: Settings, check: str = BETWEEN) -> tuple[bool, str]:
     """How a check of `gated` stands."""
-    found = {e.check_name: e for e in checks.current_results(PLAIN, Glance(settings), gated)}
+    found = {e.check_name: e for e in checks.current_results(PLAIN, Snapshot(settings), gated)}
     return found[check].passed, found[check].description or ""
 
 
@@ -219,7 +219,7 @@ def test_a_warning_stands_until_its_window_is_computed_again(settings: Settings)
 def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings) -> None:
     judged(settings, 4, (3, "a"))
     withhold(settings, (3, "a"), observed="0 events, 3 in the log")
-    found = {e.check_name: e for e in checks.current_results(PLAIN, Glance(settings), gated)}
+    found = {e.check_name: e for e in checks.current_results(PLAIN, Snapshot(settings), gated)}
     failed = found[COMPLETE]
     assert failed.description is not None
     assert failed.description.startswith(
@@ -229,7 +229,7 @@ def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings)
     assert str(failed.metadata["remedy"].value).startswith("`tidemark backfill gated`")
     # Not where it holds, and not where the data are at fault.
     withhold(settings, (3, "a"), by=FIVE)
-    for check in checks.current_results(PLAIN, Glance(settings), gated):
+    for check in checks.current_results(PLAIN, Snapshot(settings), gated):
         assert "Tidemark" not in (check.description or "")
         assert "remedy" not in check.metadata
 

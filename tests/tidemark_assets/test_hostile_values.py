@@ -16,7 +16,7 @@ from tidemark.engine.ports import free_port
 from tidemark_assets import checks
 from tidemark_assets.names import PLAIN
 from tidemark_streaming import services
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 CHROMIUM = shutil.which("chromium")
 CODE = """
@@ -77,7 +77,7 @@ def report(settings: Settings) -> None:
     judged(settings, 1, expectation=expectation)
     for value in HOSTILE:
         withhold(settings, (3, value), by=expectation, observed=value, mode="append")
-    evaluation = next(checks.current_results(PLAIN, Glance(settings), gated))
+    evaluation = next(checks.current_results(PLAIN, Snapshot(settings), gated))
     with dg.DagsterInstance.get() as instance:
         instance.report_runless_asset_event(evaluation)
 

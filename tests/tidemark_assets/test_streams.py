@@ -35,7 +35,7 @@ from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.stream_checks import KEEPS_RUNNING, stream_check
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, logs, queries, supervisor, wishes
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 ARRIVALS = some_arrivals(count=4)
 ASSETS = {"per_minute": PER_MINUTE}
@@ -69,7 +69,7 @@ def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
 def through(settings: Settings, arrival: int) -> None:
     """Wait until the stream has taken an arrival in, and published what it fired."""
     deadline = time.monotonic() + 300
-    while Glance(settings).behind(ASSETS, arrival):
+    while Snapshot(settings).behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
 
@@ -240,7 +240,7 @@ def test_a_stream_from_its_start_to_its_end(
     lines = logged()
     said = [line["event"] for line in lines if line["event"] != "ran"]
     assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
-    runs = {run["seq"]: run["run"] for run in Glance(here).runs_after("per_minute", -1)}
+    runs = {run["seq"]: run["run"] for run in Snapshot(here).runs_after("per_minute", -1)}
     told = {line["seq"]: line["run"] for line in lines if line["event"] == "ran"}
     # Those that had run before the stream was looked at first were no news.
     assert told.items() <= runs.items()

@@ -22,8 +22,8 @@ from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from topics import CLICKS, Topics, clicks
 
 REGISTERED = False
@@ -98,8 +98,8 @@ def test_files_of_before_and_after_come_in_together(
         (0, None, None), (1, "C", None), (2, None, None), (3, "F", "P")
     ]  # fmt: skip
     assert versions(warehouse) == [1, 2, 2, 2]
-    glance = Glance(engine.model_copy(update={"database": warehouse.database}))
-    assert glance.source("sensors").schema_version == 2
+    snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}))
+    assert snapshot.source(WIDER).schema_version == 2
     for asset in (COUNTED, replace(COUNTED, source=WIDER)):
         incremental(warehouse, asset)
         assert parity(warehouse, asset).equal

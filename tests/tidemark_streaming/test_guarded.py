@@ -23,8 +23,8 @@ from tidemark_streaming import dead_letters
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.delta import feed as delta_feed
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Searches every file of the home for values.
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
     if letters:
         settings = engine.model_copy(update={"database": warehouse.database})
         columns = warehouse.schema(PEOPLE.dead_letters_table).names
-        standing = dead_letters.standing(Glance(settings), PEOPLE.name, columns)
+        standing = dead_letters.standing(Snapshot(settings), PEOPLE.name, columns)
         with pytest.raises(DataError, match="put the corrected rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
 

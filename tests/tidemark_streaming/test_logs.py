@@ -20,8 +20,8 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import services
 from tidemark_streaming.foreground import commands
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.orchestrator import daemon, webserver
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 Lines = list[dict[str, Any]]
@@ -90,14 +90,16 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
         following = running(ingest_log, "ingest", "sensors", "--follow")
         arrived = stack.enter_context(following)("arrived", 3)
         assert [line["arrival"] for line in arrived] == [0, 1, 2]
-        assert sum(line["events"] for line in arrived) == Glance(home).source("sensors").events
+        assert (
+            sum(line["events"] for line in arrived) == Snapshot(home).arrivals_of("sensors").events
+        )
         stream = stack.enter_context(running(stream_log, "stream", "by_minute"))
         (ran,) = stream("ran")[:1]
         told = {(c.kind, c.name): c for c in commands(home)}
         assert told.keys() == {("ingest", "sensors"), ("stream", "by_minute")}
         assert all(c.runs and c.error is None for c in told.values())
     assert commands(home) == [], "who ends them on purpose expects them no more"
-    (run,) = Glance(home).runs_after("by_minute", -1)[:1]
+    (run,) = Snapshot(home).runs_after("by_minute", -1)[:1]
     assert (ran["asset"], ran["run"], ran["seq"]) == ("by_minute", run["run"], 0)
     assert (ran["from_arrival"], ran["through_arrival"]) == (-1, run["through_arrival"])
     assert sum(ran["steps"].values()) == pytest.approx(ran["seconds"])
@@ -123,7 +125,7 @@ def test_direct_runs_are_told(
     with running(tmp_path / "log", *command) as told:
         (ran,) = told("ran")
     assert (ran["logger"], ran["asset"], ran["seq"]) == ("tidemark.ingest", "by_minute", 0)
-    (run,) = Glance(home).runs_after("by_minute", -1)
+    (run,) = Snapshot(home).runs_after("by_minute", -1)
     assert (ran["run"], ran["through_arrival"]) == (run["run"], run["through_arrival"])
     assert ran["on_time"] == run["on_time"] > 0
     # To who reads no JSON it is a line.

@@ -18,6 +18,9 @@ from tidemark.base.instants import EPOCH
 from tidemark.engine.plan_literals import uncompiled_literal_sql
 from tidemark.store.ranges import Ranges
 
+_MOST = 2**63 - 1
+"""More than any number or instant of a table."""
+
 
 class Condition(Protocol):
     """A condition on a row."""
@@ -136,6 +139,16 @@ class Equals:
 def window_starts_in(ranges: Ranges) -> InRanges:
     """Return the condition that a window starts in one of the ranges."""
     return InRanges("window_start", ranges)
+
+
+def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
+    """Rows whose number, or instant in microseconds, is at least a value."""
+    return InRanges(column, ((value, _MOST),), instants)
+
+
+def below(column: str, value: int, *, instants: bool = False) -> InRanges:
+    """Rows whose number, or instant in microseconds, is below a value."""
+    return InRanges(column, ((-_MOST, value),), instants)
 
 
 def _micros(instant: datetime) -> int:

@@ -49,7 +49,7 @@ def ingest_and_report(
         also: returns a further line for the live view.
     """
     from tidemark_streaming.future_watermark import find, future_timestamps, is_far_ahead
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     name = source.name
     began, count, events, dead = time.monotonic(), 0, 0, 0
@@ -68,12 +68,12 @@ def ingest_and_report(
             dead += sum(a.dead_letters for a in commit.arrivals)
             _warn_of_losses(name, commit.arrivals)
             _warn_of_undeclared(name, commit.arrivals, undeclared)
-            if (told := future_timestamps(Glance(settings), source, commit.arrivals)) is not None:
+            if (told := future_timestamps(Snapshot(settings), source, commit.arrivals)) is not None:
                 print_warning(told)
             # A source that follows says once how far ahead its watermark is.
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
                 ahead = last.after
-                print_warning(str(find(Glance(settings), source)))
+                print_warning(str(find(Snapshot(settings), source)))
             _report_unreadable_marks(source, commit.arrivals)
             if logs.structured():
                 _log(store, source, commit.arrivals)
@@ -82,7 +82,7 @@ def ingest_and_report(
             work.note = f"{count:,} arrivals, {events:,} events{letters}"
             if following:
                 work.tell(f"follow {name}: {work.note}{also()}")
-    ended = last or next(reversed(Glance(settings).timeline(name)), None)
+    ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
     if ended is not None and ended.ends:
         print_status(
             f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "

@@ -11,8 +11,9 @@ from tidemark.base.instants import as_datetime, describe
 from tidemark.base.settings import Settings
 from tidemark.quality.results import CheckResult
 from tidemark_streaming.cli.console import out, step
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import results_since
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.snapshot.tables import Tables
 
 if TYPE_CHECKING:
     from tidemark.define.transform import WindowedTransform
@@ -102,7 +103,7 @@ def _draw(
 
 
 def _read_published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
-    table = Glance(settings).read(transform.table, None)
+    table = Tables.of(settings).read(transform.table)
     return pd.DataFrame() if table is None else table.to_pandas()
 
 
@@ -140,7 +141,7 @@ def _worst_hours_table(hours: pd.DataFrame) -> Table:
 
 
 def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
-    found = Glance(settings).read(transform.late_loss_table, None)
+    found = Tables.of(settings).read(transform.late_loss_table)
     rows = pd.DataFrame() if found is None else found.to_pandas()
     title = (
         "Windows with events that were too late (allowed lateness "
@@ -173,7 +174,7 @@ def _expectations_table(settings: Settings, transform: "WindowedTransform") -> T
     for name in ("expectation", "level", "judgements", "failed", shown):
         table.add_column(name, justify="right" if name in ("judgements", "failed") else "left")
     found: dict[str, list[CheckResult]] = {}
-    for result in results_since(Glance(settings), transform.name):
+    for result in results_since(Snapshot(settings), transform.name):
         found.setdefault(result.expectation, []).append(result)
     for expectation, results in found.items():
         failed = [r for r in results if not r.success]

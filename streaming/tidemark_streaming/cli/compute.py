@@ -75,7 +75,7 @@ def run(
     from tidemark.run.runner import incremental
     from tidemark_streaming import domains
     from tidemark_streaming.future_watermark import find
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
     transform = domains.transform(settings, asset)
@@ -87,7 +87,7 @@ def run(
         work.note = "no new arrivals" if events is None else f"{events:,} events"
     if done is not None:
         show_run(done, json, events)
-        if (ahead := find(Glance(settings), transform.source)) is not None:
+        if (ahead := find(Snapshot(settings), transform.source)) is not None:
             print_warning(str(ahead))
         if done.limited_by is not None and not json:
             err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
@@ -142,12 +142,12 @@ def count_events(settings: Settings, transform: "Definition", done: "RunFacts") 
     the arrivals.
     """
     from tidemark.define.windows import Cumulating, Sliding
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     overlap = isinstance(transform.window, Cumulating | Sliding)
     if not overlap or done.window_from is not None:
         return done.events
-    timeline = Glance(settings).timeline(transform.source.name)
+    timeline = Snapshot(settings).timeline(transform.source.name)
     return sum(a.rows for a in timeline if done.from_arrival < a.arrival <= done.through_arrival)
 
 

@@ -175,12 +175,12 @@ def _read_current(source: str, *, content: bool = True) -> "pa.Table":
     """Return the current dead letters of a source."""
     from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
     from tidemark_streaming import dead_letters, domains
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
     domains.inlet(settings, source)
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
-    return dead_letters.standing(Glance(settings), source, columns)
+    return dead_letters.standing(Snapshot(settings), source, columns)
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":

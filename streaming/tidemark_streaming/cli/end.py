@@ -39,12 +39,12 @@ def command(
     Example: `tidemark end flights`
     """
     from tidemark_streaming import domains
-    from tidemark_streaming.glance import Glance
     from tidemark_streaming.ingest import end
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
     found = domains.source(settings, source)
-    arrivals = Glance(settings).timeline(source)
+    arrivals = Snapshot(settings).timeline(source)
     if not arrivals:
         raise DataError(f"Nothing has arrived for '{source}' yet, so it can't be ended.")
     if arrivals[-1].ends:

@@ -174,12 +174,12 @@ def _read_quarantine(
 ) -> "tuple[Definition, list[dict[str, Any]]]":
     from tidemark.quality.quarantine import Choice
     from tidemark_streaming import domains
-    from tidemark_streaming.glance import Glance
-    from tidemark_streaming.judged import withheld
+    from tidemark_streaming.snapshot.check_results import withheld
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     chosen, settings = Choice(*parse_range(begin, end), parse_keys(key)), Settings()
     transform = domains.transform(settings, asset)
-    rows = withheld(Glance(settings), transform, chosen)
+    rows = withheld(Snapshot(settings), transform, chosen)
     return transform, [r for r in rows if discarded or r["status"] == "held"]
 
 

@@ -13,7 +13,8 @@ from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, pri
 
 if TYPE_CHECKING:
     from tidemark.engine.process import Record
-    from tidemark_streaming.standing_faults import StandingFault
+    from tidemark_streaming.domains import Domains
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
 _HIDDEN = (
     "warning",
@@ -122,13 +123,21 @@ def status(json: Json = False) -> None:
 
     Example: `tidemark status --json`
     """
+    from tidemark_streaming import domains, queries
+    from tidemark_streaming.snapshot.integrity_faults import standing_fault
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
     settings = Settings()
     processes = _processes(settings)
     running = any(p["running"] for p in processes)
     _check_tables(settings)
-    sources, assets = _sources(settings), _assets(settings)
-    streams = _streams(settings) if processes[0]["running"] else []
-    faults = _faults(settings)
+    found = domains.load(settings.domains)
+    snapshot = Snapshot(settings, found.transforms.values())
+    sources, progress = _sources(snapshot, found), [*map(snapshot.asset, found.transforms.values())]
+    assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
+    streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
+    faults = [standing_fault(snapshot, t) for t in found.transforms.values()]
+    faults = [fault for fault in faults if fault is not None]
     if json:
         told = [asdict(f) | {"first": iso(f.first)} for f in faults]
         print_json(
@@ -170,21 +179,18 @@ def status(json: Json = False) -> None:
                 f"{escape(fields)}.[/]",
                 soft_wrap=True,
             )
-    from tidemark_streaming.glance import Waiting
-
-    for asset in assets:
-        if asset["limited_by"] is not None:
-            waiting = Waiting(asset["behind"], asset["rows_waiting"], asset["limited_by"])
-            out().print(f"[bold]{asset['asset']}[/]: {waiting}.")
-        if (base := asset["unfollowed"]) is not None:
-            name = asset["asset"]
+    for asset in progress:
+        name, base = asset.asset, asset.unfollowed
+        if asset.limited_by is not None:
+            out().print(f"[bold]{name}[/]: {asset.waiting}.")
+        if base is not None:
             out().print(
                 f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
                 soft_wrap=True,
             )
-    for asset in streams:
+    for name in streams:
         out().print(
-            f"The stream of [bold]{asset}[/] is running; `tidemark stream {asset} --stop` stops it."
+            f"The stream of [bold]{name}[/] is running; `tidemark stream {name} --stop` stops it."
         )
     for fault in faults:
         out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
@@ -249,68 +255,16 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
     return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
 
 
-def _sources(settings: Settings) -> list[dict[str, Any]]:
-    from tidemark_streaming import domains, future_watermark
-    from tidemark_streaming.dead_letters import waiting
-    from tidemark_streaming.glance import Glance
+def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
+    from tidemark_streaming import future_watermark
 
-    glance = Glance(settings)
-    instants = ("arrived_at", "watermark", "newest_event")
-    inlets = domains.load(settings.domains).inlets
-    found = [asdict(glance.source(name)) for name in inlets]
-    return [
-        {
-            "name": (name := s.pop("source")),
-            **{k: iso(v) if k in instants else v for k, v in s.items()},
-            "dead_letters": waiting(glance, name),
-            "warning": None
-            if (ahead := future_watermark.find(glance, inlets[name].source)) is None
-            else str(ahead),
-            "undeclared": {
-                field: last
-                for field, last in glance.undeclared(name).items()
-                if field not in inlets[name].source.fields
-            },
-        }
-        for s in found
-    ]
-
-
-def _assets(settings: Settings) -> list[dict[str, Any]]:
-    from tidemark_streaming import domains
-    from tidemark_streaming.glance import Glance
-
-    glance, rows = Glance(settings), list[dict[str, Any]]()
-    transforms = domains.load(settings.domains).transforms.values()
-    unfollowed = glance.unfollowed({t.name: t.follows for t in transforms if t.follows is not None})
-    for t in transforms:
-        asset = glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
-        waiting = glance.waiting(asset)
-        told = {
-            "behind": waiting.arrivals,
-            "rows_waiting": waiting.rows,
-            "limited_by": waiting.limited_by,
-            # The base whose runs a roll-up has not followed.
-            "unfollowed": t.follows if t.name in unfollowed else None,
-        }
-        rows.append({**asdict(asset), "watermark": iso(asset.watermark), **told})
+    instants, rows = ("arrived_at", "watermark", "newest_event"), list[dict[str, Any]]()
+    for inlet in found.inlets.values():
+        source = asdict(snapshot.source(inlet.source))
+        ahead = future_watermark.find(snapshot, inlet.source)
+        told = {k: iso(v) if k in instants else v for k, v in source.items()}
+        rows.append(told | {"warning": None if ahead is None else str(ahead)})
     return rows
-
-
-def _faults(settings: Settings) -> "list[StandingFault]":
-    from tidemark_streaming import domains
-    from tidemark_streaming.glance import Glance
-    from tidemark_streaming.standing_faults import standing_fault
-
-    glance = Glance(settings)
-    found = [standing_fault(glance, t) for t in domains.load(settings.domains).transforms.values()]
-    return [fault for fault in found if fault is not None]
-
-
-def _streams(settings: Settings) -> list[str]:
-    from tidemark_streaming import domains, queries
-
-    return list(queries.running(settings, domains.load(settings.domains).transforms))
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

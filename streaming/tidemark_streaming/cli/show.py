@@ -51,8 +51,7 @@ def command(
 
     from tidemark.store.rows import to_display as as_told
     from tidemark_streaming import domains
-    from tidemark_streaming.glance import Glance
-    from tidemark_streaming.newest import newest
+    from tidemark_streaming.snapshot.tables import Tables
 
     if late and final:
         raise DefinitionError(
@@ -61,11 +60,12 @@ def command(
     span, wanted, settings = parse_range(begin, end), parse_keys(key), Settings()
     transform = domains.transform(settings, asset)
     table = _late_table(transform) if late else transform.table
-    there = list(Glance(settings).types(table))
+    tables = Tables.of(settings)
+    there = list(tables.types(table))
     if not there:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
     _check(transform, wanted, there)
-    for name, kind in Glance(settings).types(table).items():
+    for name, kind in tables.types(table).items():
         if name in wanted and pa.types.is_nested(kind):
             raise DefinitionError(
                 f"--key compares text, but '{name}' of '{asset}' is a {kind}: omit it, or select "
@@ -73,7 +73,7 @@ def command(
             )
     chosen = _condition(*span, wanted, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
-    rows = newest(Glance(settings), table, by, chosen, limit, then) if there else None
+    rows = tables.read_newest(table, by, chosen, limit, then) if there else None
     if form == "table":
         if rows is not None:
             _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)

@@ -138,10 +138,10 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
     from tidemark.engine import ManagedProcess
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
     from tidemark_streaming.sole import at_work
 
-    timeline = Glance(settings).timeline(source)
+    timeline = Snapshot(settings).timeline(source)
     if timeline and timeline[-1].ends:
         return (
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
@@ -175,7 +175,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
         reason = "another process stopped it." if failure is None else continuous.why(failure)
         retriable = failure is not None and continuous.crashed(failure)
         raise EngineError(f"The stream ended: {reason}", retriable=retriable)
-    return until_caught_up and look.behind <= 0
+    return until_caught_up and not look.asset.behind
 
 
 def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:

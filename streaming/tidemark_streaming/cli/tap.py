@@ -19,7 +19,7 @@ from tidemark_streaming.cli.json_output import as_json
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.verify.tap import TapResult
-    from tidemark_streaming.newer import NewerRuns
+    from tidemark_streaming.snapshot.new_runs import NewerRuns
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the ledger."""
@@ -93,16 +93,16 @@ def _runs(
     Raises:
         DataError: such a run does not exist yet.
     """
-    from tidemark_streaming.glance import Glance
-    from tidemark_streaming.newer import NewerRuns
+    from tidemark_streaming.snapshot.new_runs import NewerRuns
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    glance, asset = Glance(settings), transform.name
+    snapshot, asset = Snapshot(settings), transform.name
     if following:
-        newer = NewerRuns(glance, asset)
+        newer = NewerRuns(snapshot, asset)
         newer.take()
         until_terminated()
         return _follow_runs(newer)
-    there = glance.runs_after(asset, -1 if number is None else number - 1)
+    there = snapshot.runs_after(asset, -1 if number is None else number - 1)
     chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
     if not chosen:
         which = "has not run yet" if number is None else f"has no run {number}"

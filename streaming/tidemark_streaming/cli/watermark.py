@@ -46,14 +46,14 @@ def command(
     """
     from tidemark_streaming import domains
     from tidemark_streaming.future_watermark import find
-    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
-    found, glance = domains.source(settings, source), Glance(settings)
+    found, snapshot = domains.source(settings, source), Snapshot(settings)
     result: dict[str, object] = {}
     if lower:
         result = _lower(settings, source)
-    seen, ahead = glance.source(source), find(glance, found)
+    seen, ahead = snapshot.source(found), find(snapshot, found)
     result |= {
         "source": source,
         "watermark": iso(seen.watermark),

@@ -12,7 +12,7 @@ from typing import Any
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant, iso
 from tidemark.define.transform import WindowedTransform
-from tidemark_streaming.scan import whole
+from tidemark_streaming.snapshot.tables import Tables
 
 Rows = list[dict[str, Any]]
 _WINDOW = ("window_start", "window_end")
@@ -24,7 +24,8 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     Raises:
         DataError: this machine can't see the folder.
     """
-    if whole(f"{folder}/{transform.table}") is None:
+    tables = Tables(folder)
+    if tables.open(transform.table) is None:
         raise DataError(
             f"The engine's tables in '{folder}' can't be read from this process: a simulation "
             "needs an engine on this machine, or a warehouse that both can read."
@@ -33,25 +34,28 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     of_window = [*_WINDOW, *keys]
     return {
         "windows": _rows(
-            f"{folder}/{transform.table}",
+            tables,
+            transform.table,
             [*_WINDOW, *keys, *values, "revision", "timing", "final", "late_events"],
             of_window,
         ),
         "panes": _rows(
-            f"{folder}/{transform.panes_table}",
+            tables,
+            transform.panes_table,
             [*_WINDOW, *keys, "pane", "timing", "last", "retraction", *values],
             [*of_window, "pane", "retraction"],
         ),
         "late": _rows(
-            f"{folder}/{transform.late_table}",
+            tables,
+            transform.late_table,
             [*columns, *_WINDOW, "watermark", "lag_seconds"],
             [*of_window, "arrival", "position"],
         ),
     }
 
 
-def _rows(path: str, names: Sequence[str], order: Sequence[str]) -> Rows:
-    found = whole(path)
+def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
+    found = tables.read(table)
     if found is None:
         return []
     rows = found.to_pylist()

@@ -19,8 +19,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from tidemark.base.instants import INFINITY
+from tidemark_streaming.snapshot.history import Histogram
 from tidemark_streaming.supervisor import RUNNING
-from tidemark_streaming.watch.history import Histogram
 from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
 from tidemark_streaming.watch.ways_out import OutletSight
 
@@ -128,40 +128,40 @@ def _seconds(instant: int | None) -> float | None:
 
 
 METRICS: tuple[Told, ...] = (
-    _source("events_total", COUNTER, "Events that have arrived.", lambda s: s.arrivals.events),
-    _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.arrivals.count),
-    _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.arrivals.bytes),
+    _source("events_total", COUNTER, "Events that have arrived.", lambda s: s.snapshot.events),
+    _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
+    _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.bytes),
     _source(
         "dead_letters",
         GAUGE,
         "Dead letters of the source, including those that were replayed.",
         # A series that begins with the first of them would not be seen to have risen.
-        lambda s: s.dead_letters or 0,
+        lambda s: s.dead_letters,
     ),
     _source(
         "undeclared_fields",
         GAUGE,
         "JSON fields in Kafka records that the source does not declare and that were ignored "
         "(sampled).",
-        lambda s: s.undeclared,
+        lambda s: len(s.snapshot.undeclared),
     ),
     _source(
         "last_arrival_timestamp_seconds",
         GAUGE,
         "Processing time of the newest arrival.",
-        lambda s: _seconds(s.arrivals.arrived_at[-1]) if s.arrivals.count else None,
+        lambda s: _seconds(s.snapshot.arrived_at),
     ),
     _source(
         "newest_event_timestamp_seconds",
         GAUGE,
         "Event time of the newest event.",
-        lambda s: _seconds(s.arrivals.newest_event),
+        lambda s: _seconds(s.snapshot.newest_event),
     ),
     _source(
         "watermark_timestamp_seconds",
         GAUGE,
         "The watermark; absent before the first event, and after the end of the source.",
-        lambda s: _seconds(s.arrivals.watermark),
+        lambda s: _seconds(s.snapshot.watermark),
     ),
     _source(
         "watermark_lag_seconds",
@@ -317,9 +317,9 @@ METRICS: tuple[Told, ...] = (
         "lag_arrivals",
         GAUGE,
         "Arrivals of its source that the asset has not processed yet.",
-        lambda a: a.behind,
+        lambda a: a.snapshot.behind,
     ),
-    _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.rows_waiting),
+    _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
     _of_assets(
         "rate_limited_runs_total",
         COUNTER,
@@ -332,7 +332,7 @@ METRICS: tuple[Told, ...] = (
         "watermark_timestamp_seconds",
         GAUGE,
         "The watermark through which the asset has processed its source.",
-        lambda a: _seconds(a.runs.watermark),
+        lambda a: _seconds(a.snapshot.watermark),
     ),
     _asset(
         "watermark_lag_seconds",
@@ -340,19 +340,19 @@ METRICS: tuple[Told, ...] = (
         "Lag of that watermark behind the source's clock.",
         lambda a: a.lag,
     ),
-    _asset("published_rows", GAUGE, "Rows of the published table.", lambda a: a.published),
+    _asset("published_rows", GAUGE, "Rows of the published table.", lambda a: a.snapshot.windows),
     _asset(
         "final_rows",
         GAUGE,
         "Published rows that no late event can change any more.",
-        lambda a: a.final,
+        lambda a: a.snapshot.final,
     ),
     _asset(
         "open_rows",
         GAUGE,
         "Rows of open windows, whose end the watermark has not passed; for a roll-up, "
-        "published rows that are not final.",
-        lambda a: a.open,
+        "those that it has published early.",
+        lambda a: a.snapshot.open,
     ),
     _of_assets(
         "quarantined_rows",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
-from tidemark_streaming.watch.history import Run, lag
+from tidemark_streaming.snapshot.history import Run, lag
 from tidemark_streaming.watch.services import IngestState, Services, WayState
 from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
 from tidemark_streaming.watch.ways_out import LaneSight, OutletSight
@@ -131,19 +131,19 @@ def _lane(lane: LaneSight, state: WayState | None) -> dict[str, Any]:
 
 def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, Any]:
     ingest = services.ingests.get(source.name, IngestState())
-    arrivals, backlog = source.arrivals, source.backlog
+    found, backlog = source.snapshot, source.backlog
     waiting = {} if backlog is None else backlog.waiting
     return {
         "name": source.name,
         "played": source.played,
         "clock": source.clock // 1000,
-        "watermark": _millis(arrivals.watermark),
-        "ended": arrivals.watermark == INFINITY,
-        "arrivals": arrivals.count,
-        "events": arrivals.events,
-        "arrived": _millis(arrivals.arrived_at[-1]) if arrivals.count else None,
-        "newest": _millis(arrivals.newest_event),
-        "deadLetters": arrivals.dead_letters,
+        "watermark": _millis(found.watermark),
+        "ended": found.watermark == INFINITY,
+        "arrivals": found.arrivals,
+        "events": found.events,
+        "arrived": _millis(found.arrived_at),
+        "newest": _millis(found.newest_event),
+        "deadLetters": found.dead_letters,
         "warning": source.warning,
         "atWork": ingest.at_work,
         "refused": ingest.refused,
@@ -167,9 +167,9 @@ def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, An
 
 
 def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
-    definition, runs, span = asset.definition, asset.runs, asset.span
+    definition, found, runs, span = asset.definition, asset.snapshot, asset.runs, asset.span
     points, wanted = axis.points(runs.recent), sight.services.streams.get(asset.name)
-    mark = _millis(runs.watermark)
+    mark = _millis(found.watermark)
     longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
     return {
         "name": asset.name,
@@ -183,20 +183,20 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
         "restarts": 0 if wanted is None else wanted.restarts or 0,
         "keptBy": None if wanted is None else wanted.kept_by,
         "watermark": mark,
-        "ended": runs.watermark == INFINITY,
+        "ended": found.watermark == INFINITY,
         "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
-        "behind": asset.behind,
-        "rowsWaiting": asset.rows_waiting,
-        "unfollowed": asset.unfollowed,
-        "limitedBy": runs.limited_by if asset.behind else None,
+        "behind": found.behind,
+        "rowsWaiting": found.rows_waiting,
+        "unfollowed": found.unfollowed is not None,
+        "limitedBy": found.limited_by,
         "runs": sum(runs.ended.values()),
         "lastRun": _millis(runs.ended_at),
-        "published": asset.published,
-        "final": asset.final,
-        "open": asset.open,
+        "published": found.windows,
+        "final": found.final,
+        "open": found.open,
         "held": asset.held,
-        "late": _verdict(asset, "late"),
-        "tooLate": _verdict(asset, "too_late"),
+        "late": found.late,
+        "tooLate": found.too_late,
         "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],
         "seconds": [None if run is None else run.seconds for run in longest],
         "steps": {
@@ -229,11 +229,6 @@ def _lag(run: Run, source: SourceSight) -> float | None:
     """How far a run's watermark was behind when it ended; of a recording, behind what has arrived
     by now, which tells how it catches up."""
     return lag(source.clock if source.played else run.ended_at, run.watermark)
-
-
-def _verdict(asset: AssetSight, verdict: str) -> int:
-    counted = asset.runs.counted.items()
-    return sum(count for (mode, v), count in counted if v == verdict and mode == "incremental")
 
 
 def _share(runs: Sequence[Run], verdict: str) -> float | None:

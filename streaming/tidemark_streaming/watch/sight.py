@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -22,12 +22,14 @@ from tidemark.store import ledger
 from tidemark.store.rows import to_micros
 from tidemark_streaming import domains
 from tidemark_streaming.future_watermark import find, is_far_ahead
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.snapshot import tables
+from tidemark_streaming.snapshot.history import Runs, lag
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.tables import Listing, Tables, instant
+from tidemark_streaming.snapshot.windows import count_open, read_published
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
-from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag
 from tidemark_streaming.watch.services import Look, Services
-from tidemark_streaming.watch.tables import Listing, Tables, instant, total
 from tidemark_streaming.watch.ways_out import LaneSight, OutletSight, WaysOut
 
 SHOWN = 5
@@ -43,27 +45,31 @@ class SourceSight:
     Args:
         played: whether it is a recording: its clock is its newest event, and not the wall's.
         clock: what the watermark is measured against.
-        dead_letters: rows of their table, those too that have come back; None where there is none.
+        bytes: that were read.
+        dead_letters: rows of their table, those too that have come back.
         backlog: what waits in Kafka; None of a source of files.
         waited: how many records waited in all, and when, in order.
-        undeclared: how many fields came that are no columns of the source.
         warning: a sentence if the watermark is far ahead of the processing clock.
     """
 
-    name: str
+    snapshot: SourceSnapshot
     played: bool
-    arrivals: Arrivals
     clock: int
-    dead_letters: int | None
+    bytes: int
+    dead_letters: int
     backlog: Backlog | None
     waited: Sequence[tuple[int, int]] = ()
-    undeclared: int = 0
     warning: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The source's."""
+        return self.snapshot.name
 
     @property
     def ahead(self) -> float | None:
         """How far the watermark is ahead of the processing clock, in seconds."""
-        watermark, clock = self.arrivals.watermark, self.arrivals.clock
+        watermark, clock = self.snapshot.watermark, self.snapshot.arrived_at
         if watermark is None or clock is None or watermark >= INFINITY:
             return None
         return max(0, watermark - clock) / 1e6
@@ -71,7 +77,7 @@ class SourceSight:
     @property
     def lag(self) -> float | None:
         """How far the watermark is behind, in seconds."""
-        return lag(self.clock, self.arrivals.watermark)
+        return lag(self.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
@@ -147,11 +153,6 @@ class AssetSight:
     """How far an asset is.
 
     Args:
-        behind: arrivals of its source that are not in it yet.
-        rows_waiting: the events of these.
-        unfollowed: whether its base has made a run that it has not followed, where it is a roll-up.
-        published, final: rows of its table, and those of them that nothing changes any more.
-        open: rows under way, whose windows the watermark has not passed.
         held, discarded: rows that are withheld, and those that were left out by a person.
         span: where windows are drawn.
         windows: by their ends, in order, those in the span.
@@ -160,13 +161,8 @@ class AssetSight:
 
     definition: Definition
     source: SourceSight
+    snapshot: AssetSnapshot
     runs: Runs
-    behind: int
-    rows_waiting: int
-    unfollowed: bool
-    published: int
-    final: int
-    open: int
     held: int
     discarded: int
     span: Span
@@ -181,7 +177,7 @@ class AssetSight:
     @property
     def lag(self) -> float | None:
         """How far its watermark is behind its source's clock, in seconds."""
-        return lag(self.source.clock, self.runs.watermark)
+        return lag(self.source.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
@@ -212,17 +208,17 @@ class Watcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         found = domains.load(settings.domains)
-        self._inlets, self._transforms = found.inlets, found.transforms
+        self._transforms = found.transforms
         named = {i.source.name: i.source for i in found.inlets.values()}
         named |= {t.source.name: t.source for t in found.transforms.values()}
         self._sources = named
-        self._tables = Tables(settings)
-        self._glance = Glance(settings)
+        recordings = {n for n, inlet in found.inlets.items() if inlet.play is not None}
+        self._recordings = recordings
+        self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
+        self._tables = self._snapshot.tables
         self._services = Look(settings, named, found.lanes)
         self._ways_out = WaysOut(settings, found.transforms.values(), found.lanes.values())
         self._backlogs = Backlogs()
-        self._arrivals = {name: Arrivals(name) for name in named}
-        self._ledger = Ledger()
         self._feeds = {
             name: feed
             for name, inlet in found.inlets.items()
@@ -242,7 +238,6 @@ class Watcher:
 
         seen = {n: attempt(n, partial(self._source, n, now)) for n in self._sources}
         sources = {name: source for name, source in seen.items() if source is not None}
-        attempt(ledger.TABLE, self._read_ledger)
         assets = [
             attempt(name, partial(self._asset, transform, sources[transform.source.name]))
             for name, transform in self._transforms.items()
@@ -270,123 +265,80 @@ class Watcher:
             found += transform.tables
         return list(dict.fromkeys(found))
 
-    def _played(self, source: str) -> bool:
-        inlet = self._inlets.get(source)
-        return inlet is not None and inlet.play is not None
-
     def _source(self, name: str, now: int) -> SourceSight:
-        source, tables, arrivals = self._sources[name], self._tables, self._arrivals[name]
-        arrivals.read(tables)
-        clock, played = now, self._played(name)
-        if played and arrivals.newest_event is not None:
-            clock = arrivals.newest_event
-        dead = tables.listing(source.dead_letters_table)
-        feed = self._feeds.get(name)
+        source, feed = self._sources[name], self._feeds.get(name)
+        timeline, found = self._snapshot.arrivals_of(name), self._snapshot.source(source)
+        played, newest = name in self._recordings, found.newest_event
+        dead = self._tables.listing(source.dead_letters_table)
         return SourceSight(
-            name=name,
+            snapshot=found,
             played=played,
-            arrivals=arrivals,
-            clock=clock,
-            dead_letters=None if dead is None else dead.rows,
-            backlog=None if feed is None else self._backlogs.backlog(feed, arrivals.position),
+            clock=newest if played and newest is not None else now,
+            bytes=timeline.bytes,
+            dead_letters=0 if dead is None else dead.rows,
+            backlog=None if feed is None else self._backlogs.backlog(feed, timeline.position),
             waited=() if feed is None else self._backlogs.past(name),
-            undeclared=len(arrivals.undeclared - source.fields.keys()),
-            warning=self._warning(source, arrivals),
+            warning=self._warning(source, found),
         )
 
-    def _warning(self, source: Source, arrivals: Arrivals) -> str | None:
-        if arrivals.clock is None or not is_far_ahead(arrivals.watermark, arrivals.clock):
+    def _warning(self, source: Source, found: SourceSnapshot) -> str | None:
+        if found.arrived_at is None or not is_far_ahead(found.watermark, found.arrived_at):
             return None
-        found = find(self._glance, source)
-        return None if found is None else str(found)
-
-    def _read_ledger(self) -> None:
-        arrivals = {t.name: self._arrivals[t.source.name] for t in self._transforms.values()}
-        played = {t.name: self._played(t.source.name) for t in self._transforms.values()}
-        self._ledger.read(self._tables, arrivals, played)
+        ahead = find(self._snapshot, source)
+        return None if ahead is None else str(ahead)
 
     def _asset(self, transform: Definition, source: SourceSight) -> AssetSight:
-        tables, rolls_up = self._tables, transform.follows is not None
-        state = tables.life(transform.state_table)
-        runs = self._ledger.of(
-            transform.name, state, tables.life(transform.table), rolls_up=rolls_up
-        )
-        base = self._ledger.of(transform.follows or "", state, None, rolls_up=False)
-        mark = runs.watermark
-        span = Span.of(transform, mark)
-        rows, final_rows, recent = tables.kept(
-            (transform.name, "published"),
+        tables, found = self._tables, self._snapshot.asset(transform)
+        span = Span.of(transform, found.watermark)
+        final, changing = tables.read_if_changed(
+            (transform.name, "bars"),
             [transform.table],
-            partial(_published, tables, transform, span),
-            also=mark,
+            partial(_count_published, tables, transform, span, found.watermark),
+            also=found.watermark,
         )
-        waiting = Counter[int]()
-        if not rolls_up:
-            waiting = tables.kept(
-                (transform.name, "open"),
-                [transform.state_table],
-                partial(_open, tables, transform, mark),
-                also=mark,
-            )
-        held, discarded, newest = tables.kept(
+        held, discarded, newest = tables.read_if_changed(
             (transform.name, "held"),
             [transform.quarantine_table],
-            partial(_withheld, tables, transform),
+            partial(_read_quarantine, tables, transform),
         )
-        final, ended, early = Counter[int](), Counter[int](), Counter[int]()
-        for (end, is_final), count in recent.items():
-            passed = mark is not None and end <= mark
-            (final if is_final else ended if passed else early)[span.bar(end)] += count
-        # What fired early is in the state as well.
-        open_rows = rows - final_rows - ended.total() if rolls_up else waiting.total()
-        under_way = early if rolls_up else span.bars(waiting)
-        withheld = span.bars(held)
-        ends = sorted({*final, *ended, *under_way, *withheld})
+        open_, withheld = (
+            span.bars(count_open(tables, transform, found.watermark)),
+            span.bars(held),
+        )
+        ends = sorted({*final, *changing, *open_, *withheld})
         return AssetSight(
             definition=transform,
             source=source,
-            runs=runs,
-            behind=max(0, source.arrivals.count - 1 - runs.as_of),
-            rows_waiting=source.arrivals.brought(runs.as_of, source.arrivals.count - 1),
-            unfollowed=base.seq > runs.seq,
-            published=rows,
-            final=final_rows,
-            open=open_rows,
+            snapshot=found,
+            runs=self._snapshot.runs_of(transform),
             held=held.total(),
             discarded=discarded,
             span=span,
-            windows=tuple(Windows(e, final[e], ended[e], under_way[e], withheld[e]) for e in ends),
+            windows=tuple(Windows(e, final[e], changing[e], open_[e], withheld[e]) for e in ends),
             withheld=newest,
         )
 
 
-def _published(
-    tables: Tables, transform: Definition, span: Span
-) -> tuple[int, int, Counter[tuple[int, bool]]]:
-    """How many rows are published and how many of them are final; and of the windows in a span,
-    by their ends and whether they are final."""
-    rows = tables.read(transform.table, ["window_end", "final"])
-    if rows is None:
-        return 0, 0, Counter()
+def _count_published(
+    tables: Tables, transform: Definition, span: Span, watermark: int | None
+) -> tuple[Counter[int], Counter[int]]:
+    """How many rows of windows that are not open are published in each bar: those that are final,
+    and those that late events may still change."""
+    final, changing = Counter[int](), Counter[int]()
+    rows = read_published(tables, transform)
+    if rows is None or watermark is None:
+        return final, changing
     ends = ds.field("window_end")
-    near = rows.filter((ends > instant(span.start)) & (ends <= instant(span.end)))
+    last = min(span.end, watermark)
+    near = rows.filter((ends > instant(span.start)) & (ends <= instant(last)))
     counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
-    places = zip(to_micros(counted["window_end"]), counted["final"].to_pylist(), strict=True)
-    recent = Counter(dict(zip(places, counted["count_all"].to_pylist(), strict=True)))
-    return rows.num_rows, total(rows["final"]), recent
+    columns = to_micros(counted["window_end"]), counted["final"], counted["count_all"]
+    for end, is_final, count in zip(*columns, strict=True):
+        (final if is_final.as_py() else changing)[span.bar(end)] += count.as_py()
+    return final, changing
 
 
-def _open(tables: Tables, transform: Definition, mark: int | None) -> Counter[int]:
-    """How many rows are under way in windows that end after a watermark, by that end."""
-    by, least = [*transform.by_window], BEGINNING if mark is None else mark
-    rows = tables.read(transform.state_table, [*by, "admitted"], above=("window_end", least))
-    if rows is None or least >= INFINITY:
-        return Counter()
-    rows = rows.filter(rows["admitted"]).group_by(by).aggregate([])
-    return Counter(to_micros(rows["window_end"]))
-
-
-def _withheld(
+def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], int, tuple[Withheld, ...]]:
     """Rows that are held, by the end of their windows; how many were discarded; the newest held."""

@@ -13,8 +13,8 @@ from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import follow
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.sole import sole
 
 DOMAIN = """
@@ -66,17 +66,17 @@ def test_a_stream_is_not_ended_by_mistake(store: Warehouse, here: Settings) -> N
         assert explain_missing_ingest(here, "readings") is None
         assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
     assert explain_missing_ingest(here, "readings") is not None
-    assert Glance(here).newest_arrival("readings") == 2
+    assert Snapshot(here).newest_arrival("readings") == 2
 
 
 def test_all_windows_close_when_the_stream_is_ended(store: Warehouse, here: Settings) -> None:
     assert call("run", "ever").exit_code == 0
-    before = Glance(here).read("ever", ["n"])
+    before = Snapshot(here).tables.read("ever", ["n"])
     assert before is None or before.num_rows == 0
     told = json.loads(call("end", "readings", "--yes", "--json").stdout)
     assert told == {"source": "readings", "arrival": 3, "watermark": "+infinity"}
     assert call("run", "ever").exit_code == 0
-    rows = Glance(here).read("ever", ["n", "final"])
+    rows = Snapshot(here).tables.read("ever", ["n", "final"])
     assert rows is not None
     assert all(rows["final"].to_pylist())
     events = [e for arrival in ARRIVALS for e in arrival if e.ts is not None]

@@ -54,7 +54,7 @@ def test_a_stream_that_is_watched_ends(
     def done(look: Look) -> bool:
         nonlocal looks
         looks += 1
-        assert look.behind == 0
+        assert look.asset.behind == 0
         assert not asks or spark.range(3).count() == 3
         return time.monotonic() > until
 

@@ -16,8 +16,8 @@ from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import foreground, wishes
 from tidemark_streaming.cli.maintain import find_blocker
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import results_since
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -108,29 +108,29 @@ def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Se
 
 @pytest.mark.slow
 def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
-    glance = Glance(here)
-    assert glance.behind(["gated"], 2) == []
-    before = {r.run for r in results_since(glance, "gated")}
+    snapshot = Snapshot(here, [gated])
+    assert snapshot.behind(["gated"], 2) == []
+    before = {r.run for r in results_since(snapshot, "gated")}
     # The first run had no window to judge yet.
     assert len(before) == 2
     dropped = json.loads(call("drop", "gated", "--yes", "--json").stdout)["dropped"]
     assert {"gated", "gated_state", "gated_quarantine"} <= set(dropped)
-    for look in (glance, Glance(here)):
+    for look in (snapshot, Snapshot(here, [gated])):
         assert look.behind(["gated"], 2) == ["gated"]
         assert look.last_run("gated") is None
         assert look.runs() == []
         assert results_since(look, "gated") == []
-        asset = look.asset("gated", "readings", gated.keys, gated.allowed_lateness)
+        asset = look.asset(gated)
         assert (asset.as_of, asset.windows, asset.open) == (-1, 0, 0)
     facts = incremental(store, gated, limit=2)
     assert facts is not None
-    for look in (glance, Glance(here)):
+    for look in (snapshot, Snapshot(here, [gated])):
         assert [(r["seq"], r["run"]) for r in look.runs()] == [(0, facts.run)]
         newest = look.last_run("gated")
         assert newest is not None
         assert newest["run"] == facts.run
         assert {r.run for r in results_since(look, "gated")} == {facts.run}
         assert look.behind(["gated"], 2) == ["gated"]
-        assert look.asset("gated", "readings", gated.keys, gated.allowed_lateness).as_of == 1
+        assert look.asset(gated).as_of == 1
     assert "nothing to drop" not in call("drop", "gated", "--yes").stderr
     assert "nothing to drop" in call("drop", "gated", "--yes").stderr

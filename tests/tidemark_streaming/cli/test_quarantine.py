@@ -13,8 +13,8 @@ from support import READINGS, ingest
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import results_since
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,17 +50,17 @@ def test_what_is_withheld_is_listed_and_shown() -> None:
 
 
 def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -> None:
-    glance = Glance(here)
-    first = results_since(glance, "gated")
+    snapshot = Snapshot(here)
+    first = results_since(snapshot, "gated")
     assert [(r.expectation, r.success, r.level) for r in first] == [
         ("between(most, most=5)", False, "error"),
         ("not_null(sensor)", True, "warning"),
         ("matches_log()", True, "error"),
     ]
     assert {r.seq for r in first} == {0}
-    assert results_since(glance, "gated", 0) == []
+    assert results_since(snapshot, "gated", 0) == []
     assert incremental(store, gated) is not None
-    second = results_since(glance, "gated", 0)
+    second = results_since(snapshot, "gated", 0)
     assert [(r.expectation, r.success) for r in second] == [
         ("between(most, most=5)", True),
         ("not_null(sensor)", False),
@@ -68,7 +68,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
     ]
     assert (second[1].rows_judged, second[1].rows_failed) == (2, 1)
     assert json.loads(second[1].failures[0]["keys"]) == {"sensor": None}
-    assert results_since(glance, "gated") == [*first, *second]
+    assert results_since(snapshot, "gated") == [*first, *second]
 
 
 @pytest.mark.parametrize(

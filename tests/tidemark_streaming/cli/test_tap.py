@@ -17,8 +17,8 @@ from landing import SOURCE, clock, feed, land
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from watched.transforms import by_minute
 
 HEADER = "at,sensor,value\n"
@@ -44,7 +44,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     list(ingest(store, feed(folder)))
     query = continuous.start(store, by_minute)
     try:
-        while not Glance(home).runs_after("by_minute", -1):
+        while not Snapshot(home).runs_after("by_minute", -1):
             assert query.isActive, query.exception()
         command = [str(Path(sys.executable).with_name("tidemark")), "tap", "by_minute"]
         with subprocess.Popen(
@@ -73,7 +73,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     assert {line["step"] for line in told} == {"judged"}
     seen = [(line["row"]["value"], line["row"]["verdict"]) for line in told]
     assert seen == [(3, "on_time"), (4, "on_time"), (5, "too_late")]
-    runs = {r["run"]: r["seq"] for r in Glance(home).runs_after("by_minute", 0)}
+    runs = {r["run"]: r["seq"] for r in Snapshot(home).runs_after("by_minute", 0)}
     assert {line["run"]: line["seq"] for line in told} == runs
     shown = " ".join(call("tap", "by_minute", "--step", "read", "--run", "0").stdout.split())
     assert "run 0 (incremental, arrival 0), read: 2 rows" in shown

@@ -21,18 +21,19 @@ from runs import run_all
 from scrapes import scraped, summed, value
 from tables import arrive, ran
 from tidemark.base.errors import ConflictError, DefinitionError
+from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.dropping import drop
 from tidemark.store.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import noted, wishes
-from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.snapshot import tables
+from tidemark_streaming.snapshot.history import LATENCIES, Histogram, Ledger, Runs, Timeline
 from tidemark_streaming.sole import sole
 from tidemark_streaming.supervisor import RUNNING, Stream
-from tidemark_streaming.watch import page, tables
-from tidemark_streaming.watch.history import LATENCIES, Arrivals, Histogram, Ledger, Runs
+from tidemark_streaming.watch import page
 from tidemark_streaming.watch.metrics import HISTOGRAM, METRICS, exposition
 from tidemark_streaming.watch.sight import Watcher
 from watched.transforms import by_hour, by_minute
@@ -103,26 +104,20 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     land(folder, "end.csv", f"at,sensor,value\n{clock(7200)},b,1\n", 7200)
     bring(warehouse, settings)
     made = [*run_all(warehouse, by_minute, limit=7), *run_all(warehouse, by_hour)]
-    found, sight = scraped(watcher := Watcher(settings)), Glance(settings)
-
-    source = sight.source(SOURCE.name)
+    found = scraped(watcher := Watcher(settings))
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
-    assert value(found, "tidemark_source_events_total", source="sensors") == source.events
     dead = warehouse.read(SOURCE.dead_letters_table).count()
     assert value(found, "tidemark_source_dead_letters", source="sensors") == dead > 0
-    assert source.watermark is not None
     mark = value(found, "tidemark_source_watermark_timestamp_seconds", source="sensors")
-    assert mark == source.watermark / 1e6
     assert mark is not None
     behind = value(found, "tidemark_source_watermark_lag_seconds", source="sensors")
     assert behind == pytest.approx(time.time() - mark, abs=60)
     for transform in (by_minute, by_hour):
-        asset = sight.asset(transform.name, SOURCE.name, transform.keys, transform.allowed_lateness)
         own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
-        assert value(found, "tidemark_asset_lag_arrivals", **own) == 13 - asset.as_of == 0
-        assert value(found, "tidemark_asset_lag_rows", **own) == 0
-        assert value(found, "tidemark_asset_published_rows", **own) == asset.windows > 0
-        assert value(found, "tidemark_asset_final_rows", **own) == asset.final
+        assert value(found, "tidemark_asset_lag_arrivals", **own) == 0
+        windows = warehouse.read(transform.table)
+        assert value(found, "tidemark_asset_published_rows", **own) == windows.count() > 0
+        assert value(found, "tidemark_asset_final_rows", **own) == windows.where("final").count()
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
         took = value(found, "tidemark_asset_run_seconds_sum", **own, mode=facts[0].mode)
         assert took == pytest.approx(sum(f.seconds for f in facts))
@@ -171,6 +166,80 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="backfill") is None
 
 
+FIGURES = {
+    "sources": {
+        "arrivals": ("tidemark_source_arrivals_total", "arrivals"),
+        "events": ("tidemark_source_events_total", "events"),
+        "arrived_at": ("tidemark_source_last_arrival_timestamp_seconds", "arrived"),
+        "watermark": ("tidemark_source_watermark_timestamp_seconds", "watermark"),
+        "newest_event": ("tidemark_source_newest_event_timestamp_seconds", "newest"),
+        "dead_letters": (None, "deadLetters"),
+        "undeclared": ("tidemark_source_undeclared_fields", None),
+    },
+    "assets": {
+        "watermark": ("tidemark_asset_watermark_timestamp_seconds", "watermark"),
+        "windows": ("tidemark_asset_published_rows", "published"),
+        "final": ("tidemark_asset_final_rows", "final"),
+        "open": ("tidemark_asset_open_rows", "open"),
+        "late": (None, "late"),
+        "too_late": (None, "tooLate"),
+        "behind": ("tidemark_asset_lag_arrivals", "behind"),
+        "rows_waiting": ("tidemark_asset_lag_rows", "rowsWaiting"),
+    },
+}
+"""What `tidemark status` shows and a metric or the page too."""
+
+
+def test_the_status_the_metrics_and_the_page_show_the_same_figures(
+    warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surround(monkeypatch, settings)
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
+    folder = settings.landing / SOURCE.name
+    land_some(folder, 12)
+    bring(warehouse, settings)
+    # Some arrivals wait; some windows are open, some ended and may still change, some are final.
+    run_all(warehouse, by_minute, limit=4)
+    land(folder, "more.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 2 + "torn\n", 900)
+    bring(warehouse, settings)
+    watcher, status = Watcher(settings), call("status", "--json")
+    assert status.exit_code == 0, status.stderr
+    found, told = scraped(watcher), page.state(watcher.look(), "tidemark", 1)
+    shown = {"sources": told["sources"], "assets": told["streams"]}
+    compared = set[str]()
+    for kind, figures in FIGURES.items():
+        for each in json.loads(status.stdout)[kind]:
+            name = each["name" if kind == "sources" else "asset"]
+            (on_page,) = (s for s in shown[kind] if s["name"] == name)
+            for figure, (metric, key) in figures.items():
+                figure_is = _number(each[figure])
+                if metric is not None:
+                    scrape = value(found, metric, **{kind[:-1]: name})
+                    assert scrape == (figure_is and pytest.approx(figure_is)), (name, figure)
+                if key is not None:
+                    is_instant = isinstance(each[figure], str)
+                    there = on_page[key] / 1000 if is_instant else on_page[key]
+                    assert there == (figure_is and pytest.approx(figure_is, abs=0.001)), figure
+                if figure_is:
+                    compared.add(figure)
+    asset = next(a for a in json.loads(status.stdout)["assets"] if a["asset"] == "by_minute")
+    mark = asset["watermark"].replace("Z", "")
+    left = warehouse.read(by_minute.state_table).where(f"admitted AND window_end > '{mark}'")
+    assert asset["open"] == left.select(*by_minute.by_window).distinct().count() > 0
+    assert asset["windows"] > asset["final"] > 0
+    assert compared >= {"open", "behind", "rows_waiting", "late", "dead_letters", "final"}
+
+
+def _number(figure: object) -> float | None:
+    """A figure of the status: a count, an instant in seconds, or how many fields."""
+    if isinstance(figure, str):
+        return instant(figure) / 1e6
+    if isinstance(figure, dict):
+        return len(figure)
+    assert figure is None or isinstance(figure, int)
+    return figure
+
+
 def test_what_is_as_it_was_is_not_read_again(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,13 +250,13 @@ def test_what_is_as_it_was_is_not_read_again(
     settle(settings)
     watcher, opened = Watcher(settings), list[str]()
     first = scraped(watcher)
-    plain = tables.Tables.opened
+    plain = tables.Tables.open
 
     def counted(self: tables.Tables, table: str) -> Any:  # noqa: ANN401 (deltalake's table)
         opened.append(table)
         return plain(self, table)
 
-    monkeypatch.setattr(tables.Tables, "opened", counted)
+    monkeypatch.setattr(tables.Tables, "open", counted)
     assert summed(scraped(watcher), "tidemark_source_events_total") > 0
     assert opened == []
     land(settings.landing / SOURCE.name, "more.csv", f"at,sensor,value\n{clock(200)},a,1\n", 300)
@@ -198,19 +267,12 @@ def test_what_is_as_it_was_is_not_read_again(
     assert summed(second, name) == summed(first, name) + 1
 
 
-def test_what_took_long_rests_before_it_is_read_again(
-    warehouse: Warehouse, settings: Settings
-) -> None:
-    looked = tables.Tables(settings)
-    found = [looked.kept("x", [], lambda: time.sleep(0.2), also=n) for n in range(2)]
-    assert found == [None, None]
-    looked.kept("x", [], lambda: pytest.fail("read again too soon"), also=3)
-
-
 def test_a_run_s_arrivals_are_known_though_reading_them_rests(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, came, told = tables.Tables(settings), Arrivals("readings"), Ledger()
+    # For minutes, however long the ledger rests.
+    looked, came = tables.Tables.of(settings, rest=500), Timeline("readings")
+    told = Ledger({"one": came})
 
     def happened(number: int) -> None:
         arrive(settings, "readings", number, number)
@@ -224,17 +286,16 @@ def test_a_run_s_arrivals_are_known_though_reading_them_rests(
     read = came.read_now
     with monkeypatch.context() as patch:
         patch.setattr(came, "read_now", slow)
-        # For minutes, however long the ledger rests.
-        patch.setattr(tables, "REST", 500)
         came.read(looked)
-    told.read(looked, {"one": came}, {"one": False})
+    looked.rest = 0
+    told.read(looked)
     happened(1)
     came.read(looked)
     assert came.count == 1, "it does not rest"
     deadline = time.monotonic() + 60
     while came.count < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-        told.read(looked, {"one": came}, {"one": False})
+        told.read(looked)
     assert came.count == 2
 
 

@@ -22,6 +22,9 @@ _MANY_FILES = 400
 """Maximum number of file names to pass to the engine; they save it reading the transaction log."""
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns of a change data feed that describe each change."""
+_PARQUET = ds.ParquetFileFormat(
+    read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+)
 _File = Mapping[str, Any]
 """A file in the table's transaction log, with its statistics."""
 
@@ -38,15 +41,24 @@ def max_value(opened: DeltaTable, column: str) -> int | None:
     silent = [f for f, most in zip(files, told, strict=True) if most is None]
     empty = all(f.get(f"null_count.{column}") == f["num_records"] for f in silent)
     if not empty:
-        told = _load(opened, files, (), [column])[column].to_pylist()
+        told = read(opened, files, (), [column])[column].to_pylist()
     return max((most for most in told if most is not None), default=None)
 
 
 def load(
-    opened: DeltaTable, bounds: Sequence[Condition], columns: Sequence[str] | None = None
+    opened: DeltaTable,
+    bounds: Sequence[Condition] = (),
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
 ) -> pa.Table:
-    """Return the rows within the bounds in memory, with the given columns or all."""
-    return _load(opened, _files(opened, bounds), bounds, columns)
+    """Read rows into memory.
+
+    Args:
+        bounds: conditions on the rows by which whole files are skipped.
+        columns: all by default.
+        where: a further condition on the rows, by which no file is skipped.
+    """
+    return read(opened, _files(opened, bounds), bounds, columns, where)
 
 
 def frame_of(
@@ -59,7 +71,7 @@ def frame_of(
     """
     files = _files(opened, bounds)
     if sum(file["num_records"] for file in files) <= INLINE_ROWS:
-        return frame(spark, _load(opened, files, bounds))
+        return frame(spark, read(opened, files, bounds))
     if len(files) > _MANY_FILES:
         found = spark.read.format("delta").load(path)
     else:
@@ -89,21 +101,23 @@ def changes(opened: DeltaTable, since: int, through: int | None = None) -> pa.Ta
     return rows.select(schema.names).cast(schema)
 
 
-def _load(
+def read(
     opened: DeltaTable,
     files: Sequence[_File],
-    bounds: Sequence[Condition],
+    bounds: Sequence[Condition] = (),
     columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
 ) -> pa.Table:
+    """Read the rows of some of a table's files into memory; see `load`."""
     schema = arrow_schema(opened.schema())
     if not files:
         return schema.empty_table().select(columns or schema.names)
-    condition = pc.scalar(True)
+    condition = pc.scalar(True) if where is None else where
     for bound in bounds:
         condition = condition & bound.expression()
     system, folder = file_system(opened.table_uri)
     paths = [f"{folder}/{file['path']}" for file in files]
-    found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
+    found = ds.dataset(paths, schema=schema, format=_PARQUET, filesystem=system)
     return found.to_table(columns=columns and [*columns], filter=condition)
 
 

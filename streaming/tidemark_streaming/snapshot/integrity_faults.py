@@ -13,9 +13,10 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
+from tidemark.store.conditions import Equals
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import named, standing
+from tidemark_streaming.snapshot.check_results import named, standing
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,24 @@ class StandingFault:
         )
 
 
-def standing_fault(glance: Glance, transform: Definition) -> StandingFault | None:
+def standing_fault(snapshot: Snapshot, transform: Definition) -> StandingFault | None:
     """Return the open integrity failures of an asset; None if there are none.
 
     Without failures, that takes one read of the results.
     """
-    own = (ds.field("asset") == transform.name) & ds.field("expectation").isin(
-        list(INTEGRITY_CHECKS)
+    own, asset = (
+        ds.field("expectation").isin(list(INTEGRITY_CHECKS)),
+        [Equals("asset", transform.name)],
     )
-    failed = glance.select(TABLE, ["asset"], own & ~ds.field("success"))
+    failed = snapshot.tables.read(TABLE, ["asset"], own & ~ds.field("success"), asset)
     if failed is None or not failed.num_rows:
         return None
-    found = glance.select(TABLE, None, own)
-    last = glance.last_run(transform.name)
+    found = snapshot.tables.read(TABLE, None, own, asset)
+    last = snapshot.last_run(transform.name)
     rows = [] if found is None or last is None else found.to_pylist()
     life = "" if last is None else last["life"]
     results = sorted((CheckResult(**r) for r in rows if r["life"] == life), key=lambda r: r.seq)
-    failing = standing(glance, transform, results)
+    failing = standing(snapshot, transform, results)
     blamed = {place for r in results for place in named(r)}
     at_fault = {
         place: names

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tidemark.base.settings import Settings
 from tidemark.store.rows import INSTANT, to_display
 from tidemark_streaming.cli.json_output import as_json
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.newest import newest
+from tidemark_streaming.snapshot.tables import Tables
 
 LISTS = [[], [None], ["a"], ["a", None], [None, "a"], None]
 
@@ -37,8 +36,8 @@ def test_keys_that_are_lists_or_structs_have_an_order(tmp_path: Path) -> None:
     )
     write_deltalake(f"{settings.warehouse}/{settings.database}/by_list", rows)
     for keys in (["l"], ["s"], ["l", "s"], ["mean", "s"]):
-        found = newest(Glance(settings), "by_list", "window_start", None, 10, keys)
-        again = newest(Glance(settings), "by_list", "window_start", None, 3, keys)
+        found = Tables.of(settings).read_newest("by_list", "window_start", None, 10, keys)
+        again = Tables.of(settings).read_newest("by_list", "window_start", None, 3, keys)
         assert found is not None
         assert again is not None
         assert again.equals(found.slice(0, 3))
@@ -46,7 +45,7 @@ def test_keys_that_are_lists_or_structs_have_an_order(tmp_path: Path) -> None:
         assert sorted(map(repr, lists)) == sorted(map(repr, LISTS))
         text = as_json(to_display(found))
         assert [row["l"] for row in json.loads(text, parse_constant=refuse)] == lists
-    assert Glance(settings).types("by_list")["l"] == pa.list_(pa.string())
+    assert Tables.of(settings).types("by_list")["l"] == pa.list_(pa.string())
 
 
 VALUES = st.recursive(

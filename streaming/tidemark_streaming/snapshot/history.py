@@ -8,16 +8,18 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
-from tidemark.store.rows import to_dicts
-from tidemark_streaming.dead_letters import Place, returned
+from tidemark.store.rows import compute, to_dicts, to_micros
 from tidemark_streaming.kafka import position
-from tidemark_streaming.watch.tables import Tables
+from tidemark_streaming.snapshot.tables import Tables
 
 BOUNDS = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
@@ -33,11 +35,17 @@ LATENCIES = (
 RECENT = 20_000
 """Runs of an asset that the page can look back to."""
 
+Place = tuple[int, int]
+"""Which dead letter: its arrival, and its position there."""
+
+RETURNED = "replayed"
+"""What names, in the position of an arrival, the dead letters that it brought back."""
+
 VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
-    *("position", "dead_letters", "undeclared"),
+    *("position", "undeclared"),
 )
 _RUNS = (
     *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
@@ -73,23 +81,23 @@ class Histogram:
         return found
 
 
-class Arrivals:
-    """The timeline of a source, as far as it was read. Instants are microseconds."""
+class Timeline:
+    """The arrivals of a source, as far as its timeline was read. Instants are microseconds."""
 
     def __init__(self, source: str) -> None:
-        self._table = f"{source}_timeline"
+        self.source, self._table = source, f"{source}_timeline"
         self._begin(None)
 
-    def _begin(self, life: str | None) -> None:
-        self._life = life
+    def _begin(self, id_: str | None) -> None:
+        self._id = id_
         self._seen = set[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
         self.events, self.bytes = 0, 0
-        self._letters, self._returned = 0, set[Place]()
+        self.returned = set[Place]()
         self.watermark: int | None = None
         self.newest_event: int | None = None
         self.position: str | None = None
-        self.undeclared = set[str]()
+        self.undeclared = dict[str, int]()
 
     @property
     def clock(self) -> int | None:
@@ -101,50 +109,68 @@ class Arrivals:
         """How many arrivals there are."""
         return len(self.arrived_at)
 
-    @property
-    def dead_letters(self) -> int:
-        """How many dead letters came, and have not come back."""
-        return self._letters - len(self._returned)
-
     def brought(self, after: int, through: int) -> int:
-        """Events of the arrivals with `after` < number <= `through`."""
+        """Return the events of the arrivals with `after` < number <= `through`."""
         return sum(self.rows[after + 1 : through + 1])
 
     def read(self, tables: Tables) -> None:
         """Take in what has come."""
-        tables.kept((self._table, "rows"), [self._table], lambda: self.read_now(tables))
+        tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
-        """The same, also where reading takes long and rests."""
-        if (life := tables.life(self._table)) != self._life:
-            self._begin(life)
-        table = tables.appended(self._table, _ARRIVALS, self._seen)
-        rows = [] if table is None else to_dicts(table.sort_by("arrival"))
-        last = self.count - 1
-        if any(r["arrival"] == last and r["watermark_after"] != self.watermark for r in rows):
-            # Its watermarks were lowered since.
-            self._begin(life)
-            table = tables.appended(self._table, _ARRIVALS, self._seen)
-            rows = [] if table is None else to_dicts(table.sort_by("arrival"))
-        for row in rows:
-            if row["arrival"] != self.count:
-                continue
-            self.arrived_at.append(row["arrived_at"])
-            # An arrival without an event counts as old as the newest before it.
-            newest = row["max_event_time"]
-            if newest is not None and (self.newest_event is None or newest > self.newest_event):
-                self.newest_event = newest
-            self.event.append(row["arrived_at"] if newest is None else newest)
-            self.rows.append(row["rows"])
-            self.events += row["rows"]
-            self.bytes += row["bytes"]
-            self._letters += row["dead_letters"] or 0
-            self._returned.update(returned(row["position"]))
-            self.undeclared.update(json.loads(row["undeclared"] or "[]"))
-            self.watermark = row["watermark_after"]
+        """Take in what has come, also while reading rests."""
+        if (id_ := tables.id(self._table)) != self._id:
+            self._begin(id_)
+        rows = self._read_new(tables)
+        if rows is not None and self._has_lower_watermarks(rows):
+            self._begin(id_)
+            rows = self._read_new(tables)
+        # A compaction writes again what was read before.
+        rows = None if rows is None else rows.filter(ds.field("arrival") >= self.count)
+        if rows is not None and rows.num_rows:
+            self._add(rows)
+
+    def _read_new(self, tables: Tables) -> pa.Table | None:
+        table = tables.read_new_files(self._table, _ARRIVALS, self._seen)
+        return None if table is None else table.sort_by("arrival")
+
+    def _has_lower_watermarks(self, rows: pa.Table) -> bool:
+        """Whether the watermarks were lowered since they were read."""
+        last = rows.filter(ds.field("arrival") == self.count - 1)["watermark_after"]
+        return len(last) > 0 and _whole(last)[0] != self.watermark
+
+    def _add(self, rows: pa.Table) -> None:
+        first, newest = self.count, rows["max_event_time"]
+        self.arrived_at.extend(to_micros(rows["arrived_at"]))
+        # The latency of an arrival without an event is that of the arrival itself.
+        self.event.extend(to_micros(compute.coalesce(newest, rows["arrived_at"])))
+        self.rows.extend(rows["rows"].to_pylist())
+        self.events += sum(self.rows[first:])
+        self.bytes += sum(rows["bytes"].to_pylist())
+        times = [self.newest_event, *_whole(newest)]
+        self.newest_event = max((time for time in times if time is not None), default=None)
+        self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
+        for place in rows["position"].to_pylist():
+            self.returned.update(reprocessed_letters(place))
             # What came by other ways says nothing of topics, as a replay of dead letters.
-            if position.parse(row["position"]):
-                self.position = row["position"]
+            if position.parse(place):
+                self.position = place
+        for number, fields in enumerate(rows["undeclared"].to_pylist(), first):
+            self.undeclared.update(dict.fromkeys(json.loads(fields or "[]"), number))
+
+
+def reprocessed_letters(place: str) -> Iterator[Place]:
+    """Return the dead letters that an arrival at this position brought back."""
+    told = json.loads(place)
+    ranges = told.get(RETURNED) if isinstance(told, dict) else None
+    # A topic may have that name, and is told as an object.
+    for arrival, first, last in ranges if isinstance(ranges, list) else ():
+        yield from ((arrival, p) for p in range(first, last + 1))
+
+
+def _whole(instants: pa.ChunkedArray) -> list[int | None]:
+    """Instants in microseconds, which may be null."""
+    return instants.cast(pa.int64()).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -211,7 +237,7 @@ class Runs:
     from_event: Histogram = field(default_factory=_latencies)
     recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
 
-    def add(self, row: Mapping[str, Any], arrivals: Arrivals, *, played: bool) -> None:
+    def add(self, row: Mapping[str, Any], arrivals: Timeline, *, played: bool) -> None:
         """Take in a row of the ledger.
 
         Args:
@@ -261,56 +287,47 @@ class Runs:
 
 
 class Ledger:
-    """The runs of all assets, as far as the ledger was read."""
+    """The runs of some assets, as far as the ledger was read.
 
-    def __init__(self) -> None:
-        self._life: str | None = None
-        self._seen = set[str]()
-        self._runs = dict[str, dict[str, Runs]]()
+    Args:
+        assets: each with the timeline of its source.
+        recordings: the sources that are played.
+    """
 
-    def read(
-        self, tables: Tables, arrivals: Mapping[str, Arrivals], played: Mapping[str, bool]
-    ) -> None:
-        """Take in what has come.
+    def __init__(self, assets: Mapping[str, Timeline], recordings: Container[str] = ()) -> None:
+        self._assets, self._recordings = assets, recordings
+        self._begin(None)
 
-        Args:
-            arrivals: by asset, those of its source.
-            played: by asset, whether its source is a recording.
-        """
-        tables.kept(
-            (ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables, arrivals, played)
-        )
+    def _begin(self, id_: str | None) -> None:
+        self._id, self._seen = id_, set[str]()
+        self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
-    def _read(
-        self, tables: Tables, arrivals: Mapping[str, Arrivals], played: Mapping[str, bool]
-    ) -> None:
-        if (life := tables.life(ledger.TABLE)) != self._life:
-            self._life, self._seen, self._runs = life, set[str](), {}
-        table = tables.appended(ledger.TABLE, _RUNS, self._seen)
-        known = dict[str, Arrivals]()
-        for row in [] if table is None else to_dicts(table.sort_by("seq")):
-            name = row["asset"]
-            if name not in arrivals:
-                continue
-            if name not in known:
-                # A run's arrivals were there before it: now they can be read, and are, though
-                # reading them may rest just now: each row of the ledger is taken in once.
-                known[name] = arrivals[name]
-                known[name].read_now(tables)
-            runs = self._runs.setdefault(name, {}).setdefault(row["life"], Runs())
+    def read(self, tables: Tables) -> None:
+        """Take in what has come."""
+        tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
+
+    def _read(self, tables: Tables) -> None:
+        if (id_ := tables.id(ledger.TABLE)) != self._id:
+            self._begin(id_)
+        table = tables.read_new_files(ledger.TABLE, _RUNS, self._seen)
+        if table is None:
+            return
+        known = table.filter(ds.field("asset").isin([*self._assets]))
+        # A run's arrivals were there before it: now they can be read, and are, though reading them
+        # may rest just now: each row of the ledger is taken in once.
+        for asset in set(known["asset"].to_pylist()):
+            self._assets[asset].read_now(tables)
+        for row in to_dicts(known.sort_by("seq")):
+            asset = row["asset"]
+            runs = self._runs[asset].setdefault(row["life"], Runs())
             # A compaction writes again what was read before.
             if row["seq"] > runs.seq:
-                runs.add(row, arrivals[name], played=played[name])
+                timeline = self._assets[asset]
+                runs.add(row, timeline, played=timeline.source in self._recordings)
 
-    def of(self, asset: str, state: str | None, own: str | None, *, rolls_up: bool) -> Runs:
-        """The runs of an asset's present life.
-
-        Args:
-            state, own: the identities of its state and of its published table.
-            rolls_up: whether it is a roll-up, which begins anew with either.
-        """
-        life = f"{state}+{own}" if rolls_up else state
-        return self._runs.get(asset, {}).get(life or "", Runs())
+    def of(self, asset: str, life: str | None) -> Runs:
+        """Return the runs of an asset in a life."""
+        return self._runs[asset].get(life or "", Runs())
 
 
 def lag(clock: int, watermark: int | None) -> float | None:
@@ -321,7 +338,7 @@ def lag(clock: int, watermark: int | None) -> float | None:
     return max(0, clock - watermark) / 1e6
 
 
-def _brought(row: Mapping[str, Any], arrivals: Arrivals, events: int) -> int:
+def _brought(row: Mapping[str, Any], arrivals: Timeline, events: int) -> int:
     if row["mode"] == "rollup":
         return events
     if row["mode"] != "incremental":

@@ -6,22 +6,22 @@ from 0 again.
 
 from typing import Any
 
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 class NewerRuns:
     """Remembers the last run of an asset that was told."""
 
-    def __init__(self, glance: Glance, asset: str) -> None:
-        self._glance = glance
+    def __init__(self, snapshot: Snapshot, asset: str) -> None:
+        self._snapshot = snapshot
         self._asset = asset
         self._told: tuple[str | None, int] = None, -1
 
     def take(self) -> list[dict[str, Any]]:
         """The runs since this was asked last, as the ledger has them, in order; the first time, and
         of an asset that was made anew, all."""
-        life, (before, seq) = self._glance.life(self._asset), self._told
-        rows = self._glance.runs_after(self._asset, seq if life == before else -1)
+        life, (before, seq) = self._snapshot.life(self._asset), self._told
+        rows = self._snapshot.runs_after(self._asset, seq if life == before else -1)
         # It may be made anew between the two looks.
         found = [row for row in rows if row["life"] == life]
         if found:

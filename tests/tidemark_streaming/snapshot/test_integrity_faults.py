@@ -10,8 +10,8 @@ from gated.transforms import gated
 from judgements import NOW, judged, publish, withhold
 from support import MINUTE, T0
 from tidemark.base.settings import Settings
-from tidemark_streaming.glance import Glance
-from tidemark_streaming.standing_faults import StandingFault, standing_fault
+from tidemark_streaming.snapshot.integrity_faults import StandingFault, standing_fault
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def stands(settings: Settings) -> StandingFault | None:
-    return standing_fault(Glance(settings), gated)
+    return standing_fault(Snapshot(settings), gated)
 
 
 def test_nothing_stands_of_an_asset_that_was_never_judged_or_never_failed(

@@ -10,30 +10,28 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow.dataset as ds
-
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import HELD, Choice
 from tidemark.quality.results import TABLE, CheckResult
+from tidemark.store.conditions import at_least
 from tidemark.store.rows import to_display
-from tidemark_streaming.glance import Glance
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 Place = tuple[int, str]
 """A window: its start and its keys as JSON."""
 
 
-def results_since(glance: Glance, asset: str, after: int = -1) -> list[CheckResult]:
+def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
     """The results of the commits after the number `after` of an asset's present life, in order."""
-    own = (ds.field("asset") == asset) & (ds.field("life") == (glance.life(asset) or ""))
-    chosen = own & (ds.field("seq") > after)
-    table = glance.select(TABLE, None, chosen)
+    bounds = [*snapshot.present(asset), at_least("seq", after + 1)]
+    table = snapshot.tables.read(TABLE, bounds=bounds)
     rows = [] if table is None else table.sort_by([("seq", "ascending")]).to_pylist()
     return [CheckResult(**row) for row in rows]
 
 
 def withheld(
-    glance: Glance, transform: Definition, choice: Choice | None = None
+    snapshot: Snapshot, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
     """The rows in quarantine, by window and keys.
 
@@ -42,7 +40,7 @@ def withheld(
     """
     chosen = choice or Choice()
     chosen.check(transform)
-    table = glance.read(transform.quarantine_table, None)
+    table = snapshot.tables.read(transform.quarantine_table)
     rows: list[dict[str, Any]] = [] if table is None else to_display(table)
 
     def wanted(row: Mapping[str, Any]) -> bool:
@@ -58,7 +56,7 @@ def withheld(
 
 
 def standing(
-    glance: Glance, transform: Definition, results: Sequence[CheckResult]
+    snapshot: Snapshot, transform: Definition, results: Sequence[CheckResult]
 ) -> dict[Place, dict[str, str]]:
     """Return the windows that fail an expectation as they are now: by expectation, the value that
     was observed.
@@ -66,7 +64,7 @@ def standing(
     Args:
         results: of the asset's present life, in order; quarantine is read besides.
     """
-    quarantine = {_place(transform, row): row for row in withheld(glance, transform)}
+    quarantine = {_place(transform, row): row for row in withheld(snapshot, transform)}
     found: dict[Place, dict[str, str]] = {
         place: {failed["expectation"]: failed["observed"] for failed in row["failed"]}
         for place, row in quarantine.items()
@@ -83,7 +81,7 @@ def standing(
         return found
     starts = [place[0] for place, _ in newest]
     columns = [*transform.keys, "seq", "quality"]
-    there = glance.between(transform.table, columns, min(starts), max(starts) + 1)
+    there = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
     published: dict[Place, Mapping[str, Any]] = {}
     if there is not None:
         for start, row in zip(there[0], there[1].to_pylist(), strict=True):

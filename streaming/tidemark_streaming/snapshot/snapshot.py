@@ -1,0 +1,369 @@
+"""One snapshot of how far the sources and assets are.
+
+The status, the metrics, the live page, and Dagster's sensors and checks ask it, so that each figure
+has one definition. It reads the tables without the engine: looking costs the engine nothing, and
+works when it is down. A missing table gives nothing. What the ledger and the results say of an
+asset that was dropped and created again is told of its present life alone.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.store import ledger, rollup_generation
+from tidemark.store.arrival import Arrival, read_arrivals
+from tidemark.store.conditions import Condition, Equals, at_least, below, window_starts_in
+from tidemark.store.log_columns import schema_version
+from tidemark.store.rows import to_dicts, to_micros
+from tidemark_streaming.snapshot import windows
+from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
+from tidemark_streaming.snapshot.tables import Tables
+
+_WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
+"""Runs after which all windows are complete: one of a range says nothing of those outside it."""
+
+
+@dataclass(frozen=True)
+class SourceSnapshot:
+    """How far a source is. Instants are microseconds; None before the first arrival.
+
+    Args:
+        events: in the event log.
+        schema_version: 1 at first, and one more each time that the source gained columns.
+        dead_letters: rows of their table that have not come back.
+        undeclared: fields that are no columns of the source, each with its newest arrival.
+    """
+
+    name: str
+    arrivals: int
+    events: int
+    arrived_at: int | None
+    watermark: int | None
+    newest_event: int | None
+    schema_version: int | None
+    dead_letters: int
+    undeclared: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class AssetSnapshot:
+    """How far an asset is.
+
+    Args:
+        as_of: the arrival through which it is complete; -1 before the first run.
+        watermark: the one after that arrival.
+        windows: rows published.
+        final: of them, those that nothing will change any more.
+        open: rows of open windows, published or not.
+        late, too_late: events so far, by its published and its late table.
+        behind, rows_waiting: arrivals of its source that are not in it yet, and their events.
+        limited_by: which limit of its newest run left them there, if one did.
+        unfollowed: the base of a roll-up, if that has made a run that the roll-up has not followed.
+    """
+
+    asset: str
+    source: str
+    as_of: int
+    watermark: int | None
+    windows: int
+    final: int
+    open: int
+    late: int
+    too_late: int
+    behind: int
+    rows_waiting: int
+    limited_by: str | None
+    unfollowed: str | None
+
+    @property
+    def waiting(self) -> str:
+        """What is not in it yet, in words."""
+        limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
+        return f"{self.rows_waiting:,} rows waiting{limit}"
+
+
+class Snapshot:
+    """Reads the tables of one database. Asked again, it reads only what has changed.
+
+    Args:
+        transforms: the assets whose runs `asset` and `runs_of` read.
+        recordings: the sources that are played, which have no latencies.
+        rest: as for `Tables`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transforms: Iterable[Definition] = (),
+        recordings: Container[str] = (),
+        rest: float = 0,
+    ) -> None:
+        self.tables = Tables.of(settings, rest)
+        self._timelines = dict[str, Timeline]()
+        assets = {t.name: self._timeline(t.source.name) for t in transforms}
+        self._ledger = Ledger(assets, recordings)
+
+    def source(self, source: Source) -> SourceSnapshot:
+        """Return how far a source is."""
+        timeline = self.arrivals_of(source.name)
+        dead = source.dead_letters_table
+        undeclared = timeline.undeclared.items()
+        return SourceSnapshot(
+            name=source.name,
+            arrivals=timeline.count,
+            events=timeline.events,
+            arrived_at=timeline.clock,
+            watermark=timeline.watermark,
+            newest_event=timeline.newest_event,
+            schema_version=self.tables.read_if_changed(
+                (source.name, "schema"),
+                [source.log_table],
+                lambda: self._schema_version(source.log_table),
+            )
+            if timeline.count
+            else None,
+            dead_letters=self.tables.read_if_changed(
+                (source.name, "dead letters"),
+                [dead],
+                lambda: self._dead_letters(dead, timeline),
+                also=timeline.count,
+            ),
+            undeclared={name: last for name, last in undeclared if name not in source.fields},
+        )
+
+    def asset(self, transform: Definition) -> AssetSnapshot:
+        """Return how far an asset is."""
+        name, tables = transform.name, self.tables
+        timeline, runs = self.arrivals_of(transform.source.name), self.runs_of(transform)
+        published = windows.count_published(tables, transform)
+        behind = max(0, timeline.count - 1 - runs.as_of)
+        return AssetSnapshot(
+            asset=name,
+            source=transform.source.name,
+            as_of=runs.as_of,
+            watermark=runs.watermark,
+            windows=published.rows,
+            final=published.final,
+            open=windows.count_open(tables, transform, runs.watermark).total(),
+            late=published.late,
+            too_late=windows.count_too_late(tables, transform),
+            behind=behind,
+            rows_waiting=timeline.brought(runs.as_of, timeline.count - 1),
+            limited_by=runs.limited_by if behind else None,
+            unfollowed=self._unfollowed_base(transform),
+        )
+
+    def arrivals_of(self, source: str) -> Timeline:
+        """Return the history of a source."""
+        timeline = self._timeline(source)
+        timeline.read(self.tables)
+        return timeline
+
+    def runs_of(self, transform: Definition) -> Runs:
+        """Return the history of an asset in its present life."""
+        self._ledger.read(self.tables)
+        name, tables = transform.name, [transform.state_table, transform.table, ledger.TABLE]
+        life = self.tables.read_if_changed((name, "life"), tables, lambda: self.life(name))
+        return self._ledger.of(name, life)
+
+    def timeline(self, source: str) -> list[Arrival]:
+        """Return all arrivals of a source, in order."""
+        table = self.tables.read(f"{source}_timeline")
+        return [] if table is None else read_arrivals(table)
+
+    def newest_arrival(self, source: str) -> int:
+        """Return the number of a source's newest arrival; -1 before the first."""
+        table = self.tables.read(f"{source}_timeline", ["arrival"])
+        return -1 if table is None else max(table["arrival"].to_pylist(), default=-1)
+
+    def newest_event(self, source: str) -> int | None:
+        """Return the newest event time of a source; None before the first event."""
+        table = self.tables.read(f"{source}_timeline", ["max_event_time"])
+        known = [] if table is None else to_micros(table["max_event_time"].drop_null())
+        return max(known, default=None)
+
+    def behind(self, assets: Iterable[str], newest: int) -> list[str]:
+        """Return those of some assets that are not complete through the arrival `newest`."""
+        wanted = list(assets)
+        # File statistics leave only the runs that got so far to be read, however long the ledger.
+        there = at_least("through_arrival", newest)
+        done = self._newest_of(there, _of(wanted) & _WHOLE)
+        # An asset that went back, or on with another log, was there once.
+        elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
+        left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
+        lives = {asset: self.life(asset) or "" for asset in wanted}
+        return [a for a, life in lives.items() if done[a, life] <= left[a, life]]
+
+    def _newest_of(
+        self, bound: Condition, where: ds.Expression
+    ) -> defaultdict[tuple[str, str], int]:
+        """Of some rows of the ledger, the newest number of each asset in each of its lives; -1
+        where there is none."""
+        rows = self.tables.read(ledger.TABLE, ["asset", "life", "seq"], where, [bound])
+        found = defaultdict[tuple[str, str], int](lambda: -1)
+        for row in [] if rows is None else rows.to_pylist():
+            own = row["asset"], row["life"]
+            found[own] = max(found[own], row["seq"])
+        return found
+
+    def unfollowed_rollups(self, bases: Mapping[str, str]) -> dict[str, int]:
+        """Return the roll-ups that have not followed every run of the present life of their base,
+        each with the number of its newest one.
+
+        Args:
+            bases: by roll-up, the base.
+        """
+        found = dict[str, int]()
+        runs = self.tables.open(ledger.TABLE) if bases else None
+        if runs is None:
+            return found
+        for name, base in bases.items():
+            life = self.life(base)
+            newest = _newest_recorded_run(runs, f"{base}/{life}")
+            # A roll-up begins a new life with its base as well as with its own table.
+            own = self.tables.open(name)
+            followed = (
+                -1 if own is None else _newest_recorded_run(runs, f"{name}/{life}{_own_life(own)}")
+            )
+            if followed < newest:
+                found[name] = newest
+        return found
+
+    def counts(self, assets: Iterable[str]) -> Counter[str]:
+        """Return how many runs of some assets the ledger has, of all their lives."""
+        table = self.tables.read(ledger.TABLE, ["asset"], _of(assets))
+        return Counter([] if table is None else table["asset"].to_pylist())
+
+    def runs(self, since: int = 0) -> list[dict[str, Any]]:
+        """Return the ledger's rows, of all assets, of runs of their present lives that ended at
+        `since` or later, in order, with instants in microseconds."""
+        table = self.tables.read(ledger.TABLE, bounds=[at_least("ended_at", since, instants=True)])
+        rows: list[dict[str, Any]] = [] if table is None else to_dicts(table)
+        lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
+        present = (r for r in rows if r["life"] == lives[r["asset"]])
+        return sorted(present, key=lambda r: (r["asset"], r["seq"]))
+
+    def runs_after(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """Return the ledger's rows of the runs of an asset's present life after the one of that
+        number, in order, with instants in microseconds."""
+        bounds = [*self.present(asset), at_least("seq", seq + 1)]
+        table = self.tables.read(ledger.TABLE, bounds=bounds)
+        return [] if table is None else to_dicts(table.sort_by("seq"))
+
+    def runs_before(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """Return the same of those before it: how far each brought the asset, and which process
+        reports it."""
+        columns = ["seq", "watermark", "window_from", "reported"]
+        bounds = [*self.present(asset), below("seq", seq)]
+        table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
+        return [] if table is None else to_dicts(table.sort_by("seq"))
+
+    def last_run(self, asset: str) -> dict[str, Any] | None:
+        """Return the ledger's newest row of an asset's present life."""
+        numbers = self.tables.read(ledger.TABLE, ["seq"], bounds=self.present(asset))
+        if numbers is None or not numbers.num_rows:
+            return None
+        newest = [*self.present(asset), at_least("seq", max(numbers["seq"].to_pylist()))]
+        rows = self.tables.read(ledger.TABLE, bounds=newest)
+        return None if rows is None else next(iter(rows.to_pylist()), None)
+
+    def present(self, asset: str) -> list[Equals]:
+        """Return the conditions on rows of the ledger, and of results, that are of an asset's
+        present life."""
+        return [Equals("asset", asset), Equals("life", self.life(asset) or "")]
+
+    def life(self, asset: str) -> str | None:
+        """Return the identity that an asset has had since its first run, as in the ledger; None if
+        it has not run, also not since it was dropped."""
+        state = self.tables.id(f"{asset}_state")
+        if state is not None:
+            return state
+        # A roll-up has none: it begins a new life with its base as well as with its own table, and
+        # if that has windows of another kind.
+        own = self.tables.open(asset)
+        if own is None:
+            return None
+        suffix = _own_life(own)
+        table = self.tables.read(
+            ledger.TABLE, ["life", "started_at"], bounds=[Equals("asset", asset)]
+        )
+        rows = [] if table is None else table.to_pylist()
+        mine = [r for r in rows if r["life"].endswith(suffix)]
+        newest = max(mine, key=lambda r: r["started_at"], default=None)
+        return None if newest is None else newest["life"]
+
+    def changed_windows(self, asset: str, commits: Collection[int]) -> list[int]:
+        """Return the starts of the windows last published by one of these commits."""
+        wanted = ds.field("seq").isin(sorted(commits))
+        table = self.tables.read(asset, ["window_start"], wanted, [at_least("seq", min(commits))])
+        return [] if table is None else to_micros(table["window_start"].unique())
+
+    def between(
+        self, table: str, columns: list[str], start: int, end: int
+    ) -> tuple[list[int], pa.Table] | None:
+        """Return rows of a table of windows that start in [start, end), and their starts."""
+        bounds = [window_starts_in(((start, end),))]
+        found = self.tables.read(table, ["window_start", *columns], bounds=bounds)
+        return None if found is None else (to_micros(found["window_start"]), found)
+
+    def last_published_rows(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """Return the rows that the asset's commit `seq` published, newest window first."""
+        table = self.tables.read(asset, where=ds.field("seq") == seq, bounds=[at_least("seq", seq)])
+        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        return sorted(rows, key=lambda r: r["window_start"], reverse=True)
+
+    def _timeline(self, source: str) -> Timeline:
+        return self._timelines.setdefault(source, Timeline(source))
+
+    def _unfollowed_base(self, transform: Definition) -> str | None:
+        """The base of a roll-up, if it has made a run that the roll-up has not followed."""
+        name, base = transform.name, transform.follows
+        if base is None:
+            return None
+        tables = [transform.state_table, transform.table, ledger.TABLE]
+        found = self.tables.read_if_changed(
+            (name, "unfollowed"), tables, lambda: self.unfollowed_rollups({name: base})
+        )
+        return base if found else None
+
+    def _schema_version(self, log: str) -> int | None:
+        found = self.tables.open(log)
+        if found is None:
+            return None
+        said = {n: v or "" for n, v in found.metadata().configuration.items()}
+        return schema_version(said, [field.name for field in found.schema().fields])
+
+    def _dead_letters(self, table: str, timeline: Timeline) -> int:
+        """How many dead letters have not come back."""
+        # A writer that died may have left some beyond the timeline.
+        bounds = [below("arrival", timeline.count)]
+        rows = self.tables.read(table, ["arrival", "position"], bounds=bounds)
+        if rows is None:
+            return 0
+        places = zip(rows["arrival"].to_pylist(), rows["position"].to_pylist(), strict=True)
+        return len(set[Place](places) - timeline.returned)
+
+
+def _of(assets: Iterable[str]) -> ds.Expression:
+    """Rows of some assets, or of none."""
+    return ds.field("asset").isin(pa.array(assets, pa.string()))
+
+
+def _own_life(own: DeltaTable) -> str:
+    """What the life of a roll-up has of its own table, after that of its base."""
+    found = own.metadata()
+    return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
+
+
+def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
+    """The number of the newest run that the ledger has of an asset's life; -1 before the first."""
+    seq = runs.transaction_version(app)
+    return -1 if seq is None else seq

@@ -1,0 +1,245 @@
+"""The tables of one database, read in this process without the engine.
+
+A table whose files and rows are as they were is not read again, so that a process can look at all
+tables every second.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
+from tidemark.base.settings import Settings
+from tidemark.store.committers import file_list, statistics
+from tidemark.store.committers.open_tables import OpenTables
+from tidemark.store.conditions import Condition, at_least
+from tidemark.store.rows import INSTANT, arrow_schema, compute, to_micros
+
+REST = 20
+"""For a process that looks every second: it reads what took a second not again for 20 seconds, and
+so takes a twentieth of a core."""
+
+_SETTLED = 1.0
+"""Seconds after which a folder's time tells one change from the next, on any file system."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a table's transaction log lists.
+
+    Args:
+        files, size: its files, and their bytes.
+        rows: in them.
+        version: the number of its newest commit.
+    """
+
+    files: int
+    size: int
+    rows: int
+    version: int
+
+
+class Tables:
+    """The tables of one database, for one thread. A missing table gives None.
+
+    Args:
+        folder: where they lie.
+        rest: how often as long as reading took it is not repeated, see `read_if_changed`.
+    """
+
+    def __init__(self, folder: str, rest: float = 0) -> None:
+        self.rest = rest
+        self._root = folder
+        self._open = OpenTables(self._root)
+        self._kept: dict[Hashable, tuple[object, float, Any]] = {}
+        self._last: dict[tuple[str, str], tuple[object, pa.Table]] = {}
+
+    @classmethod
+    def of(cls, settings: Settings, rest: float = 0) -> Self:
+        """Return the tables of the settings' database."""
+        return cls(f"{settings.warehouse}/{settings.database}", rest)
+
+    def stamp(self, table: str) -> Hashable:
+        """Return a value that differs whenever the table has changed."""
+        if "://" in self._root:
+            return self._version(self.open(table))
+        try:
+            log = Path(f"{self._root}/{table}/_delta_log").stat()
+        except OSError:
+            return None
+        settled = time.time() - log.st_mtime >= 0 and time.time() - log.st_mtime > _SETTLED
+        return (log.st_ino, log.st_mtime_ns, None if settled else time.monotonic_ns())
+
+    def read_if_changed(
+        self, key: Hashable, tables: Sequence[str], find: Callable[[], T], also: object = None
+    ) -> T:
+        """Return what `find` finds in some tables.
+
+        It is called again if one of them, or the value of `also`, has changed, but only after the
+        pause of `rest`.
+        """
+        stamps, begun = [also, *map(self.stamp, tables)], time.monotonic()
+        known = self._kept.get(key)
+        if known is not None and (known[0] == stamps or begun < known[1]):
+            return known[2]
+        found = find()
+        ended = time.monotonic()
+        self._kept[key] = (stamps, ended + self.rest * (ended - begun), found)
+        return found
+
+    def open(self, table: str) -> DeltaTable | None:
+        """Open a table as it is now."""
+        try:
+            return self._open.newest(table)
+        except TableNotFoundError:
+            return None
+
+    def id(self, table: str) -> str | None:
+        """Return the id that a table has until it is dropped."""
+        opened = self.open(table)
+        return None if opened is None else str(opened.metadata().id)
+
+    def version(self, table: str) -> int | None:
+        """Return the number of a table's newest commit."""
+        opened = self.open(table)
+        return None if opened is None else opened.version()
+
+    def types(self, table: str) -> dict[str, pa.DataType]:
+        """Return the types of a table's columns by their names; none if the table is missing."""
+        opened = self.open(table)
+        return {} if opened is None else {f.name: f.type for f in arrow_schema(opened.schema())}
+
+    def listing(self, table: str) -> Listing | None:
+        """Return how large a table is."""
+        return self.read_if_changed((table, "listing"), [table], lambda: self._listing(table))
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: ds.Expression | None = None,
+        bounds: Sequence[Condition] = (),
+    ) -> pa.Table | None:
+        """Read the rows of a table.
+
+        Args:
+            columns: all by default.
+            where: a condition on the rows.
+            bounds: further conditions, by which whole files are skipped.
+        """
+        try:
+            return self._read(table, columns, where, bounds)
+        except FileNotFoundError:
+            # Another table of that name has come since it was opened.
+            self._open.forget(table)
+            return self._read(table, columns, where, bounds)
+
+    def read_new_files(self, table: str, columns: Sequence[str], seen: set[str]) -> pa.Table | None:
+        """Read the rows of those files that are not in `seen`; None if there are none.
+
+        A compaction writes rows again that were seen in other files: the caller tells them apart
+        by their numbers.
+
+        Args:
+            seen: the files of the last call; those of this one afterwards.
+        """
+        opened = self.open(table)
+        if opened is None:
+            return None
+        files = statistics.files(opened)
+        fresh = [file for file in files if file["path"] not in seen]
+        rows = file_list.read(opened, fresh, columns=columns) if fresh else None
+        seen.clear()
+        seen.update(file["path"] for file in files)
+        return rows
+
+    def read_newest(
+        self,
+        table: str,
+        by: str,
+        where: ds.Expression | None,
+        limit: int,
+        then: Sequence[str] = (),
+    ) -> pa.Table | None:
+        """Read the rows with the greatest values of a column, these first.
+
+        One column is read first, so that of a large table only the files with the answer are read
+        whole.
+
+        Args:
+            by: the column, of numbers or instants.
+            where: a condition on the rows.
+            limit: how many rows at most.
+            then: columns by which rows of one value are in order.
+        """
+        values = self.read(table, [by], where)
+        if values is None:
+            return None
+        bounds = list[Condition]()
+        if values.num_rows > limit:
+            least = values.sort_by([(by, "descending")])[by].slice(limit - 1, 1)
+            instants = pa.types.is_timestamp(least.type)
+            if least.null_count == 0:
+                value = to_micros(least)[0] if instants else least.to_pylist()[0]
+                bounds.append(at_least(by, value, instants=instants))
+        rows = self.read(table, None, where, bounds)
+        if rows is None:
+            return None
+        # Arrow puts no nested values in order.
+        keys = {name: _comparable(rows[name]) for name in (by, *then)}
+        order = [(by, "descending"), *((name, "ascending") for name in then)]
+        return rows.take(compute.sort_indices(pa.table(keys), sort_keys=order)[:limit])
+
+    def _read(
+        self,
+        table: str,
+        columns: Sequence[str] | None,
+        where: ds.Expression | None,
+        bounds: Sequence[Condition],
+    ) -> pa.Table | None:
+        opened = self.open(table)
+        if opened is None:
+            return None
+        asked = (self._version(opened), str(where), tuple(bounds))
+        before, rows = self._last.get((table, str(columns)), (None, None))
+        if rows is None or before != asked:
+            rows = file_list.load(opened, bounds, columns, where)
+            self._last[table, str(columns)] = asked, rows
+        return rows
+
+    def _version(self, opened: DeltaTable | None) -> tuple[str, int] | None:
+        return None if opened is None else (str(opened.metadata().id), opened.version())
+
+    def _listing(self, table: str) -> Listing | None:
+        opened = self.open(table)
+        if opened is None:
+            return None
+        files = pa.table(opened.get_add_actions(flatten=True))
+        size, rows = total(files["size_bytes"]), total(files["num_records"])
+        return Listing(files.num_rows, size, rows, opened.version())
+
+
+def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
+    """Return an instant in microseconds as a table has it."""
+    lawful = min(max(micros, BEGINNING), INFINITY)
+    return pa.scalar(as_datetime(lawful), INSTANT)
+
+
+def total(column: pa.ChunkedArray) -> int:
+    """Add whole numbers up, or count those that are true."""
+    return int(column.to_numpy().sum()) if len(column) else 0
+
+
+def _comparable(column: "pa.ChunkedArray[Any]") -> "pa.ChunkedArray[Any] | pa.Array[Any]":
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

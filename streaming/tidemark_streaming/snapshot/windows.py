@@ -1,0 +1,85 @@
+"""The windows of an asset as its tables have them.
+
+A window is *open* until the watermark passes its end. After that late events may still change it,
+until it is *final*.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.definition import Definition
+from tidemark.store.conditions import at_least
+from tidemark.store.rows import to_micros
+from tidemark_streaming.snapshot.tables import Tables, total
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published rows of an asset.
+
+    Args:
+        final: those that nothing will change any more.
+        late: their late events.
+    """
+
+    rows: int = 0
+    final: int = 0
+    late: int = 0
+
+
+def count_published(tables: Tables, transform: Definition) -> Published:
+    """Return how many rows are published."""
+
+    def find() -> Published:
+        rows = read_published(tables, transform)
+        if rows is None:
+            return Published()
+        return Published(rows.num_rows, total(rows["final"]), total(rows["late_events"]))
+
+    return tables.read_if_changed((transform.name, "published"), [transform.table], find)
+
+
+def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
+    """Read the end of each published window, whether it is final, and its late events."""
+    return tables.read(transform.table, ["window_end", "final", "late_events"])
+
+
+def count_open(tables: Tables, transform: Definition, watermark: int | None) -> Counter[int]:
+    """Return how many rows are in windows that are open, by the end of the window.
+
+    A window that has not fired is in the state alone. A roll-up has no state: its open windows are
+    those that it has published early.
+    """
+    rolls_up = transform.follows is not None
+    table = transform.table if rolls_up else transform.state_table
+
+    def find() -> Counter[int]:
+        if watermark is not None and watermark >= INFINITY:
+            return Counter()
+        by = [*transform.by_window]
+        after = BEGINNING if watermark is None else watermark + 1
+        where = None if rolls_up else ds.field("admitted")
+        bounds = [at_least("window_end", after, instants=True)]
+        rows = tables.read(table, by, where, bounds)
+        if rows is None:
+            return Counter()
+        return Counter(to_micros(rows.group_by(by).aggregate([])["window_end"]))
+
+    return tables.read_if_changed((transform.name, "open"), [table], find, also=watermark)
+
+
+def count_too_late(tables: Tables, transform: Definition) -> int:
+    """Return how many events came too late; a roll-up has none of its own."""
+
+    late_tables = transform.late_tables[:1]
+
+    def find() -> int:
+        reason = ds.field("reason") == "too_late"
+        found = [tables.read(table, ["reason"], reason) for table in late_tables]
+        return sum(rows.num_rows for rows in found if rows is not None)
+
+    return tables.read_if_changed((transform.name, "too late"), late_tables, find)
