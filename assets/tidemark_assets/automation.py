@@ -28,12 +28,6 @@ from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 
-CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
-"""For assets that are derived from windows: run if any of their partitions changed.
-
-Other partitions that have never been computed do not prevent that.
-"""
-
 
 def automation(
     domain: str, found: Domains, show: DagsterOptions, names: Names = PLAIN

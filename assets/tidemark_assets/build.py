@@ -31,9 +31,15 @@ from tidemark_assets.spans import spans
 from tidemark_assets.steps import BackfillConfig, check_arrived, failing_with_message
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
-__all__ = ["DagsterOptions"]
+__all__ = ["CARRY_ON", "DagsterOptions"]
 
 KINDS = {"spark", "deltalake"}
+
+CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+"""For assets that are derived from windows: run if any of their partitions changed.
+
+Other partitions that have never been computed do not prevent that.
+"""
 
 StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 

@@ -27,7 +27,7 @@ from packaging.version import Version, parse
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.build import CARRY_ON
 from tidemark_assets.builds import builds
 from tidemark_assets.names import with_prefix
 from tidemark_assets.resources import TidemarkResource, resource

@@ -9,8 +9,7 @@ from tidemark.base.instants import instant, iso
 from tidemark.define.rollup import RollUp
 from tidemark.run import runner as run
 from tidemark_assets import checks, run_metadata, side_tables
-from tidemark_assets.automation import CARRY_ON
-from tidemark_assets.build import DagsterOptions, StepEvent, step, windows_of
+from tidemark_assets.build import CARRY_ON, DagsterOptions, StepEvent, step, windows_of
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.page_checks import as_result
 from tidemark_assets.run_events import log_run

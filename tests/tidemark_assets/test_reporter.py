@@ -17,7 +17,7 @@ from tidemark.base.instants import duration, instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
 from tidemark_assets import partition_sensor, self_reported_runs
-from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.build import CARRY_ON
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.freshness_check import FRESH
 from tidemark_assets.names import PLAIN, with_prefix

@@ -21,7 +21,8 @@ from tidemark_streaming.payloads.payload import (
     UndecodableError,
     decode_each,
 )
-from tidemark_streaming.payloads.registry import Registry, Schema, split_id
+from tidemark_streaming.payloads.registry import Registry, split_id
+from tidemark_streaming.payloads.schema import Schema
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)

@@ -16,6 +16,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.secret import secret
 from tidemark.base.settings import Settings
 from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.schema import Schema
 
 _HEAD = struct.Struct(">bI")
 _RETRY_SECONDS = 30.0
@@ -33,21 +34,6 @@ def split_id(value: bytes) -> tuple[int, bytes]:
             "The record does not begin with a schema ID (a zero byte and four bytes)."
         )
     return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A schema as its registry has it.
-
-    Args:
-        kind: AVRO, PROTOBUF or JSON.
-        text: the schema.
-        references: the schemas that it refers to, which must be parsed before it.
-    """
-
-    kind: str
-    text: str
-    references: "tuple[Schema, ...]" = ()
 
 
 class Registry:

@@ -10,7 +10,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from tidemark.base.errors import DataError
-from tidemark_streaming.payloads.registry import Schema
+from tidemark_streaming.payloads.schema import Schema
 
 _TIMEOUT_SECONDS = (5, 10)
 _RETRIABLE = (429, 500, 502, 503, 504)
