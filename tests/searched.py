@@ -55,8 +55,16 @@ def _contents(path: Path) -> Iterator[bytes]:
         return
     yield content
     if path.suffix == ".parquet" and content:
-        yield str(pq.read_table(path).to_pylist()).encode()
+        yield _uncompressed(pq.read_table(path))
     yield from _unpacked(content)
+
+
+def _uncompressed(table: pa.Table) -> bytes:
+    """Return a table as Arrow's own bytes. Python's types lack some values, as times after 9999."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    return out.getvalue().to_pybytes()
 
 
 def _unpacked(content: bytes) -> Iterator[bytes]:

@@ -32,7 +32,8 @@ def block() -> bytes:
 
 def parquet() -> bytes:
     out = pa.BufferOutputStream()
-    pq.write_table(pa.table({"a": [VALUE]}), out, compression="snappy")
+    beyond = pa.array([2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"a": [VALUE], "b": beyond}), out, compression="snappy")
     return out.getvalue().to_pybytes()
 
 
