@@ -3,15 +3,15 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidemark_streaming.watch.metrics import exposition
-from tidemark_streaming.watch.sight import Watcher
+from tidemark_streaming.watch.overview import Monitor
 
 Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Samples by name and labels."""
 
 
-def scraped(watcher: Watcher) -> Values:
+def scraped(watcher: Monitor) -> Values:
     """The samples of a scrape."""
-    text = exposition(watcher.look()).decode()
+    text = exposition(watcher.read()).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

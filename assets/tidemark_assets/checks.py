@@ -77,7 +77,7 @@ def current_results(
     if last is None:
         return
     results = results_since(snapshot, transform.name, last["seq"] - _RECENT)
-    failing = check_results.standing(snapshot, transform, results)
+    failing = check_results.open_failures(snapshot, transform, results)
     for expectation in transform.expectations:
         own = [r for r in results if r.expectation == expectation.name]
         failures = {

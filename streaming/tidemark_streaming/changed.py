@@ -9,7 +9,7 @@ decide.
 from collections.abc import Mapping
 
 from tidemark.base.errors import DataError
-from tidemark_streaming.observed import Facts
+from tidemark_streaming.arrival_facts import Facts
 from tidemark_streaming.payloads.payload import MISFIT
 
 MANY = 100

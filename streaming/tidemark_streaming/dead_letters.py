@@ -28,14 +28,14 @@ from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.snapshot.history import RETURNED, Place, reprocessed_letters
+from tidemark_streaming.snapshot.history import REPROCESSED, Place, reprocessed_letters
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 BRIEF = ("arrival", "position", "arrived_at", "read_from", "correlation_id", "reason", "topic")
 """The columns of dead letters without their content."""
 
 
-def standing(snapshot: Snapshot, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
+def read_dead_letters(snapshot: Snapshot, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
     """Return the dead letters of a source, in order, with the column `replayed_by`.
 
     `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
@@ -165,4 +165,4 @@ def _written(letters: Iterable[Place]) -> str:
             ranges[-1][2] = position
         else:
             ranges.append([arrival, position, position])
-    return json.dumps({RETURNED: ranges}, separators=(",", ":"))
+    return json.dumps({REPROCESSED: ranges}, separators=(",", ":"))

@@ -31,8 +31,8 @@ from tidemark.store.conditions import Condition, InRanges
 from tidemark.store.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.arrival_facts import Facts, observe
 from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
-from tidemark_streaming.observed import Facts, observe
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.sole import sole
 

@@ -31,9 +31,9 @@ from tidemark.store.log import Log
 from tidemark.store.reference import current_versions
 from tidemark.store.rows import SMALL_BATCH_ROWS, Rows
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.arrival_facts import fold, is_plain, observe
 from tidemark_streaming.changed import ColumnChanged, check
 from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
-from tidemark_streaming.observed import fold, is_plain, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.sole import sole
 from tidemark_streaming.standstill import kept

@@ -15,7 +15,7 @@ from rich.table import Table
 from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
-from tidemark_streaming.snapshot.new_runs import NewerRuns
+from tidemark_streaming.snapshot.new_runs import NewRuns
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 
 _SHOWN = 6
@@ -43,7 +43,7 @@ class View:
         self._snapshot = Snapshot(settings, [transform])
         self._transform = transform
         self._expected = expected
-        self._newer = NewerRuns(self._snapshot, transform.name)
+        self._newer = NewRuns(self._snapshot, transform.name)
         self._run = ""
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None

@@ -119,7 +119,7 @@ def test_a_home_without_data_says_what_to_do(page: Page, complaints: list[str]) 
     page.goto("/")
     expect(page.locator("#streams")).to_contain_text("Nothing has arrived yet.")
     expect(page.locator("#streams")).to_contain_text("tidemark demo")
-    expect(page.locator("#verdict")).to_have_text("✓ All is well")
+    expect(page.locator("#summary")).to_have_text("✓ All is well")
     look(page, "20 live page without data")
 
 
@@ -133,7 +133,7 @@ def test_the_figures_move_when_arrivals_come(
     bring(warehouse, settings)
     stream = page.locator("[data-asset=by_minute]")
     expect(stream).to_contain_text("tumbling 1 minute")
-    events = page.locator("#totals .total", has_text="events in the logs").locator("b")
+    events = page.locator("#totals .total", has_text="events stored").locator("b")
     expect(events).to_have_text(str(sum(a.rows for a in _timeline(warehouse))))
     mark, lag = stream.locator(".at"), stream.locator(".lag b")
     before = (mark.inner_text(), lag.inner_text())
@@ -145,15 +145,15 @@ def test_the_figures_move_when_arrivals_come(
     # A bar has its steps.
     runs.nth(4).wait_for(state="attached")
     assert runs.locator("xpath=self::*[@class='step-compute']").count() >= 1
-    # The crowd's minute has ended by what comes now, is judged, and withheld.
+    # The crowd's minute has ended by what comes now, is validated, and quarantined.
     land(folder, "later.csv", f"at,sensor,value\n{clock(1500)},b,2\n", 1500)
     bring(warehouse, settings)
     expect(mark).not_to_have_text(before[0])
     expect(events).to_have_text(str(sum(a.rows for a in _timeline(warehouse))))
-    expect(stream.locator(".windows .head")).to_contain_text("1 ✕ withheld")
-    expect(page.locator("#withheld")).to_contain_text("between(n, most=3): 5")
-    expect(page.locator("#verdict")).to_have_text(
-        "▲ 1 window is withheld · 2 dead letters of sensors"
+    expect(stream.locator(".windows .head")).to_contain_text("1 ✕ quarantined")
+    expect(page.locator("#quarantined")).to_contain_text("between(n, most=3): 5")
+    expect(page.locator("#summary")).to_have_text(
+        "▲ 1 window is quarantined · 2 dead letters of sensors"
     )
     link = stream.get_by_role("link", name="by_minute")
     assert (
@@ -191,11 +191,11 @@ def test_what_comes_by_kafka_and_goes_out_is_there(
     waits = source.locator(".waits")
     expect(waits.locator("b")).to_have_text("1,200")
     expect(waits.locator("small")).to_have_text("clicks-0: 900 · clicks-2: 300 · 1 more")
-    assert waits.get_by_label(re.compile("^records that wait for clicks")).locator("rect").count()
-    expect(page.locator("#totals")).to_contain_text("records wait in Kafka")
+    assert waits.get_by_label(re.compile("^records waiting for clicks")).locator("rect").count()
+    expect(page.locator("#totals")).to_contain_text("Kafka lag")
     topic = page.locator("[data-topic=clicks_counted]")
     expect(topic).to_contain_text(re.compile(r"\d+ versions behind"))
-    expect(page.locator("[data-lane=clicks_on]")).to_contain_text("rests")
+    expect(page.locator("[data-lane=clicks_on]")).to_contain_text("not running")
 
 
 def test_streams_ingests_and_lanes_are_told_as_they_are(
@@ -223,7 +223,7 @@ def test_streams_ingests_and_lanes_are_told_as_they_are(
     brought = page.locator("[data-source=clicks] .state")
     with follows:
         expect(page.locator(state.format("clicks_by_10s"))).to_have_text("● run by its ingest")
-        expect(brought).to_have_text("● follows, runs 1")
+        expect(brought).to_have_text("● following, runs 1")
     end_with_an_error(settings, INGEST, "clicks", ("clicks_by_10s",))
     expect(brought).to_have_text("✕ ended with an error")
     expect(page.locator(state.format("clicks_by_10s"))).to_have_text("✕ ended with an error")
@@ -234,7 +234,7 @@ def test_streams_ingests_and_lanes_are_told_as_they_are(
         expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")
     end_with_an_error(settings, EMIT, "clicks_by_10s")
     expect(out).to_have_text("✕ ended with an error")
-    expect(page.locator("#verdict")).to_contain_text("stream by_hour: given up")
+    expect(page.locator("#summary")).to_contain_text("stream by_hour: given up")
     expect(page.locator("#totals")).to_contain_text("1 of 3")
 
 
@@ -269,7 +269,7 @@ def test_a_service_that_is_gone_is_told(page: Page, settings: Settings) -> None:
     page.goto("/")
     page.locator("[data-asset=by_minute]").wait_for()
     services.service(settings, "watch").stop()
-    expect(page.locator("#verdict")).to_contain_text("✕ the service does not answer since")
+    expect(page.locator("#summary")).to_contain_text("✕ the service has not answered since")
 
 
 OVERLAPS = """() => [...document.querySelectorAll(".foot")].flatMap((foot) => {

@@ -13,8 +13,8 @@ from tidemark.store import ledger
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
-INCREMENT = ["count", "compute", "judge", "store", "publish"]
-REPLACEMENT = ["count", "store", "compute", "judge", "publish"]
+INCREMENT = ["count", "compute", "validate", "store", "publish"]
+REPLACEMENT = ["count", "store", "compute", "validate", "publish"]
 INSTANTS = {"window_from", "window_to", "started_at", "watermark", *ledger.ENDED.values()}
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_another_one_ended_tells_no_steps(logged: Warehouse, engine: 
 def test_a_ledger_of_before_is_gone_on_with(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "of_before")
     incremental(logged, asset, limit=2)
-    told = {f.name for f in fields(RunFacts)} - {"counted_at", "computed_at", "judged_at"}
+    told = {f.name for f in fields(RunFacts)} - {"counted_at", "computed_at", "validated_at"}
     rows = logged.take(ledger.TABLE)
     rows = rows.select([n for n in rows.column_names if n in told and n != "stored_at"])
     logged.replace(rows, ledger.TABLE, "TRUE", "before", 0)

@@ -29,7 +29,7 @@ from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files.folder import list_files
 from tidemark_streaming.standstill import kept
-from tidemark_streaming.watch.services import Look
+from tidemark_streaming.watch.services import ServiceMonitor
 from topics import CLICKS, Topics, clicks
 
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
@@ -64,11 +64,11 @@ def test_only_a_sensor_that_is_on_is_shown_as_what_brings_a_source_in(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     """The live page reads what each tick leaves; one that was switched off leaves nothing more."""
-    page, name = Look(settings, [SOURCE.name]), SOURCE.name
-    assert not page.look().ingests[name].by_sensor
+    page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
+    assert not page.read().ingests[name].by_sensor
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
     ticks.skipped()
-    assert Look(settings, [name]).look().ingests[name].by_sensor
+    assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
     assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
     # The clock was set back: how long ago that was is not known.
     assert not polls.recent(settings, name, time.time() - 10)

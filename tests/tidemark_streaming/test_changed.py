@@ -7,9 +7,9 @@ import pytest
 
 from landing import HEADER, SOURCE, feed, land, log_rows
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.arrival_facts import Facts
 from tidemark_streaming.changed import MANY, ColumnChanged, check
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.observed import Facts
 
 CHANGED = Facts(dead_letters=MANY, misfit="The field 'n' is not a valid INT.")
 

@@ -110,7 +110,7 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
     if letters:
         settings = engine.model_copy(update={"database": warehouse.database})
         columns = warehouse.schema(PEOPLE.dead_letters_table).names
-        standing = dead_letters.standing(Snapshot(settings), PEOPLE.name, columns)
+        standing = dead_letters.read_dead_letters(Snapshot(settings), PEOPLE.name, columns)
         with pytest.raises(DataError, match="put the corrected rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
 

@@ -18,9 +18,9 @@ from tidemark.run import backfill, incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_streaming.arrival_facts import is_plain, observe
 from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.ingest import end, ingest
-from tidemark_streaming.observed import is_plain, observe
 from tidemark_streaming.scenario.memory import MemoryFeed
 from tidemark_streaming.scenario.parse import ScenarioArrival
 

@@ -12,7 +12,7 @@ from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.snapshot.integrity_faults import standing_fault
+from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Twelve runs of three streams and a process of increments.
@@ -58,7 +58,7 @@ def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
     # Every row is what it should be, so parity has nothing to say of it.
     assert not any("parity" in s for s in found)
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
-    stands = standing_fault(snapshot, at_fault)
+    stands = find_integrity_fault(snapshot, at_fault)
     assert stands is not None
     assert stands.expectations == ["matches_log()"]
     assert stands.windows == len([s for s in found if "which its data do not explain" in s])

@@ -32,7 +32,7 @@ from tidemark_streaming.outbox import Outbox
 from topics import Topics
 from watched.transforms import by_hour, by_minute
 
-STEPS = ["count", "compute", "judge", "store", "publish"]
+STEPS = ["count", "compute", "validate", "store", "publish"]
 
 
 @dataclass

@@ -369,7 +369,7 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         todo = todo.after("compute")
         batch = replace(batch, few=few, guarded=guarded, overflowed=computed.overflowed)
         passed = validate_and_split(batch, computed.windows)
-        todo = todo.after("judge")
+        todo = todo.after("validate")
         if computed.partials is not None:
             todo = replace(todo, marker=replace(marker, open_from=computed.open_from))
             commit.store(asset, todo, computed.partials)

@@ -23,7 +23,7 @@ TABLE = tables.LEDGER
 ENDED = {
     "count": "counted_at",
     "compute": "computed_at",
-    "judge": "judged_at",
+    "validate": "validated_at",
     "store": "stored_at",
     "publish": "ended_at",
 }
@@ -34,8 +34,8 @@ ENDED = {
 class RunFacts:
     """The facts of one run. Instants are microseconds; the ledger stores them as timestamps.
 
-    `counted_at`, `computed_at`, `judged_at` and `stored_at` are None if a later run finished this
-    run, or if it computed nothing.
+    `counted_at`, `computed_at`, `validated_at` and `stored_at` are None if a later run finished
+    this run, or if it computed nothing.
 
     Args:
         run: the run's id.
@@ -60,7 +60,7 @@ class RunFacts:
         counted_at: when its events had been read, prepared, classified and aggregated to partials;
             None for a roll-up, which stores no partials.
         computed_at: when the rows of the windows that it may have changed were computed.
-        judged_at: when the asset's expectations had validated these rows.
+        validated_at: when the asset's expectations had validated these rows.
         stored_at: when its partials were in the state. A run that replaces windows stores them
             before it computes the windows; other runs store them after validation.
         limited_by: the limit (`arrivals`, `rows`, `bytes`) because of which the run left arrivals
@@ -91,7 +91,7 @@ class RunFacts:
     reported: bool
     counted_at: int | None = None
     computed_at: int | None = None
-    judged_at: int | None = None
+    validated_at: int | None = None
     stored_at: int | None = None
     limited_by: str | None = None
 

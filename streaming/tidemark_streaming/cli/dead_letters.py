@@ -180,7 +180,7 @@ def _read_current(source: str, *, content: bool = True) -> "pa.Table":
     settings = Settings()
     domains.inlet(settings, source)
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
-    return dead_letters.standing(Snapshot(settings), source, columns)
+    return dead_letters.read_dead_letters(Snapshot(settings), source, columns)
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":

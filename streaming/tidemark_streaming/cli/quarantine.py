@@ -174,12 +174,12 @@ def _read_quarantine(
 ) -> "tuple[Definition, list[dict[str, Any]]]":
     from tidemark.quality.quarantine import Choice
     from tidemark_streaming import domains
-    from tidemark_streaming.snapshot.check_results import withheld
+    from tidemark_streaming.snapshot.check_results import read_quarantine
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     chosen, settings = Choice(*parse_range(begin, end), parse_keys(key)), Settings()
     transform = domains.transform(settings, asset)
-    rows = withheld(Snapshot(settings), transform, chosen)
+    rows = read_quarantine(Snapshot(settings), transform, chosen)
     return transform, [r for r in rows if discarded or r["status"] == "held"]
 
 

@@ -124,7 +124,7 @@ def status(json: Json = False) -> None:
     Example: `tidemark status --json`
     """
     from tidemark_streaming import domains, queries
-    from tidemark_streaming.snapshot.integrity_faults import standing_fault
+    from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
@@ -136,7 +136,7 @@ def status(json: Json = False) -> None:
     sources, progress = _sources(snapshot, found), [*map(snapshot.asset, found.transforms.values())]
     assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
     streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
-    faults = [standing_fault(snapshot, t) for t in found.transforms.values()]
+    faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
     faults = [fault for fault in faults if fault is not None]
     if json:
         told = [asdict(f) | {"first": iso(f.first)} for f in faults]

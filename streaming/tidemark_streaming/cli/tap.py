@@ -19,7 +19,7 @@ from tidemark_streaming.cli.json_output import as_json
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.verify.tap import TapResult
-    from tidemark_streaming.snapshot.new_runs import NewerRuns
+    from tidemark_streaming.snapshot.new_runs import NewRuns
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the ledger."""
@@ -93,12 +93,12 @@ def _runs(
     Raises:
         DataError: such a run does not exist yet.
     """
-    from tidemark_streaming.snapshot.new_runs import NewerRuns
+    from tidemark_streaming.snapshot.new_runs import NewRuns
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     snapshot, asset = Snapshot(settings), transform.name
     if following:
-        newer = NewerRuns(snapshot, asset)
+        newer = NewRuns(snapshot, asset)
         newer.take()
         until_terminated()
         return _follow_runs(newer)
@@ -110,7 +110,7 @@ def _runs(
     return iter(chosen)
 
 
-def _follow_runs(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
+def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
     while True:
         yield from newer.take()
         time.sleep(LOOK_EVERY)

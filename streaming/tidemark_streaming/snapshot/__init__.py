@@ -1,4 +1,4 @@
-"""One snapshot of how far each source and asset is, read from the tables without the engine.
+"""The progress of sources and assets, read from the tables without the engine.
 
-The command line, the metrics, the live page, and Dagster's sensors and checks all ask it.
+The command line, the metrics, the live page, and Dagster's sensors and checks all use it.
 """

@@ -1,9 +1,9 @@
-"""What the gates found, read without the engine: results as they come, what is withheld, and which
-failures stand.
+"""Results of expectations, quarantined rows, and open failures, read without the engine.
 
-A result of the past only says what was found then. A failure stands now if its window is withheld
-for it, was published with a warning by that run and has not been computed since, or has no row at
-all and no later run has found it in order. What a person released or discarded is decided.
+A result describes the windows as they were at its run. A failure is open if its window is held in
+quarantine for it, if that run published the window with a warning and no later run has recomputed
+it, or if the window has no row and no later run found it valid. Failures of rows that were released
+or discarded manually are closed.
 """
 
 import json
@@ -23,27 +23,27 @@ Place = tuple[int, str]
 
 
 def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
-    """The results of the commits after the number `after` of an asset's present life, in order."""
+    """Return the results of an asset's commits after the number `after`, in order."""
     bounds = [*snapshot.present(asset), at_least("seq", after + 1)]
     table = snapshot.tables.read(TABLE, bounds=bounds)
     rows = [] if table is None else table.sort_by([("seq", "ascending")]).to_pylist()
     return [CheckResult(**row) for row in rows]
 
 
-def withheld(
+def read_quarantine(
     snapshot: Snapshot, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
-    """The rows in quarantine, by window and keys.
+    """Return the rows in quarantine, by window and keys.
 
     Raises:
-        DefinitionError: a key that the asset has not.
+        DefinitionError: the asset does not have one of the keys.
     """
     chosen = choice or Choice()
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)
     rows: list[dict[str, Any]] = [] if table is None else to_display(table)
 
-    def wanted(row: Mapping[str, Any]) -> bool:
+    def matches(row: Mapping[str, Any]) -> bool:
         start = instant(row["window_start"])
         return (
             (chosen.start is None or start >= chosen.start)
@@ -52,19 +52,18 @@ def withheld(
         )
 
     keys = ("window_start", *transform.keys)
-    return sorted(filter(wanted, rows), key=lambda r: [str(r[k]) for k in keys])
+    return sorted(filter(matches, rows), key=lambda r: [str(r[k]) for k in keys])
 
 
-def standing(
+def open_failures(
     snapshot: Snapshot, transform: Definition, results: Sequence[CheckResult]
 ) -> dict[Place, dict[str, str]]:
-    """Return the windows that fail an expectation as they are now: by expectation, the value that
-    was observed.
+    """Return the windows with open failures, each with the observed values by expectation.
 
     Args:
-        results: of the asset's present life, in order; quarantine is read besides.
+        results: the results since the asset was created, in order.
     """
-    quarantine = {_place(transform, row): row for row in withheld(snapshot, transform)}
+    quarantine = {_place(transform, row): row for row in read_quarantine(snapshot, transform)}
     found: dict[Place, dict[str, str]] = {
         place: {failed["expectation"]: failed["observed"] for failed in row["failed"]}
         for place, row in quarantine.items()
@@ -74,7 +73,7 @@ def standing(
         (place, r.expectation): (r, observed)
         for r in results
         if not r.success
-        for place, observed in named(r).items()
+        for place, observed in failed_windows(r).items()
         if place not in quarantine
     }
     if not newest:
@@ -89,30 +88,30 @@ def standing(
     for (place, expectation), (result, observed) in newest.items():
         if place in published:
             row = published[place]
-            stands = row["quality"] == "warned" and row["seq"] == result.seq
+            is_open = row["quality"] == "warned" and row["seq"] == result.seq
         else:
-            stands = not _judged_later(place, result, results)
-        if stands:
+            is_open = not _was_valid_later(place, result, results)
+        if is_open:
             found.setdefault(place, {})[expectation] = observed
     return found
 
 
-def named(result: CheckResult) -> dict[Place, str]:
-    """Return the windows that a result lists as failing, with what was observed."""
+def failed_windows(result: CheckResult) -> dict[Place, str]:
+    """Return the windows that a result lists as failing, with the observed values."""
     return {
         (instant(f["window_start"]), _plain(json.loads(f["keys"]))): f["observed"]
         for f in result.failures
     }
 
 
-def _judged_later(place: Place, failed: CheckResult, results: Sequence[CheckResult]) -> bool:
-    """Whether a later run judged the windows around one without naming it."""
+def _was_valid_later(place: Place, failed: CheckResult, results: Sequence[CheckResult]) -> bool:
+    """Return whether a later run validated the window and did not list it as failing."""
     return any(
         r.seq > failed.seq
         and r.expectation == failed.expectation
         and instant(r.window_from) <= place[0] < instant(r.window_to)
         and len(r.failures) == r.rows_failed
-        and place not in named(r)
+        and place not in failed_windows(r)
         for r in results
     )
 
@@ -124,6 +123,6 @@ def _place(transform: Definition, row: Mapping[str, Any]) -> Place:
 
 
 def _plain(keys: Mapping[str, Any]) -> str:
-    """Keys as JSON, their values as text, whoever wrote them."""
+    """Return keys as JSON, with values as text."""
     text = {k: None if v is None else str(v) for k, v in keys.items()}
     return json.dumps(text, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

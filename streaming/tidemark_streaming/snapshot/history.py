@@ -1,7 +1,7 @@
-"""What has happened so far, added up: the arrivals of a source, and the runs of an asset.
+"""Totals over all arrivals of a source and all runs of an asset.
 
-Timeline and ledger only grow, so each row is read once. What the counts say is what the tables
-say, from their first row on: they do not begin anew with this process.
+The timeline and the ledger are append-only, so each row is read once. Totals start at the first row
+of the tables, and do not restart with the process.
 """
 
 import json
@@ -24,22 +24,23 @@ from tidemark_streaming.snapshot.tables import Tables
 BOUNDS = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )
-"""Upper bounds of the buckets of what runs and their steps take, in seconds."""
+"""Upper bounds of the buckets for the durations of runs and steps, in seconds."""
 
 LATENCIES = (
     *(0.05, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
     *(3.5, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )
-"""The same of latencies: fine where a stream's lie, as a quantile is told by its bucket."""
+"""Upper bounds for latencies: fine in the usual range of a stream, because a quantile is estimated
+from its bucket."""
 
 RECENT = 20_000
-"""Runs of an asset that the page can look back to."""
+"""The number of an asset's runs that the live page can show."""
 
 Place = tuple[int, int]
-"""Which dead letter: its arrival, and its position there."""
+"""The key of a dead letter: its arrival, and its position there."""
 
-RETURNED = "replayed"
-"""What names, in the position of an arrival, the dead letters that it brought back."""
+REPROCESSED = "replayed"
+"""The field of an arrival's position that lists the dead letters that it reprocessed."""
 
 VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
@@ -55,10 +56,10 @@ _RUNS = (
 
 
 class Histogram:
-    """How often which duration was seen, in seconds.
+    """The distribution of durations, in seconds.
 
     Args:
-        bounds: upper ones, of its buckets.
+        bounds: the upper bounds of the buckets.
     """
 
     def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
@@ -72,7 +73,7 @@ class Histogram:
         self.sum += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
-        """For each bound, as text, how many were not above it."""
+        """Return the number of durations up to each bound, with the bound as text."""
         names, total = [*(f"{b:g}" for b in self._bounds), "+Inf"], 0
         found = list[tuple[str, int]]()
         for name, count in zip(names, self._counts, strict=True):
@@ -82,7 +83,7 @@ class Histogram:
 
 
 class Timeline:
-    """The arrivals of a source, as far as its timeline was read. Instants are microseconds."""
+    """The arrivals of a source that were read. Instants are in microseconds."""
 
     def __init__(self, source: str) -> None:
         self.source, self._table = source, f"{source}_timeline"
@@ -93,7 +94,7 @@ class Timeline:
         self._seen = set[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
         self.events, self.bytes = 0, 0
-        self.returned = set[Place]()
+        self.reprocessed = set[Place]()
         self.watermark: int | None = None
         self.newest_event: int | None = None
         self.position: str | None = None
@@ -106,26 +107,26 @@ class Timeline:
 
     @property
     def count(self) -> int:
-        """How many arrivals there are."""
+        """The number of arrivals."""
         return len(self.arrived_at)
 
-    def brought(self, after: int, through: int) -> int:
-        """Return the events of the arrivals with `after` < number <= `through`."""
+    def count_events(self, after: int, through: int) -> int:
+        """Return the number of events of the arrivals with `after` < number <= `through`."""
         return sum(self.rows[after + 1 : through + 1])
 
     def read(self, tables: Tables) -> None:
-        """Take in what has come."""
+        """Read the new rows, unless reading pauses."""
         tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
-        """Take in what has come, also while reading rests."""
+        """Read the new rows, even if reading pauses."""
         if (id_ := tables.id(self._table)) != self._id:
             self._begin(id_)
         rows = self._read_new(tables)
         if rows is not None and self._has_lower_watermarks(rows):
             self._begin(id_)
             rows = self._read_new(tables)
-        # A compaction writes again what was read before.
+        # A compaction writes known rows again.
         rows = None if rows is None else rows.filter(ds.field("arrival") >= self.count)
         if rows is not None and rows.num_rows:
             self._add(rows)
@@ -135,7 +136,7 @@ class Timeline:
         return None if table is None else table.sort_by("arrival")
 
     def _has_lower_watermarks(self, rows: pa.Table) -> bool:
-        """Whether the watermarks were lowered since they were read."""
+        """Return whether the watermarks were lowered since they were read."""
         last = rows.filter(ds.field("arrival") == self.count - 1)["watermark_after"]
         return len(last) > 0 and _whole(last)[0] != self.watermark
 
@@ -151,8 +152,8 @@ class Timeline:
         self.newest_event = max((time for time in times if time is not None), default=None)
         self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
         for place in rows["position"].to_pylist():
-            self.returned.update(reprocessed_letters(place))
-            # What came by other ways says nothing of topics, as a replay of dead letters.
+            self.reprocessed.update(reprocessed_letters(place))
+            # Other arrivals, such as reprocessed dead letters, have no offsets of topics.
             if position.parse(place):
                 self.position = place
         for number, fields in enumerate(rows["undeclared"].to_pylist(), first):
@@ -160,33 +161,32 @@ class Timeline:
 
 
 def reprocessed_letters(place: str) -> Iterator[Place]:
-    """Return the dead letters that an arrival at this position brought back."""
-    told = json.loads(place)
-    ranges = told.get(RETURNED) if isinstance(told, dict) else None
-    # A topic may have that name, and is told as an object.
+    """Yield the keys of the dead letters that an arrival with this position reprocessed."""
+    parsed = json.loads(place)
+    ranges = parsed.get(REPROCESSED) if isinstance(parsed, dict) else None
+    # A Kafka topic may have the same name; its value is an object and not a list.
     for arrival, first, last in ranges if isinstance(ranges, list) else ():
         yield from ((arrival, p) for p in range(first, last + 1))
 
 
 def _whole(instants: pa.ChunkedArray) -> list[int | None]:
-    """Instants in microseconds, which may be null."""
+    """Return instants in microseconds, or None."""
     return instants.cast(pa.int64()).to_pylist()
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, as the page draws it.
+    """A run, as the live page draws it.
 
     Args:
         ended_at: microseconds.
-        seconds: how long it took.
-        rows: events that came new: of an increment those of its arrivals, each once; of a roll-up
-            those that it merged; of others none.
-        latency: from the newest event of an arrival until it ended, in seconds, of that of its
-            arrivals for which this is longest; None where it took in none, and of recordings.
-        watermark: the one that it has reached.
-        steps: how long each of its steps took, in seconds, in their order; none where the ledger
-            does not tell of them.
+        seconds: the duration.
+        rows: new events: those of an increment's arrivals, each once; those that a roll-up merged;
+            none for other runs.
+        latency: the longest time from the newest event of an arrival to the end of the run, in
+            seconds; None without arrivals, and for recordings.
+        watermark: the watermark after the run.
+        steps: the durations of its steps, in seconds, in order; empty if the ledger lacks them.
     """
 
     ended_at: int
@@ -207,26 +207,27 @@ def _latencies() -> Histogram:
 
 @dataclass
 class Runs:
-    """The runs of an asset in one of its lives, added up.
+    """The totals of the runs of an asset with one table id.
 
     Args:
-        ended: by mode.
-        counted: events by mode and verdict, once for each of their windows.
-        as_of: the arrival through which all windows are complete; -1 before the first run.
-        watermark: the one after that arrival.
-        seconds: how long they took, by mode.
-        steps: how long their steps took, by mode and step.
-        limited: how many were limited, by which limit.
-        limited_by: the limit of the newest one; None where it took in all that had come.
-        from_arrival, from_event: how long after an arrival, and after its newest event, the run
-            ended that had taken it in. Not of recordings.
+        ended: the number of runs by mode.
+        counted: events by mode and lateness, once for each of their windows.
+        quarantined: the rows that runs have put into quarantine.
+        as_of: the arrival through which all windows are up to date; -1 before the first run.
+        watermark: the watermark after that arrival.
+        seconds: durations by mode.
+        steps: durations by mode and step.
+        limited: the number of limited runs by limit.
+        limited_by: the limit of the newest run; None if it processed all arrivals.
+        from_arrival, from_event: the time from an arrival, and from its newest event, to the end of
+            the run that processed it. Not for recordings.
     """
 
     seq: int = -1
     ended_at: int | None = None
     ended: Counter[str] = field(default_factory=Counter)
     counted: Counter[tuple[str, str]] = field(default_factory=Counter)
-    withheld: int = 0
+    quarantined: int = 0
     limited: Counter[str] = field(default_factory=Counter)
     limited_by: str | None = None
     as_of: int = -1
@@ -238,17 +239,17 @@ class Runs:
     recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def add(self, row: Mapping[str, Any], arrivals: Timeline, *, played: bool) -> None:
-        """Take in a row of the ledger.
+        """Add a row of the ledger.
 
         Args:
-            arrivals: those of its source.
+            arrivals: the arrivals of its source.
             played: whether the source is a recording.
         """
         mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
         took = (ended - row["started_at"]) / 1e6
         self.seq, self.ended_at = row["seq"], ended
         self.ended[mode] += 1
-        self.withheld += row["quarantined"]
+        self.quarantined += row["quarantined"]
         self.limited_by = row["limited_by"]
         if self.limited_by is not None:
             self.limited[self.limited_by] += 1
@@ -275,7 +276,7 @@ class Runs:
                 ended_at=ended,
                 mode=mode,
                 seconds=took,
-                rows=_brought(row, arrivals, events),
+                rows=_new_events(row, arrivals, events),
                 events=events,
                 late=row["late"],
                 too_late=row["too_late"],
@@ -287,11 +288,11 @@ class Runs:
 
 
 class Ledger:
-    """The runs of some assets, as far as the ledger was read.
+    """The runs of some assets that were read.
 
     Args:
-        assets: each with the timeline of its source.
-        recordings: the sources that are played.
+        assets: the timeline of each asset's source.
+        recordings: the sources that are recordings.
     """
 
     def __init__(self, assets: Mapping[str, Timeline], recordings: Container[str] = ()) -> None:
@@ -303,7 +304,7 @@ class Ledger:
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
     def read(self, tables: Tables) -> None:
-        """Take in what has come."""
+        """Read the new rows, unless reading pauses."""
         tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
 
     def _read(self, tables: Tables) -> None:
@@ -313,34 +314,36 @@ class Ledger:
         if table is None:
             return
         known = table.filter(ds.field("asset").isin([*self._assets]))
-        # A run's arrivals were there before it: now they can be read, and are, though reading them
-        # may rest just now: each row of the ledger is taken in once.
+        # Each row of the ledger is added once and needs its arrivals, which were committed before
+        # it: they are read even if reading pauses.
         for asset in set(known["asset"].to_pylist()):
             self._assets[asset].read_now(tables)
         for row in to_dicts(known.sort_by("seq")):
             asset = row["asset"]
             runs = self._runs[asset].setdefault(row["life"], Runs())
-            # A compaction writes again what was read before.
+            # A compaction writes known rows again.
             if row["seq"] > runs.seq:
                 timeline = self._assets[asset]
                 runs.add(row, timeline, played=timeline.source in self._recordings)
 
     def of(self, asset: str, life: str | None) -> Runs:
-        """Return the runs of an asset in a life."""
+        """Return the runs of an asset with a table id."""
         return self._runs[asset].get(life or "", Runs())
 
 
 def lag(clock: int, watermark: int | None) -> float | None:
-    """How far a watermark is behind a clock, in seconds; nothing before the first watermark and
-    after the end of a stream."""
+    """Return the lag of a watermark behind a clock, in seconds.
+
+    Return None before the first watermark and after the end of the source.
+    """
     if watermark is None or watermark >= INFINITY:
         return None
     return max(0, clock - watermark) / 1e6
 
 
-def _brought(row: Mapping[str, Any], arrivals: Timeline, events: int) -> int:
+def _new_events(row: Mapping[str, Any], arrivals: Timeline, events: int) -> int:
     if row["mode"] == "rollup":
         return events
     if row["mode"] != "incremental":
         return 0
-    return arrivals.brought(row["from_arrival"], row["through_arrival"])
+    return arrivals.count_events(row["from_arrival"], row["through_arrival"])

@@ -2,7 +2,7 @@
 
 Such a failure indicates a fault in Tidemark itself.
 
-A window counts for as long as its failure stands (`judged.standing`).
+A window counts while its failure is open (`check_results.open_failures`).
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.conditions import Equals
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
-from tidemark_streaming.snapshot.check_results import named, standing
+from tidemark_streaming.snapshot.check_results import failed_windows, open_failures
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class StandingFault:
+class IntegrityFault:
     """Windows of one asset that currently fail such an expectation.
 
     Args:
@@ -48,15 +48,13 @@ class StandingFault:
         )
 
 
-def standing_fault(snapshot: Snapshot, transform: Definition) -> StandingFault | None:
+def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> IntegrityFault | None:
     """Return the open integrity failures of an asset; None if there are none.
 
     Without failures, that takes one read of the results.
     """
-    own, asset = (
-        ds.field("expectation").isin(list(INTEGRITY_CHECKS)),
-        [Equals("asset", transform.name)],
-    )
+    own = ds.field("expectation").isin(list(INTEGRITY_CHECKS))
+    asset = [Equals("asset", transform.name)]
     failed = snapshot.tables.read(TABLE, ["asset"], own & ~ds.field("success"), asset)
     if failed is None or not failed.num_rows:
         return None
@@ -65,8 +63,8 @@ def standing_fault(snapshot: Snapshot, transform: Definition) -> StandingFault |
     rows = [] if found is None or last is None else found.to_pylist()
     life = "" if last is None else last["life"]
     results = sorted((CheckResult(**r) for r in rows if r["life"] == life), key=lambda r: r.seq)
-    failing = standing(snapshot, transform, results)
-    blamed = {place for r in results for place in named(r)}
+    failing = open_failures(snapshot, transform, results)
+    blamed = {place for r in results for place in failed_windows(r)}
     at_fault = {
         place: names
         for place in blamed
@@ -74,12 +72,12 @@ def standing_fault(snapshot: Snapshot, transform: Definition) -> StandingFault |
     }
     if not at_fault:
         return None
-    told = [r for r in results if not named(r).keys().isdisjoint(at_fault)]
-    return StandingFault(
+    reporting = [r for r in results if not failed_windows(r).keys().isdisjoint(at_fault)]
+    return IntegrityFault(
         asset=transform.name,
         expectations=sorted({e for es in at_fault.values() for e in es}),
         windows=len(at_fault),
         first=min(start for start, _ in at_fault),
-        since=min(r.at for r in told),
+        since=min(r.at for r in reporting),
         remedy=remedy(transform),
     )

@@ -1,9 +1,9 @@
-"""One snapshot of how far the sources and assets are.
+"""A snapshot of the progress of sources and assets.
 
-The status, the metrics, the live page, and Dagster's sensors and checks ask it, so that each figure
-has one definition. It reads the tables without the engine: looking costs the engine nothing, and
-works when it is down. A missing table gives nothing. What the ledger and the results say of an
-asset that was dropped and created again is told of its present life alone.
+`tidemark status`, the metrics, the live page, and Dagster's sensors and checks use it, so that each
+figure has one definition. It reads the tables without the engine: this costs the engine nothing,
+and works while the engine is down. A missing table has no rows. If an asset was dropped and created
+again, older rows of the ledger and the results are ignored.
 """
 
 from collections import Counter, defaultdict
@@ -28,18 +28,18 @@ from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
 from tidemark_streaming.snapshot.tables import Tables
 
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
-"""Runs after which all windows are complete: one of a range says nothing of those outside it."""
+"""Runs after which all windows are up to date; a run of a range leaves the others as they are."""
 
 
 @dataclass(frozen=True)
 class SourceSnapshot:
-    """How far a source is. Instants are microseconds; None before the first arrival.
+    """The progress of a source. Instants are in microseconds, or None before the first arrival.
 
     Args:
-        events: in the event log.
-        schema_version: 1 at first, and one more each time that the source gained columns.
-        dead_letters: rows of their table that have not come back.
-        undeclared: fields that are no columns of the source, each with its newest arrival.
+        events: the events in the event log.
+        schema_version: 1 at first, and incremented each time that the source gains columns.
+        dead_letters: dead letters that have not been reprocessed.
+        undeclared: fields that the source does not declare, each with its newest arrival.
     """
 
     name: str
@@ -55,18 +55,18 @@ class SourceSnapshot:
 
 @dataclass(frozen=True)
 class AssetSnapshot:
-    """How far an asset is.
+    """The progress of an asset.
 
     Args:
-        as_of: the arrival through which it is complete; -1 before the first run.
-        watermark: the one after that arrival.
-        windows: rows published.
-        final: of them, those that nothing will change any more.
+        as_of: the arrival through which it is up to date; -1 before the first run.
+        watermark: the watermark after that arrival.
+        windows: published rows.
+        final: published rows that can't change any more.
         open: rows of open windows, published or not.
-        late, too_late: events so far, by its published and its late table.
-        behind, rows_waiting: arrivals of its source that are not in it yet, and their events.
-        limited_by: which limit of its newest run left them there, if one did.
-        unfollowed: the base of a roll-up, if that has made a run that the roll-up has not followed.
+        late, too_late: the events in its published table and in its late table.
+        behind, rows_waiting: arrivals that it has not processed yet, and their events.
+        limited_by: the limit of the newest run that left them for the next one, if there is one.
+        unfollowed: the base of a roll-up, if the roll-up has not processed all of its runs.
     """
 
     asset: str
@@ -85,18 +85,18 @@ class AssetSnapshot:
 
     @property
     def waiting(self) -> str:
-        """What is not in it yet, in words."""
+        """The number of waiting rows, as text."""
         limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
         return f"{self.rows_waiting:,} rows waiting{limit}"
 
 
 class Snapshot:
-    """Reads the tables of one database. Asked again, it reads only what has changed.
+    """Reads the tables of one database. Later calls read only changes.
 
     Args:
-        transforms: the assets whose runs `asset` and `runs_of` read.
-        recordings: the sources that are played, which have no latencies.
-        rest: as for `Tables`.
+        transforms: the assets for `asset` and `runs_of`.
+        recordings: the sources that are recordings, which have no latencies.
+        rest: see `Tables`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Snapshot:
         self._ledger = Ledger(assets, recordings)
 
     def source(self, source: Source) -> SourceSnapshot:
-        """Return how far a source is."""
+        """Return the progress of a source."""
         timeline = self.arrivals_of(source.name)
         dead = source.dead_letters_table
         undeclared = timeline.undeclared.items()
@@ -140,7 +140,7 @@ class Snapshot:
         )
 
     def asset(self, transform: Definition) -> AssetSnapshot:
-        """Return how far an asset is."""
+        """Return the progress of an asset."""
         name, tables = transform.name, self.tables
         timeline, runs = self.arrivals_of(transform.source.name), self.runs_of(transform)
         published = windows.count_published(tables, transform)
@@ -156,19 +156,19 @@ class Snapshot:
             late=published.late,
             too_late=windows.count_too_late(tables, transform),
             behind=behind,
-            rows_waiting=timeline.brought(runs.as_of, timeline.count - 1),
+            rows_waiting=timeline.count_events(runs.as_of, timeline.count - 1),
             limited_by=runs.limited_by if behind else None,
             unfollowed=self._unfollowed_base(transform),
         )
 
     def arrivals_of(self, source: str) -> Timeline:
-        """Return the history of a source."""
+        """Return the arrivals of a source."""
         timeline = self._timeline(source)
         timeline.read(self.tables)
         return timeline
 
     def runs_of(self, transform: Definition) -> Runs:
-        """Return the history of an asset in its present life."""
+        """Return the runs of an asset since it was created."""
         self._ledger.read(self.tables)
         name, tables = transform.name, [transform.state_table, transform.table, ledger.TABLE]
         life = self.tables.read_if_changed((name, "life"), tables, lambda: self.life(name))
@@ -191,12 +191,12 @@ class Snapshot:
         return max(known, default=None)
 
     def behind(self, assets: Iterable[str], newest: int) -> list[str]:
-        """Return those of some assets that are not complete through the arrival `newest`."""
+        """Return the assets that are not up to date through the arrival `newest`."""
         wanted = list(assets)
-        # File statistics leave only the runs that got so far to be read, however long the ledger.
+        # File statistics skip older runs, however long the ledger is.
         there = at_least("through_arrival", newest)
         done = self._newest_of(there, _of(wanted) & _WHOLE)
-        # An asset that went back, or on with another log, was there once.
+        # An asset that was rolled back, or continues with another log, was there before.
         elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
         lives = {asset: self.life(asset) or "" for asset in wanted}
@@ -205,8 +205,7 @@ class Snapshot:
     def _newest_of(
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
-        """Of some rows of the ledger, the newest number of each asset in each of its lives; -1
-        where there is none."""
+        """Return the newest run of each asset and table id among some rows of the ledger, or -1."""
         rows = self.tables.read(ledger.TABLE, ["asset", "life", "seq"], where, [bound])
         found = defaultdict[tuple[str, str], int](lambda: -1)
         for row in [] if rows is None else rows.to_pylist():
@@ -215,11 +214,12 @@ class Snapshot:
         return found
 
     def unfollowed_rollups(self, bases: Mapping[str, str]) -> dict[str, int]:
-        """Return the roll-ups that have not followed every run of the present life of their base,
-        each with the number of its newest one.
+        """Return the roll-ups that have not processed every run of their base.
+
+        Each is returned with the number of the base's newest run.
 
         Args:
-            bases: by roll-up, the base.
+            bases: the base of each roll-up.
         """
         found = dict[str, int]()
         runs = self.tables.open(ledger.TABLE) if bases else None
@@ -228,7 +228,7 @@ class Snapshot:
         for name, base in bases.items():
             life = self.life(base)
             newest = _newest_recorded_run(runs, f"{base}/{life}")
-            # A roll-up begins a new life with its base as well as with its own table.
+            # The identity of a roll-up depends on its base and on its own table.
             own = self.tables.open(name)
             followed = (
                 -1 if own is None else _newest_recorded_run(runs, f"{name}/{life}{_own_life(own)}")
@@ -238,13 +238,15 @@ class Snapshot:
         return found
 
     def counts(self, assets: Iterable[str]) -> Counter[str]:
-        """Return how many runs of some assets the ledger has, of all their lives."""
+        """Return the number of runs of each asset in the ledger, including those before a drop."""
         table = self.tables.read(ledger.TABLE, ["asset"], _of(assets))
         return Counter([] if table is None else table["asset"].to_pylist())
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
-        """Return the ledger's rows, of all assets, of runs of their present lives that ended at
-        `since` or later, in order, with instants in microseconds."""
+        """Return the ledger's rows of runs that ended at `since` or later, in order.
+
+        Runs from before a drop are left out. Instants are in microseconds.
+        """
         table = self.tables.read(ledger.TABLE, bounds=[at_least("ended_at", since, instants=True)])
         rows: list[dict[str, Any]] = [] if table is None else to_dicts(table)
         lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
@@ -252,22 +254,26 @@ class Snapshot:
         return sorted(present, key=lambda r: (r["asset"], r["seq"]))
 
     def runs_after(self, asset: str, seq: int) -> list[dict[str, Any]]:
-        """Return the ledger's rows of the runs of an asset's present life after the one of that
-        number, in order, with instants in microseconds."""
+        """Return the ledger's rows of an asset's runs after the number `seq`, in order.
+
+        Instants are in microseconds.
+        """
         bounds = [*self.present(asset), at_least("seq", seq + 1)]
         table = self.tables.read(ledger.TABLE, bounds=bounds)
         return [] if table is None else to_dicts(table.sort_by("seq"))
 
     def runs_before(self, asset: str, seq: int) -> list[dict[str, Any]]:
-        """Return the same of those before it: how far each brought the asset, and which process
-        reports it."""
+        """Return parts of the ledger's rows of an asset's runs before the number `seq`, in order.
+
+        They are the progress after each run, and whether the run reports itself.
+        """
         columns = ["seq", "watermark", "window_from", "reported"]
         bounds = [*self.present(asset), below("seq", seq)]
         table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
         return [] if table is None else to_dicts(table.sort_by("seq"))
 
     def last_run(self, asset: str) -> dict[str, Any] | None:
-        """Return the ledger's newest row of an asset's present life."""
+        """Return the ledger's newest row of an asset."""
         numbers = self.tables.read(ledger.TABLE, ["seq"], bounds=self.present(asset))
         if numbers is None or not numbers.num_rows:
             return None
@@ -276,18 +282,19 @@ class Snapshot:
         return None if rows is None else next(iter(rows.to_pylist()), None)
 
     def present(self, asset: str) -> list[Equals]:
-        """Return the conditions on rows of the ledger, and of results, that are of an asset's
-        present life."""
+        """Return the conditions on an asset's rows of the ledger and results since its creation."""
         return [Equals("asset", asset), Equals("life", self.life(asset) or "")]
 
     def life(self, asset: str) -> str | None:
-        """Return the identity that an asset has had since its first run, as in the ledger; None if
-        it has not run, also not since it was dropped."""
+        """Return the id of an asset's state table, as in the ledger.
+
+        Return None if the asset has not run since it was created.
+        """
         state = self.tables.id(f"{asset}_state")
         if state is not None:
             return state
-        # A roll-up has none: it begins a new life with its base as well as with its own table, and
-        # if that has windows of another kind.
+        # A roll-up has no state table. Its identity depends on its base, on its own table, and on
+        # the generation of its windows.
         own = self.tables.open(asset)
         if own is None:
             return None
@@ -324,7 +331,7 @@ class Snapshot:
         return self._timelines.setdefault(source, Timeline(source))
 
     def _unfollowed_base(self, transform: Definition) -> str | None:
-        """The base of a roll-up, if it has made a run that the roll-up has not followed."""
+        """Return the base of a roll-up, if the roll-up has not processed all of its runs."""
         name, base = transform.name, transform.follows
         if base is None:
             return None
@@ -342,28 +349,28 @@ class Snapshot:
         return schema_version(said, [field.name for field in found.schema().fields])
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
-        """How many dead letters have not come back."""
-        # A writer that died may have left some beyond the timeline.
+        """Return the number of dead letters that have not been reprocessed."""
+        # A failed writer may have left some that no arrival of the timeline has.
         bounds = [below("arrival", timeline.count)]
         rows = self.tables.read(table, ["arrival", "position"], bounds=bounds)
         if rows is None:
             return 0
         places = zip(rows["arrival"].to_pylist(), rows["position"].to_pylist(), strict=True)
-        return len(set[Place](places) - timeline.returned)
+        return len(set[Place](places) - timeline.reprocessed)
 
 
 def _of(assets: Iterable[str]) -> ds.Expression:
-    """Rows of some assets, or of none."""
+    """Return the condition on rows of some assets, or of none."""
     return ds.field("asset").isin(pa.array(assets, pa.string()))
 
 
 def _own_life(own: DeltaTable) -> str:
-    """What the life of a roll-up has of its own table, after that of its base."""
+    """Return the suffix of a roll-up's identity that depends on its own table."""
     found = own.metadata()
     return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
 
 
 def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
-    """The number of the newest run that the ledger has of an asset's life; -1 before the first."""
+    """Return the newest run of an asset in the ledger; -1 before the first."""
     seq = runs.transaction_version(app)
     return -1 if seq is None else seq

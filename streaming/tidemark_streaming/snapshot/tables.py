@@ -1,7 +1,6 @@
-"""The tables of one database, read in this process without the engine.
+"""Read the tables of one database in this process, without the engine.
 
-A table whose files and rows are as they were is not read again, so that a process can look at all
-tables every second.
+An unchanged table is not read again, so that a process can poll all tables every second.
 """
 
 import time
@@ -23,23 +22,23 @@ from tidemark.store.conditions import Condition, at_least
 from tidemark.store.rows import INSTANT, arrow_schema, compute, to_micros
 
 REST = 20
-"""For a process that looks every second: it reads what took a second not again for 20 seconds, and
-so takes a twentieth of a core."""
+"""The pause of a process that polls every second: 20 seconds after a read that took one second. The
+process therefore uses a twentieth of a core at most."""
 
 _SETTLED = 1.0
-"""Seconds after which a folder's time tells one change from the next, on any file system."""
+"""Seconds after which the next change of a folder has another time, on any file system."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a table's transaction log lists.
+    """The size of a table as of a commit.
 
     Args:
-        files, size: its files, and their bytes.
-        rows: in them.
-        version: the number of its newest commit.
+        files, size: the number of files, and their bytes.
+        rows: the rows in them.
+        version: the number of the commit.
     """
 
     files: int
@@ -49,18 +48,18 @@ class Listing:
 
 
 class Tables:
-    """The tables of one database, for one thread. A missing table gives None.
+    """Reads the tables of one database, in one thread. A missing table gives None.
 
     Args:
-        folder: where they lie.
-        rest: how often as long as reading took it is not repeated, see `read_if_changed`.
+        folder: the folder of the tables.
+        rest: the pause after a read, as a multiple of its duration; see `read_if_changed`.
     """
 
     def __init__(self, folder: str, rest: float = 0) -> None:
         self.rest = rest
         self._root = folder
         self._open = OpenTables(self._root)
-        self._kept: dict[Hashable, tuple[object, float, Any]] = {}
+        self._results: dict[Hashable, tuple[object, float, Any]] = {}
         self._last: dict[tuple[str, str], tuple[object, pa.Table]] = {}
 
     @classmethod
@@ -82,22 +81,22 @@ class Tables:
     def read_if_changed(
         self, key: Hashable, tables: Sequence[str], find: Callable[[], T], also: object = None
     ) -> T:
-        """Return what `find` finds in some tables.
+        """Return the result of `find`, which reads some tables.
 
-        It is called again if one of them, or the value of `also`, has changed, but only after the
+        Call it again only if one of the tables or the value of `also` has changed, and after the
         pause of `rest`.
         """
         stamps, begun = [also, *map(self.stamp, tables)], time.monotonic()
-        known = self._kept.get(key)
+        known = self._results.get(key)
         if known is not None and (known[0] == stamps or begun < known[1]):
             return known[2]
         found = find()
         ended = time.monotonic()
-        self._kept[key] = (stamps, ended + self.rest * (ended - begun), found)
+        self._results[key] = (stamps, ended + self.rest * (ended - begun), found)
         return found
 
     def open(self, table: str) -> DeltaTable | None:
-        """Open a table as it is now."""
+        """Open the newest version of a table."""
         try:
             return self._open.newest(table)
         except TableNotFoundError:
@@ -119,7 +118,7 @@ class Tables:
         return {} if opened is None else {f.name: f.type for f in arrow_schema(opened.schema())}
 
     def listing(self, table: str) -> Listing | None:
-        """Return how large a table is."""
+        """Return the size of a table."""
         return self.read_if_changed((table, "listing"), [table], lambda: self._listing(table))
 
     def read(
@@ -139,18 +138,17 @@ class Tables:
         try:
             return self._read(table, columns, where, bounds)
         except FileNotFoundError:
-            # Another table of that name has come since it was opened.
+            # The table was recreated since it was opened.
             self._open.forget(table)
             return self._read(table, columns, where, bounds)
 
     def read_new_files(self, table: str, columns: Sequence[str], seen: set[str]) -> pa.Table | None:
         """Read the rows of those files that are not in `seen`; None if there are none.
 
-        A compaction writes rows again that were seen in other files: the caller tells them apart
-        by their numbers.
+        A compaction writes known rows to new files: the caller recognizes them by their numbers.
 
         Args:
-            seen: the files of the last call; those of this one afterwards.
+            seen: the files of the last call. It is updated to those of this call.
         """
         opened = self.open(table)
         if opened is None:
@@ -170,16 +168,15 @@ class Tables:
         limit: int,
         then: Sequence[str] = (),
     ) -> pa.Table | None:
-        """Read the rows with the greatest values of a column, these first.
+        """Read the rows with the greatest values of a column, in descending order.
 
-        One column is read first, so that of a large table only the files with the answer are read
-        whole.
+        The column is read first, so that only the files with these rows are read completely.
 
         Args:
             by: the column, of numbers or instants.
             where: a condition on the rows.
-            limit: how many rows at most.
-            then: columns by which rows of one value are in order.
+            limit: the maximum number of rows.
+            then: columns by which rows with equal values are sorted.
         """
         values = self.read(table, [by], where)
         if values is None:
@@ -194,7 +191,7 @@ class Tables:
         rows = self.read(table, None, where, bounds)
         if rows is None:
             return None
-        # Arrow puts no nested values in order.
+        # Arrow can't sort nested values.
         keys = {name: _comparable(rows[name]) for name in (by, *then)}
         order = [(by, "descending"), *((name, "ascending") for name in then)]
         return rows.take(compute.sort_indices(pa.table(keys), sort_keys=order)[:limit])
@@ -209,11 +206,11 @@ class Tables:
         opened = self.open(table)
         if opened is None:
             return None
-        asked = (self._version(opened), str(where), tuple(bounds))
+        query = (self._version(opened), str(where), tuple(bounds))
         before, rows = self._last.get((table, str(columns)), (None, None))
-        if rows is None or before != asked:
+        if rows is None or before != query:
             rows = file_list.load(opened, bounds, columns, where)
-            self._last[table, str(columns)] = asked, rows
+            self._last[table, str(columns)] = query, rows
         return rows
 
     def _version(self, opened: DeltaTable | None) -> tuple[str, int] | None:
@@ -229,13 +226,13 @@ class Tables:
 
 
 def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
-    """Return an instant in microseconds as a table has it."""
+    """Return an instant in microseconds as an Arrow scalar."""
     lawful = min(max(micros, BEGINNING), INFINITY)
     return pa.scalar(as_datetime(lawful), INSTANT)
 
 
 def total(column: pa.ChunkedArray) -> int:
-    """Add whole numbers up, or count those that are true."""
+    """Return the sum of integers, or the number of true values."""
     return int(column.to_numpy().sum()) if len(column) else 0
 
 

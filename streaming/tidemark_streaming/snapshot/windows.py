@@ -1,6 +1,6 @@
-"""The windows of an asset as its tables have them.
+"""The numbers of an asset's open, published and final windows, read from its tables.
 
-A window is *open* until the watermark passes its end. After that late events may still change it,
+A window is *open* until the watermark passes its end. After that, late events may still change it
 until it is *final*.
 """
 
@@ -22,8 +22,8 @@ class Published:
     """The published rows of an asset.
 
     Args:
-        final: those that nothing will change any more.
-        late: their late events.
+        final: rows that can't change any more.
+        late: the late events in them.
     """
 
     rows: int = 0
@@ -32,7 +32,7 @@ class Published:
 
 
 def count_published(tables: Tables, transform: Definition) -> Published:
-    """Return how many rows are published."""
+    """Return the numbers of published rows."""
 
     def find() -> Published:
         rows = read_published(tables, transform)
@@ -44,14 +44,14 @@ def count_published(tables: Tables, transform: Definition) -> Published:
 
 
 def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
-    """Read the end of each published window, whether it is final, and its late events."""
+    """Read the end, finality and late events of each published window."""
     return tables.read(transform.table, ["window_end", "final", "late_events"])
 
 
 def count_open(tables: Tables, transform: Definition, watermark: int | None) -> Counter[int]:
-    """Return how many rows are in windows that are open, by the end of the window.
+    """Return the number of rows of open windows, by the end of the window.
 
-    A window that has not fired is in the state alone. A roll-up has no state: its open windows are
+    A window that has not fired is only in the state. A roll-up has no state: its open windows are
     those that it has published early.
     """
     rolls_up = transform.follows is not None
@@ -73,8 +73,7 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
 
 
 def count_too_late(tables: Tables, transform: Definition) -> int:
-    """Return how many events came too late; a roll-up has none of its own."""
-
+    """Return the number of too-late events; a roll-up has none."""
     late_tables = transform.late_tables[:1]
 
     def find() -> int:

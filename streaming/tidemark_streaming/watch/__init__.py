@@ -1,5 +1,5 @@
-"""Watching: metrics for Prometheus and a live page, beside the services that `tidemark up` starts.
+"""The monitoring service: metrics for Prometheus and a live page.
 
-A process of its own, which never asks the engine: it reads the Delta tables, what has changed of
-them, so that watching costs a stream nothing and goes on when the engine is gone.
+It is a separate process, started by `tidemark up`, that never queries the engine: it reads only new
+commits of the Delta tables. Monitoring costs a stream nothing and works while the engine is down.
 """

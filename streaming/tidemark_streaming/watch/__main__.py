@@ -1,4 +1,4 @@
-"""`python -m tidemark_streaming.watch`: what `tidemark up` starts to watch a home."""
+"""`python -m tidemark_streaming.watch`: the monitoring service that `tidemark up` starts."""
 
 import sys
 from pathlib import Path
@@ -10,23 +10,23 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.watch.app import application
-from tidemark_streaming.watch.sight import Watcher
+from tidemark_streaming.watch.overview import Monitor
 
-# Packages in the working folder are found, as commands and the orchestrator find them.
+# Find packages in the working folder, as the commands and the orchestrator do.
 sys.path.insert(0, str(Path.cwd()))
 try:
     settings = Settings()
     structured = logs.begin(settings, "watch")
-    watcher = Watcher(settings)
+    monitor = Monitor(settings)
 except TidemarkError as error:
     sys.exit(str(error))
 logs.tell("listening", port=settings.watch_port, database=settings.database)
 uvicorn.run(
-    application(settings, watcher),
+    application(settings, monitor),
     host="127.0.0.1",
     port=settings.watch_port,
     log_level="warning",
-    # Otherwise it would log in a way of its own.
+    # Otherwise uvicorn would log in its own format.
     log_config=None if structured else LOGGING_CONFIG,
     access_log=False,
 )

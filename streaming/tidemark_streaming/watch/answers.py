@@ -1,4 +1,4 @@
-"""What is asked of others in the background, now and then: who does not answer holds nobody up."""
+"""Poll other systems in the background: one that does not answer delays nothing."""
 
 import time
 from collections.abc import Callable
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Answers(Generic[T]):
-    """The newest answers to questions, each asked again some seconds after it was asked last.
+    """The newest answers to questions, each of which is asked again after some seconds.
 
     Args:
-        every: seconds between.
-        threads: questions that are asked at the same time.
+        every: seconds between two requests.
+        threads: the number of parallel requests.
     """
 
     def __init__(self, every: float, threads: int = 4) -> None:
@@ -23,10 +23,10 @@ class Answers(Generic[T]):
         self._known = dict[str, T]()
 
     def newest(self, name: str, ask: Callable[[], T], patience: float = 0.0) -> T | None:
-        """The newest answer to a question; None before the first.
+        """Return the newest answer to a question, or None before the first.
 
         Args:
-            name: tells one question from another.
+            name: identifies the question.
             patience: seconds to wait for the first answer.
         """
         self._take(name)
@@ -46,6 +46,6 @@ class Answers(Generic[T]):
         try:
             self._known[name] = asked[1].result()
         except BaseException:
-            # It is asked again, and not told for ever.
+            # Ask again: the error is not kept.
             del self._asked[name]
             raise

@@ -1,6 +1,6 @@
-"""The service: metrics, the page, and what the page asks for.
+"""The web service: the metrics, the live page, and the page's data.
 
-One thread looks at the tables; whoever asks within a second of another gets the same sight.
+One thread reads the tables. Requests within a second share one overview.
 """
 
 import asyncio
@@ -23,55 +23,55 @@ from tidemark_streaming import logs
 from tidemark_streaming.origin_guard import OriginGuard
 from tidemark_streaming.watch import metrics, page
 from tidemark_streaming.watch.backlogs import EVERY
-from tidemark_streaming.watch.sight import Sight, Watcher
+from tidemark_streaming.watch.overview import Monitor, Overview
 
 FRESH = 0.9
-"""Seconds for which a sight is as good as a new one."""
+"""Seconds for which an overview is reused."""
 
 STATIC = Path(__file__).parent / "static"
 
 
-class Sights:
-    """What is seen, for all who ask."""
+class OverviewCache:
+    """The newest overview, shared by all requests."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="watch")
-        self._last: tuple[float, Sight] | None = None
+        self._last: tuple[float, Overview] | None = None
 
-    async def now(self) -> Sight:
-        """How everything is now, or was a moment ago."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._look)
+    async def now(self) -> Overview:
+        """Return an overview that is at most a second old."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read)
 
-    def _look(self) -> Sight:
+    def _read(self) -> Overview:
         if self._last is None or time.monotonic() - self._last[0] > FRESH:
-            sight = self._watcher.look()
+            overview = self._monitor.read()
             before = {} if self._last is None else self._last[1].troubles
-            for name, why in sight.troubles.items():
+            for name, why in overview.troubles.items():
                 if before.get(name) != why:
                     logs.warn("can't be read", what=name, why=why)
-            for name in before.keys() - sight.troubles.keys():
+            for name in before.keys() - overview.troubles.keys():
                 logs.tell("can be read again", what=name)
-            self._last = (time.monotonic(), sight)
+            self._last = (time.monotonic(), overview)
         return self._last[1]
 
 
-def application(settings: Settings, watcher: Watcher) -> Starlette:
-    """The service of a home."""
-    sights = Sights(watcher)
+def application(settings: Settings, monitor: Monitor) -> Starlette:
+    """Return the web application of a home."""
+    cache = OverviewCache(monitor)
 
-    async def exposed(_: Request) -> Response:
-        body = metrics.exposition(await sights.now())
+    async def serve_metrics(_: Request) -> Response:
+        body = metrics.exposition(await cache.now())
         return Response(body, media_type=metrics.CONTENT_TYPE)
 
     async def state(request: Request) -> Response:
         asked = request.query_params.get("span", "")
         span = int(asked) if asked in map(str, page.SPANS) else None
-        sight = await sights.now()
-        told = page.state(sight, settings.database, settings.webserver_port, span)
-        at = told.pop("at")
-        body = json.dumps(told, separators=(",", ":"))
-        # What has not changed is not sent again.
+        overview = await cache.now()
+        shown = page.state(overview, settings.database, settings.webserver_port, span)
+        at = shown.pop("at")
+        body = json.dumps(shown, separators=(",", ":"))
+        # An unchanged state is not sent again.
         tag = f'"{zlib.crc32(body.encode()):08x}"'
         headers = {"etag": tag, "cache-control": "no-cache", "x-at": str(at)}
         if request.headers.get("if-none-match") == tag:
@@ -79,22 +79,22 @@ def application(settings: Settings, watcher: Watcher) -> Starlette:
         return Response(body, media_type="application/json", headers=headers)
 
     @asynccontextmanager
-    async def looking(_: Starlette) -> AsyncIterator[None]:
-        """Look also when nobody asks: what waits in Kafka is known from then on."""
+    async def keep_fresh(_: Starlette) -> AsyncIterator[None]:
+        """Refresh without requests as well, so that the lag of Kafka is recorded from the start."""
 
-        async def look() -> None:
+        async def refresh() -> None:
             while True:
                 with suppress(Exception):
-                    # Who asks is told of it.
-                    await sights.now()
+                    # The next request reports the error.
+                    await cache.now()
                 await asyncio.sleep(EVERY)
 
-        task = asyncio.create_task(look())
+        task = asyncio.create_task(refresh())
         yield
         task.cancel()
 
     async def ready(_: Request) -> Response:
-        await sights.now()
+        await cache.now()
         return PlainTextResponse("ready\n")
 
     def file(name: str) -> Route:
@@ -106,9 +106,9 @@ def application(settings: Settings, watcher: Watcher) -> Starlette:
         routes=[
             *(file(name) for name in ("index.html", "watch.css", "watch.js")),
             Route("/state", state),
-            Route("/metrics", exposed),
+            Route("/metrics", serve_metrics),
             Route("/ready", ready),
         ],
         middleware=[Middleware(OriginGuard, hosts=settings.allowed_hosts)],
-        lifespan=looking,
+        lifespan=keep_fresh,
     )

@@ -1,4 +1,4 @@
-"""What waits in Kafka: asked in the background, as brokers that don't answer hold nobody up."""
+"""The lag of Kafka sources, polled in the background: brokers that don't answer delay nothing."""
 
 import time
 from collections import defaultdict, deque
@@ -11,24 +11,24 @@ from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.watch.answers import Answers
 
 EVERY = 5.0
-"""Seconds between two questions to the brokers of a source."""
+"""Seconds between two requests to the brokers of a source."""
 
 PATIENCE = 2.0
-"""Seconds that they have to answer."""
+"""Seconds to wait for their answer."""
 
 KEPT = 20_000
-"""Answers that are kept of a source: those of a day."""
+"""Answers to keep for each source: those of a day."""
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits in Kafka for a source.
+    """The records in Kafka that a source has not ingested yet.
 
     Args:
-        waiting: records, by topic and partition: offsets that the timeline is not through yet.
-        trouble: why that is not known: the brokers don't answer, refuse the client, or have no such
-            topic.
-        retriable: whether the trouble may pass by itself: they don't answer just now.
+        waiting: offsets that the timeline does not have yet, by topic and partition.
+        trouble: why that is unknown: the brokers don't answer, refuse the client, or don't have
+            the topic.
+        retriable: whether a retry may succeed, because the brokers don't answer now.
     """
 
     waiting: Mapping[tuple[str, int], int]
@@ -37,28 +37,27 @@ class Backlog:
 
     @property
     def silent(self) -> bool:
-        """Whether the brokers don't answer."""
+        """True if the brokers don't answer."""
         return self.trouble is not None and self.retriable
 
     @property
     def refused(self) -> bool:
-        """Whether they answer, and what waits can't be told until somebody mends it."""
+        """True if they answer, but refuse access until the cause is fixed."""
         return self.trouble is not None and not self.retriable
 
 
 class Backlogs:
-    """Asks the brokers of Kafka's sources."""
+    """Polls the brokers of Kafka sources."""
 
     def __init__(self) -> None:
         self._answers = Answers[Backlog](EVERY)
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=KEPT))
 
     def backlog(self, feed: KafkaConnector, position: str | None) -> Backlog:
-        """What waited when the brokers were asked last, some seconds ago at most; the first time
-        it is waited for.
+        """Return the backlog of a few seconds ago at most. Wait for the first answer.
 
         Args:
-            position: of the source's newest arrival, as the timeline has it.
+            position: the position of the source's newest arrival in the timeline.
         """
         found = self._answers.newest(
             feed.source.name, partial(self._ask, feed, position), 2 * PATIENCE
@@ -68,8 +67,7 @@ class Backlogs:
         return nothing if found is None else found
 
     def past(self, source: str) -> list[tuple[int, int]]:
-        """When the brokers of a source answered, in microseconds, and how many records waited
-        then, in all."""
+        """Return the times of a source's answers, in microseconds, each with its total lag."""
         return list(self._past[source])
 
     def _ask(self, feed: KafkaConnector, position: str | None) -> Backlog:

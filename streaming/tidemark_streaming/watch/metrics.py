@@ -1,8 +1,8 @@
-"""The metrics: each with its name, its labels, what it says, and how it is told of a sight.
+"""The metrics: the name, labels, meaning and samples of each.
 
-Names and units are those of Prometheus: counters end in `_total`, durations and instants are
-seconds, sizes bytes. What is not known has no sample: a watermark before the first event, a lag
-after the end of a stream.
+Names and units follow Prometheus: counters end in `_total`, durations and instants are in seconds,
+sizes in bytes. An unknown value has no sample: a watermark before the first event, or a lag after
+the end of a source.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,22 +21,22 @@ from prometheus_client.registry import Collector
 from tidemark.base.instants import INFINITY
 from tidemark_streaming.snapshot.history import Histogram
 from tidemark_streaming.supervisor import RUNNING
-from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
-from tidemark_streaming.watch.ways_out import OutletSight
+from tidemark_streaming.watch.outputs import SinkOverview
+from tidemark_streaming.watch.overview import AssetOverview, Overview, SourceOverview
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 Sample = tuple[tuple[str, ...], float | int | Histogram | None]
-"""Values of the labels, and what is measured; None has no sample."""
+"""The values of the labels, and the measured value; None is not exposed."""
 
 
 @dataclass(frozen=True)
-class Told:
+class MetricDefinition:
     """A metric.
 
     Args:
-        name: as Prometheus has it, a counter's with `_total`.
+        name: the name in Prometheus; a counter's ends in `_total`.
         meaning: one sentence.
     """
 
@@ -44,31 +44,31 @@ class Told:
     kind: str
     labels: tuple[str, ...]
     meaning: str
-    samples: Callable[[Sight], Iterable[Sample]]
+    samples: Callable[[Overview], Iterable[Sample]]
 
 
 def _source(
     name: str,
     kind: str,
     meaning: str,
-    value: Callable[[SourceSight], float | None],
-) -> Told:
-    def samples(sight: Sight) -> Iterator[Sample]:
-        return (((source.name,), value(source)) for source in sight.sources)
+    value: Callable[[SourceOverview], float | None],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((source.name,), value(source)) for source in overview.sources)
 
-    return Told(f"tidemark_source_{name}", kind, ("source",), meaning, samples)
+    return MetricDefinition(f"tidemark_source_{name}", kind, ("source",), meaning, samples)
 
 
 def _asset(
     name: str,
     kind: str,
     meaning: str,
-    value: Callable[[AssetSight], float | Histogram | None],
-) -> Told:
-    def samples(sight: Sight) -> Iterator[Sample]:
-        return (((asset.name,), value(asset)) for asset in sight.assets)
+    value: Callable[[AssetOverview], float | Histogram | None],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((asset.name,), value(asset)) for asset in overview.assets)
 
-    return Told(f"tidemark_asset_{name}", kind, ("asset",), meaning, samples)
+    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset",), meaning, samples)
 
 
 def _of_assets(
@@ -76,58 +76,58 @@ def _of_assets(
     kind: str,
     labels: tuple[str, ...],
     meaning: str,
-    values: Callable[[AssetSight], Mapping[tuple[str, ...], float | Histogram]],
-) -> Told:
-    def samples(sight: Sight) -> Iterator[Sample]:
-        for asset in sight.assets:
+    values: Callable[[AssetOverview], Mapping[tuple[str, ...], float | Histogram]],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        for asset in overview.assets:
             yield from (((asset.name, *more), value) for more, value in values(asset).items())
 
-    return Told(f"tidemark_asset_{name}", kind, ("asset", *labels), meaning, samples)
+    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset", *labels), meaning, samples)
 
 
-def _tables(name: str, meaning: str, attribute: str) -> Told:
-    def samples(sight: Sight) -> Iterator[Sample]:
-        return (((table,), getattr(size, attribute)) for table, size in sight.tables.items())
+def _tables(name: str, meaning: str, attribute: str) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((table,), getattr(size, attribute)) for table, size in overview.tables.items())
 
-    return Told(f"tidemark_table_{name}", GAUGE, ("table",), meaning, samples)
+    return MetricDefinition(f"tidemark_table_{name}", GAUGE, ("table",), meaning, samples)
 
 
-def _waiting(sight: Sight) -> Iterator[Sample]:
-    for source in sight.sources:
+def _kafka_lag(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
         waiting = {} if source.backlog is None else source.backlog.waiting
         for (topic, partition), count in sorted(waiting.items()):
             yield (source.name, topic, str(partition)), count
 
 
-def _up(sight: Sight) -> Iterator[Sample]:
-    for source in sight.sources:
+def _kafka_up(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
         if source.backlog is not None:
             yield (source.name,), int(not source.backlog.silent)
 
 
-def _refused(sight: Sight) -> Iterator[Sample]:
-    for source in sight.sources:
+def _access_errors(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
         if source.backlog is not None:
             yield (source.name,), int(source.backlog.refused)
 
 
-def _carried(sight: Sight) -> Iterator[Sample]:
-    for lane in sight.lanes:
+def _lane_lag(overview: Overview) -> Iterator[Sample]:
+    for lane in overview.lanes:
         for (topic, partition), count in sorted(lane.waiting.items()):
             yield (lane.name, topic, str(partition)), count
 
 
-def _outlets(
-    value: Callable[[OutletSight, Sight], float | None],
-) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.outlets)
+def _sinks(
+    value: Callable[[SinkOverview, Overview], float | None],
+) -> Callable[[Overview], Iterable[Sample]]:
+    return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.sinks)
 
 
 def _seconds(instant: int | None) -> float | None:
     return None if instant is None or instant >= INFINITY else instant / 1e6
 
 
-METRICS: tuple[Told, ...] = (
+METRICS: tuple[MetricDefinition, ...] = (
     _source("events_total", COUNTER, "Events that have arrived.", lambda s: s.snapshot.events),
     _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
     _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.bytes),
@@ -177,30 +177,30 @@ METRICS: tuple[Told, ...] = (
         "not.",
         lambda s: s.ahead,
     ),
-    Told(
+    MetricDefinition(
         "tidemark_kafka_up",
         GAUGE,
         ("source",),
         "1 if the brokers of a Kafka source answer, else 0.",
-        _up,
+        _kafka_up,
     ),
-    Told(
+    MetricDefinition(
         "tidemark_source_access_error",
         GAUGE,
         ("source",),
         "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
         "right, a wrong password or certificate; the live page shows the reason.",
-        _refused,
+        _access_errors,
     ),
-    Told(
+    MetricDefinition(
         "tidemark_kafka_consumer_lag",
         GAUGE,
         ("source", "topic", "partition"),
         "Offsets in Kafka that are not in the event log yet; absent while the brokers do not "
         "answer.",
-        _waiting,
+        _kafka_lag,
     ),
-    Told(
+    MetricDefinition(
         "tidemark_ingest_up",
         GAUGE,
         ("source",),
@@ -210,7 +210,7 @@ METRICS: tuple[Told, ...] = (
             ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
         ),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_source_blocked",
         GAUGE,
         ("source",),
@@ -218,36 +218,36 @@ METRICS: tuple[Told, ...] = (
         "an incompatible change or expired records; else 0.",
         lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_sink_up",
         GAUGE,
         ("asset", "topic"),
         "1 if the publishing progress of an asset's topic is known, else 0.",
-        _outlets(lambda o, _: int(o.trouble is None)),
+        _sinks(lambda o, _: int(o.trouble is None)),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_sink_lag_versions",
         GAUGE,
         ("asset", "topic"),
         "Versions of the published table that its topic lacks; absent while that is unknown.",
-        _outlets(lambda o, _: o.behind),
+        _sinks(lambda o, _: o.behind),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_sink_lag_seconds",
         GAUGE,
         ("asset", "topic"),
         "How long the first of these versions has waited; 0 if the topic lacks none.",
-        _outlets(lambda o, s: o.waits(s.at)),
+        _sinks(lambda o, s: o.waits(s.at)),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_sink_process_up",
         GAUGE,
         ("asset",),
         "1 while `tidemark sink --follow` publishes; 0 while it waits, or if it exited without "
         "being stopped; absent otherwise.",
-        lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.emits.items()),
+        lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.sinks.items()),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_lane_up",
         GAUGE,
         ("lane",),
@@ -257,13 +257,13 @@ METRICS: tuple[Told, ...] = (
             for n, lane in s.services.lanes.items()
         ),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_lane_consumer_lag",
         GAUGE,
         ("lane", "topic", "partition"),
         "Offsets in Kafka that are not in the newest checkpoint of a lane, which may be some "
         "time old; absent before the first one, and while the brokers do not answer.",
-        _carried,
+        _lane_lag,
     ),
     _of_assets(
         "events_total",
@@ -365,9 +365,9 @@ METRICS: tuple[Told, ...] = (
         "quarantined_rows_total",
         COUNTER,
         "Rows that runs have put into quarantine, counted each time.",
-        lambda a: a.runs.withheld,
+        lambda a: a.runs.quarantined,
     ),
-    Told(
+    MetricDefinition(
         "tidemark_stream_up",
         GAUGE,
         ("asset",),
@@ -376,14 +376,14 @@ METRICS: tuple[Told, ...] = (
         "--run`, while its command runs.",
         lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_stream_consecutive_failures",
         GAUGE,
         ("asset",),
         "Consecutive failures: how often the stream has ended or could not be started.",
         lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_stream_restarts_total",
         COUNTER,
         ("asset",),
@@ -391,7 +391,7 @@ METRICS: tuple[Told, ...] = (
         "worker or engine was killed, or its definition has changed.",
         lambda s: (((n,), w.restarts) for n, w in s.services.streams.items()),
     ),
-    Told(
+    MetricDefinition(
         "tidemark_process_up",
         GAUGE,
         ("process",),
@@ -403,28 +403,28 @@ METRICS: tuple[Told, ...] = (
     _tables("files", "Files of a table.", "files"),
     _tables("rows", "Rows of a table.", "rows"),
     _tables("version", "The number of a table's newest commit.", "version"),
-    Told(
+    MetricDefinition(
         "tidemark_disk_free_bytes",
         GAUGE,
         (),
         "Free space on the disk of the warehouse, or of the home if the warehouse is elsewhere.",
         lambda s: [((), s.services.disk_free)],
     ),
-    Told(
+    MetricDefinition(
         "tidemark_disk_size_bytes",
         GAUGE,
         (),
         "The size of that disk.",
         lambda s: [((), s.services.disk_size)],
     ),
-    Told(
+    MetricDefinition(
         "tidemark_exporter_read_errors",
         GAUGE,
         (),
         "Sources and assets that could not be read; the live page shows the reason.",
         lambda s: [((), len(s.troubles))],
     ),
-    Told(
+    MetricDefinition(
         "tidemark_exporter_collect_seconds",
         GAUGE,
         (),
@@ -434,32 +434,32 @@ METRICS: tuple[Told, ...] = (
 )
 
 
-class _Exposed(Collector):
-    def __init__(self, sight: Sight) -> None:
-        self._sight = sight
+class _Metrics(Collector):
+    def __init__(self, overview: Overview) -> None:
+        self._sight = overview
 
     def collect(self) -> Iterator[Metric]:
-        for told in METRICS:
-            yield _family(told, self._sight)
+        for metric in METRICS:
+            yield _family(metric, self._sight)
 
 
-def exposition(sight: Sight) -> bytes:
-    """The metrics in Prometheus' text format."""
+def exposition(overview: Overview) -> bytes:
+    """Return the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Exposed(sight))
+    registry.register(_Metrics(overview))
     return generate_latest(registry)
 
 
-def _family(told: Told, sight: Sight) -> Metric:
-    samples = [(labels, value) for labels, value in told.samples(sight) if value is not None]
-    if told.kind == HISTOGRAM:
-        family = HistogramMetricFamily(told.name, told.meaning, labels=told.labels)
+def _family(metric: MetricDefinition, overview: Overview) -> Metric:
+    samples = [(labels, value) for labels, value in metric.samples(overview) if value is not None]
+    if metric.kind == HISTOGRAM:
+        family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
         for labels, value in samples:
             assert isinstance(value, Histogram)
             family.add_metric(labels, value.buckets(), value.sum)
         return family
-    kind = CounterMetricFamily if told.kind == COUNTER else GaugeMetricFamily
-    family = kind(told.name, told.meaning, labels=told.labels)
+    kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+    family = kind(metric.name, metric.meaning, labels=metric.labels)
     for labels, value in samples:
         assert not isinstance(value, Histogram)
         family.add_metric(labels, value)

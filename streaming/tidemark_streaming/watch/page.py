@@ -1,4 +1,4 @@
-"""What the live page shows, as JSON: instants are milliseconds, as browsers count them."""
+"""The data of the live page as JSON. Instants are in milliseconds."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -8,39 +8,38 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
 from tidemark_streaming.snapshot.history import Run, lag
-from tidemark_streaming.watch.services import IngestState, Services, WayState
-from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
-from tidemark_streaming.watch.ways_out import LaneSight, OutletSight
+from tidemark_streaming.watch.outputs import LaneOverview, SinkOverview
+from tidemark_streaming.watch.overview import AssetOverview, Overview, SourceOverview
+from tidemark_streaming.watch.services import CommandState, IngestState, Services
 
 SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
-"""Seconds that the charts look back, and may be asked for."""
+"""The time ranges of the charts that a request may choose, in seconds."""
 
 POINTS = 60
-"""Points of a chart."""
+"""The number of points of a chart."""
 
 HELD = 20
-"""Seconds for which what was known last is drawn on."""
+"""Seconds for which the last known level is drawn."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The wall clock's part of the charts: `POINTS` spans of `step` seconds, the last of which
-    ends at `end`, in seconds."""
+    """The time axis of the charts: `POINTS` spans of `step` seconds; the last ends at `end`."""
 
     end: int
     step: int
 
     @classmethod
-    def of(cls, sight: Sight, span: int | None) -> "Axis":
-        """That of a span; by default the least in whose newer half some run has ended."""
-        ended = [a.runs.ended_at for a in sight.assets if a.runs.ended_at is not None]
-        age = (sight.at - max(ended)) / 1e6 if ended else 0
+    def of(cls, overview: Overview, span: int | None) -> "Axis":
+        """Return the axis of a span; by default the shortest whose newer half has a run."""
+        ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
+        age = (overview.at - max(ended)) / 1e6 if ended else 0
         chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
-        step, now = chosen // POINTS, sight.at // 1_000_000
+        step, now = chosen // POINTS, overview.at // 1_000_000
         return cls((now // step + 1) * step, step)
 
     def points(self, runs: Sequence[Run]) -> list[list[Run]]:
-        """The runs that ended in each of the spans, of runs in their order."""
+        """Return the runs that ended in each span. The runs are in order."""
         found: list[list[Run]] = [[] for _ in range(POINTS)]
         for run in reversed(runs):
             back = self._back(run.ended_at)
@@ -51,8 +50,13 @@ class Axis:
         return found
 
     def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
-        """The highest level in each of the spans, of levels that were known at instants, in their
-        order. One holds until the next is known, for `HELD` seconds at most."""
+        """Return the highest level in each span.
+
+        A level holds until the next one, for `HELD` seconds at most.
+
+        Args:
+            known: instants with their levels, in order.
+        """
         found: list[int | None] = [None] * POINTS
         first = bisect_left(known, ((self.end - POINTS * self.step) * 1_000_000,))
         for at, level in known[first:]:
@@ -68,21 +72,23 @@ class Axis:
         return found
 
     def _back(self, at: int) -> int:
-        """How many spans before the last one an instant lies."""
+        """Return the number of spans from an instant to the last one."""
         return (self.end * 1_000_000 - at - 1) // (self.step * 1_000_000)
 
 
-def state(sight: Sight, database: str, dagster: int, span: int | None = None) -> dict[str, Any]:
-    """The whole page.
+def state(
+    overview: Overview, database: str, dagster: int, span: int | None = None
+) -> dict[str, Any]:
+    """Return the data of the page.
 
     Args:
-        dagster: the port of its web interface.
-        span: one of `SPANS`; chosen by when runs ended last, if omitted.
+        dagster: the port of Dagster's web interface.
+        span: one of `SPANS`; by default it depends on the end of the newest run.
     """
-    axis = Axis.of(sight, span)
-    services = sight.services
+    axis = Axis.of(overview, span)
+    services = overview.services
     return {
-        "at": sight.at // 1000,
+        "at": overview.at // 1000,
         "database": database,
         "dagster": dagster,
         "end": axis.end * 1000,
@@ -90,33 +96,33 @@ def state(sight: Sight, database: str, dagster: int, span: int | None = None) ->
         "span": axis.step * POINTS,
         "processes": dict(services.up),
         "disk": {"free": services.disk_free, "size": services.disk_size},
-        "troubles": dict(sight.troubles),
-        "sources": [_source(source, services, axis) for source in sight.sources],
-        "streams": [_stream(asset, sight, axis) for asset in sight.assets],
-        "outlets": [
-            _outlet(outlet, sight.at, services.emits.get(outlet.asset, WayState()))
-            for outlet in sight.outlets
+        "troubles": dict(overview.troubles),
+        "sources": [_source(source, services, axis) for source in overview.sources],
+        "streams": [_stream(asset, overview, axis) for asset in overview.assets],
+        "sinks": [
+            _sink(sink, overview.at, services.sinks.get(sink.asset, CommandState()))
+            for sink in overview.sinks
         ],
-        "lanes": [_lane(lane, services.lanes.get(lane.name)) for lane in sight.lanes],
+        "lanes": [_lane(lane, services.lanes.get(lane.name)) for lane in overview.lanes],
     }
 
 
-def _outlet(outlet: OutletSight, at: int, state: WayState) -> dict[str, Any]:
-    waits = outlet.waits(at)
+def _sink(sink: SinkOverview, at: int, state: CommandState) -> dict[str, Any]:
+    waits = sink.waits(at)
     return {
-        "asset": outlet.asset,
-        "topic": outlet.topic,
+        "asset": sink.asset,
+        "topic": sink.topic,
         # Of `sink --follow`; none if a stream publishes it.
         "state": state.state,
         "error": state.error,
-        "behind": outlet.behind,
-        # What has just been published is no news each second.
+        "behind": sink.behind,
+        # Whole seconds, so that the data does not change all the time.
         "waits": None if waits is None else float(int(waits)),
-        "trouble": outlet.trouble,
+        "trouble": sink.trouble,
     }
 
 
-def _lane(lane: LaneSight, state: WayState | None) -> dict[str, Any]:
+def _lane(lane: LaneOverview, state: CommandState | None) -> dict[str, Any]:
     known = lane.batch is not None and lane.trouble is None
     return {
         "name": lane.name,
@@ -129,7 +135,7 @@ def _lane(lane: LaneSight, state: WayState | None) -> dict[str, Any]:
     }
 
 
-def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, Any]:
+def _source(source: SourceOverview, services: Services, axis: Axis) -> dict[str, Any]:
     ingest = services.ingests.get(source.name, IngestState())
     found, backlog = source.snapshot, source.backlog
     waiting = {} if backlog is None else backlog.waiting
@@ -166,9 +172,9 @@ def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, An
     }
 
 
-def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
+def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, Any]:
     definition, found, runs, span = asset.definition, asset.snapshot, asset.runs, asset.span
-    points, wanted = axis.points(runs.recent), sight.services.streams.get(asset.name)
+    points, wanted = axis.points(runs.recent), overview.services.streams.get(asset.name)
     mark = _millis(found.watermark)
     longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
     return {
@@ -213,26 +219,28 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
             "step": span.step // 1000,
             "together": span.together,
         },
-        "bars": [[w.end // 1000, w.final, w.ended, w.open, w.withheld] for w in asset.windows],
-        "withheld": [
-            {"start": w.start // 1000, "keys": w.keys, "why": w.why} for w in asset.withheld
+        "bars": [[w.end // 1000, w.final, w.ended, w.open, w.quarantined] for w in asset.windows],
+        "quarantined": [
+            {"start": w.start // 1000, "keys": w.keys, "why": w.why} for w in asset.quarantined
         ],
     }
 
 
 def _longest(runs: Sequence[Run]) -> float | None:
-    """The longest latency of some runs."""
+    """Return the longest latency of some runs."""
     return max((r.latency for r in runs if r.latency is not None), default=None)
 
 
-def _lag(run: Run, source: SourceSight) -> float | None:
-    """How far a run's watermark was behind when it ended; of a recording, behind what has arrived
-    by now, which tells how it catches up."""
+def _lag(run: Run, source: SourceOverview) -> float | None:
+    """Return the lag of a run's watermark when the run ended.
+
+    The lag of a recording is measured against its newest event, and shows how the asset catches up.
+    """
     return lag(source.clock if source.played else run.ended_at, run.watermark)
 
 
 def _share(runs: Sequence[Run], verdict: str) -> float | None:
-    """The part of the runs' events that have a verdict."""
+    """Return the share of the runs' events with a lateness class."""
     events = _sum(r.events for r in runs)
     return _sum(getattr(r, verdict) for r in runs) / events if events else None
 

@@ -1,5 +1,7 @@
-"""Which processes of the home run, and which streams, ingests, ways out and lanes, as files, locks
-and ports tell."""
+"""The state of the home's processes, streams, ingests, sinks and lanes.
+
+It is read from files, locks and ports.
+"""
 
 import shutil
 import socket
@@ -19,7 +21,7 @@ from tidemark_streaming.standstill import refusal
 from tidemark_streaming.supervisor import RUNNING
 
 EVERY = 2.0
-"""Seconds for which it holds what was seen."""
+"""Seconds for which a result is reused."""
 
 ENGINE, BROKER = "engine", "kafka"
 NAMES = (ENGINE, "webserver", "daemon", BROKER)
@@ -30,12 +32,13 @@ class StreamState:
     """A stream that should run.
 
     Args:
-        state: of a detached one as the supervisor saw it last: `running`, `waiting`, `starting`,
-            `given up`; `unknown` where no supervisor looks, and `engine down` where it can't run.
-            Of one that a command keeps: `running`, `waiting`, or `ended` though nobody ended it.
-        failures: how often in a row it ended or could not be started.
-        restarts: how often it was started again; None where nobody knows.
-        kept_by: the command that keeps it, `stream` or `ingest`; None of a detached one.
+        state: of a detached stream, the supervisor's newest state: `running`, `waiting`,
+            `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
+            stream can't run. Of a command's stream: `running`, `waiting`, or `ended` if it exited
+            without being stopped.
+        failures: consecutive failures: how often it ended or could not be started.
+        restarts: how often it was restarted; None if that is unknown.
+        kept_by: the command that runs it, `stream` or `ingest`; None for a detached stream.
     """
 
     state: str
@@ -46,19 +49,19 @@ class StreamState:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """True if the stream runs."""
         return self.state == RUNNING
 
 
 @dataclass(frozen=True)
 class IngestState:
-    """What brings a source in.
+    """The ingest of a source.
 
     Args:
-        at_work: whether an ingest of it is, on this machine.
-        following: the `ingest --follow` that should run, whether or not it does.
-        refused: what the newest ingest was refused for, where a person must mend that.
-        by_sensor: whether a sensor of Dagster polls the source.
+        at_work: whether an ingest of the source runs on this machine.
+        following: the `ingest --follow` that should run, even if it does not.
+        refused: why the newest ingest was refused, if that needs manual action.
+        by_sensor: whether a Dagster sensor polls the source.
     """
 
     at_work: bool = False
@@ -68,18 +71,18 @@ class IngestState:
 
     @property
     def up(self) -> bool | None:
-        """Whether an ingest is at work; None where none is and none should be."""
+        """True if an ingest runs, False if one should; None if none is expected."""
         return True if self.at_work else None if self.following is None else False
 
 
 @dataclass(frozen=True)
-class WayState:
-    """A lane, or the way of an asset to its topic.
+class CommandState:
+    """The state of the command that runs a lane or a sink.
 
     Args:
-        state: `running`, `waiting`, `ended` though nobody ended it; None of one that rests, and of
-            a topic that no command keeps: a stream brings out by itself.
-        error: what it waits for, or why it ended.
+        state: `running`, `waiting`, or `ended` if it exited without being stopped; None if no
+            command is expected, for example because a stream publishes to the sink.
+        error: why it waits or ended.
     """
 
     state: str | None = None
@@ -88,31 +91,31 @@ class WayState:
 
 @dataclass(frozen=True)
 class Services:
-    """What runs.
+    """The state of all processes and commands.
 
     Args:
-        up: by process, whether it runs; the broker only where one was started.
-        streams: by asset, those that should run.
+        up: whether each process runs; the broker only if one was started.
+        streams: the streams that should run, by asset.
         ingests: by source.
-        emits: by asset, those that `sink --follow` keeps, or should.
+        sinks: the commands `sink --follow` that run or should run, by asset.
         lanes: by name.
-        disk_free, disk_size: bytes of the disk that holds the home.
+        disk_free, disk_size: bytes of the warehouse's disk.
     """
 
     up: Mapping[str, bool]
     streams: Mapping[str, StreamState]
     ingests: Mapping[str, IngestState]
-    emits: Mapping[str, WayState]
-    lanes: Mapping[str, WayState]
+    sinks: Mapping[str, CommandState]
+    lanes: Mapping[str, CommandState]
     disk_free: int
     disk_size: int
 
 
-class Look:
-    """Looks at them, now and then.
+class ServiceMonitor:
+    """Reads the state, and reuses it for a short time.
 
     Args:
-        sources, lanes: the names of those that are looked at.
+        sources, lanes: names.
     """
 
     def __init__(
@@ -122,14 +125,14 @@ class Look:
         self._sources, self._lanes = [*sources], [*lanes]
         self._seen: tuple[float, Services] | None = None
 
-    def look(self) -> Services:
-        """What runs, some seconds ago at most."""
+    def read(self) -> Services:
+        """Return the state of a few seconds ago at most."""
         now = time.monotonic()
         if self._seen is None or now - self._seen[0] > EVERY:
-            self._seen = (now, self._services())
+            self._seen = (now, self._read())
         return self._seen[1]
 
-    def _services(self) -> Services:
+    def _read(self) -> Services:
         settings = self._settings
         up, found = _processes(settings), foreground.commands(settings)
         of = {(c.kind, c.name): c for c in found}
@@ -146,7 +149,7 @@ class Look:
                 )
                 for name in self._sources
             },
-            emits={c.name: _way(c) for c in found if c.kind == EMIT},
+            sinks={c.name: _command_state(c) for c in found if c.kind == EMIT},
             lanes={name: _lane(settings, name, of.get((LANE, name))) for name in self._lanes},
             disk_free=free,
             disk_size=size,
@@ -164,7 +167,7 @@ def _processes(settings: Settings) -> dict[str, bool]:
 def _streams(
     settings: Settings, commands: Iterable[Command], *, engine: bool
 ) -> dict[str, StreamState]:
-    """The streams that should run: those that were wished for, and those that commands keep."""
+    """Return the streams that should run: requested ones, and those of running commands."""
     found, seen = dict[str, StreamState](), noted.noted(settings, time.time_ns() // 1000)
     for asset, wish in wishes.all_of(settings).items():
         stream = seen.get(asset)
@@ -177,46 +180,48 @@ def _streams(
         kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
         for asset in kept:
             if asset not in found or not found[asset].running:
-                found[asset] = _kept(command, engine=engine)
+                found[asset] = _stream_of(command, engine=engine)
     return found
 
 
-def _kept(command: Command, *, engine: bool) -> StreamState:
-    """The stream of a command."""
+def _stream_of(command: Command, *, engine: bool) -> StreamState:
+    """Return the state of a command's stream."""
     waits = "waiting" if engine else "engine down"
     state = (RUNNING if engine and not command.error else waits) if command.runs else "ended"
     return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
 
 
-def _way(command: Command) -> WayState:
-    """The way out that a command keeps."""
+def _command_state(command: Command) -> CommandState:
+    """Return the state of a sink's command."""
     if not command.runs:
-        return WayState("ended", command.error)
-    return WayState("waiting" if command.error else RUNNING, command.error)
+        return CommandState("ended", command.error)
+    return CommandState("waiting" if command.error else RUNNING, command.error)
 
 
-def _lane(settings: Settings, name: str, command: Command | None) -> WayState:
+def _lane(settings: Settings, name: str, command: Command | None) -> CommandState:
     process = ManagedProcess(home.lane_folder(settings, name), "engine")
     error = None if command is None else command.error
     if process.running() is not None and error is None:
-        return WayState(RUNNING)
+        return CommandState(RUNNING)
     if command is not None and command.runs:
-        return WayState("waiting", error)
-    # What was stopped on purpose leaves no record.
+        return CommandState("waiting", error)
+    # A lane that was stopped leaves no record.
     expected = command is not None or process.recorded() is not None
-    return WayState("ended", error) if expected else WayState()
+    return CommandState("ended", error) if expected else CommandState()
 
 
 def _disk(settings: Settings) -> tuple[int, int]:
-    """What is free and in all, of the disk of the warehouse, or of the home where that is
-    elsewhere."""
+    """Return the free and total bytes of the disk of the warehouse.
+
+    If the warehouse is not on this machine, return those of the home.
+    """
     place = Path(settings.warehouse) if settings.warehouse.startswith("/") else settings.home
     found = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists()))
     return found.free, found.total
 
 
 def _engine(settings: Settings, started: bool) -> bool:
-    """Whether somebody listens where the engine is: it is not asked anything."""
+    """Return whether a server listens at the engine's address, without querying it."""
     if settings.remote is None:
         return started and is_listening(settings.engine_port)
     host, _, port = settings.remote.removeprefix("sc://").partition("/")[0].rpartition(":")

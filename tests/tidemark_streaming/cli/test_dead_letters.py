@@ -11,8 +11,8 @@ from commands import call
 from landing import HEADER, SOURCE, land, log_rows
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.watch.overview import Monitor
 from tidemark_streaming.watch.page import state
-from tidemark_streaming.watch.sight import Watcher
 
 FEED = """
 from landing import feed, SOURCE
@@ -42,9 +42,9 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
         yield
 
 
-def shown_live(watcher: Watcher, here: Settings) -> int:
+def shown_live(watcher: Monitor, here: Settings) -> int:
     """How many dead letters the live page has."""
-    (source,) = state(watcher.look(), here.database, here.webserver_port)["sources"]
+    (source,) = state(watcher.read(), here.database, here.webserver_port)["sources"]
     return source["deadLetters"]
 
 
@@ -61,7 +61,7 @@ def test_letters_are_counted_shown_and_come_back(
         {**day, "reason": at, "letters": 1, "first": "0:0"},
         {**day, "reason": value, "letters": 2, "first": "0:2"},
     ]
-    watcher = Watcher(Settings())
+    watcher = Monitor(Settings())
     (source,) = json.loads(call("status", "--json").stdout)["sources"]
     assert source["dead_letters"] == 3 == shown_live(watcher, here)
     assert "3 dead letters of sensors could not be decoded" in call("status").stdout

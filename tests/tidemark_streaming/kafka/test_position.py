@@ -7,11 +7,11 @@ import pytest
 
 from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.arrival import Arrival
+from tidemark_streaming.arrival_facts import Facts, fold
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import KafkaConnector, losses, position
 from tidemark_streaming.kafka.play import PlayedFeed
 from tidemark_streaming.kafka.position import Position, Topic
-from tidemark_streaming.observed import Facts, fold
 from topics import CLICKS
 
 MINUTE = 60_000_000

@@ -237,7 +237,7 @@ def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     # What is mended comes back protected.
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
-    standing = dead_letters.standing(Snapshot(settings), ORDERS.name, columns)
+    standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
     place = standing.column_names.index("bytes")
     mended = standing.set_column(place, "bytes", pa.array([good] * 3, pa.binary()))
     assert dead_letters.replay(warehouse, orders, mended).brought == 3
@@ -252,7 +252,7 @@ def test_a_mended_dead_letter_comes_back_protected(
     list(ingest(warehouse, feed(topics, name)))
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
-    letters = dead_letters.standing(Snapshot(settings), ORDERS.name, columns)
+    letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
     assert dead_letters.replay(warehouse, feed(topics, name), mended).brought == 1

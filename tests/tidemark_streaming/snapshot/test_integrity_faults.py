@@ -10,7 +10,7 @@ from gated.transforms import gated
 from judgements import NOW, judged, publish, withhold
 from support import MINUTE, T0
 from tidemark.base.settings import Settings
-from tidemark_streaming.snapshot.integrity_faults import StandingFault, standing_fault
+from tidemark_streaming.snapshot.integrity_faults import IntegrityFault, find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
@@ -23,8 +23,8 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return Settings()
 
 
-def stands(settings: Settings) -> StandingFault | None:
-    return standing_fault(Snapshot(settings), gated)
+def stands(settings: Settings) -> IntegrityFault | None:
+    return find_integrity_fault(Snapshot(settings), gated)
 
 
 def test_nothing_stands_of_an_asset_that_was_never_judged_or_never_failed(

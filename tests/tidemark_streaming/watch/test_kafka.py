@@ -13,20 +13,20 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.watch import backlogs, sight
+from tidemark_streaming.watch import backlogs, overview
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
 from tidemark_streaming.watch.metrics import exposition
+from tidemark_streaming.watch.overview import Monitor
 from tidemark_streaming.watch.page import state
-from tidemark_streaming.watch.sight import Watcher
 from topics import CLICKS, Topics, clicks
 
 
-def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Watcher:
+def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Monitor:
     """Of a domain that has this source alone."""
     inlet = Inlet(source=CLICKS, feed=lambda _: feed)
-    found = sight.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
-    monkeypatch.setattr(sight.domains, "load", lambda _: found)
-    return Watcher(settings)
+    found = overview.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
+    monkeypatch.setattr(overview.domains, "load", lambda _: found)
+    return Monitor(settings)
 
 
 def test_what_waits_is_told_by_partition(
@@ -42,14 +42,14 @@ def test_what_waits_is_told_by_partition(
     assert feed.waiting(None) == {(name, 0): 5, (name, 1): 2}
     list(ingest(warehouse, feed))
     topics.send(name, clicks(3, 4, 5), 1)
-    seen = watching.look()
+    seen = watching.read()
     text, deadline, lag = (
         "",
         time.monotonic() + 60,
         '{{partition="{}",source="clicks",topic="{}"}} {}',
     )
     while time.monotonic() < deadline:
-        text = exposition(watching.look()).decode()
+        text = exposition(watching.read()).decode()
         if lag.format(1, name, "3.0") in text:
             break
     assert lag.format(1, name, "3.0") in text, text
@@ -62,7 +62,7 @@ def test_what_waits_is_told_by_partition(
     shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
     # While it is being deleted, brokers know of it and not of its offsets.
     while "There is no topic" not in (shown["trouble"] or "") and time.monotonic() < deadline:
-        seen = watching.look()
+        seen = watching.read()
         text = exposition(seen).decode()
         shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
     # They answer: that is no outage.
@@ -82,7 +82,7 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
     monkeypatch.setattr(backlogs, "EVERY", 0.0)
     watching = watcher(monkeypatch, settings, feed)
-    text = exposition(watching.look()).decode()
+    text = exposition(watching.read()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
     assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
@@ -100,8 +100,8 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     assert all(backlog.silent for backlog in looks)
 
 
-def _backlog(watching: Watcher) -> Backlog:
-    found = watching.look().sources[0].backlog
+def _backlog(watching: Monitor) -> Backlog:
+    found = watching.read().sources[0].backlog
     assert found is not None
     return found
 

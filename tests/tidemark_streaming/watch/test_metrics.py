@@ -35,7 +35,7 @@ from tidemark_streaming.sole import sole
 from tidemark_streaming.supervisor import RUNNING, Stream
 from tidemark_streaming.watch import page
 from tidemark_streaming.watch.metrics import HISTOGRAM, METRICS, exposition
-from tidemark_streaming.watch.sight import Watcher
+from tidemark_streaming.watch.overview import Monitor
 from watched.transforms import by_hour, by_minute
 
 ROOT = Path(__file__).parents[3]
@@ -65,10 +65,10 @@ def test_a_roll_up_that_is_behind_its_base_is_told(
     """Though it lacks no arrival."""
     surround(monkeypatch, settings)
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
-    watcher = Watcher(settings)
+    watcher = Monitor(settings)
 
     def unfollowed() -> dict[str, str | None]:
-        told = {s["name"]: s for s in page.state(watcher.look(), "tidemark", 1)["streams"]}
+        told = {s["name"]: s for s in page.state(watcher.read(), "tidemark", 1)["streams"]}
         status = call("status", "--json")
         assert status.exit_code == 0, status.stderr
         listed = {a["asset"]: a for a in json.loads(status.stdout)["assets"]}
@@ -104,7 +104,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     land(folder, "end.csv", f"at,sensor,value\n{clock(7200)},b,1\n", 7200)
     bring(warehouse, settings)
     made = [*run_all(warehouse, by_minute, limit=7), *run_all(warehouse, by_hour)]
-    found = scraped(watcher := Watcher(settings))
+    found = scraped(watcher := Monitor(settings))
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
     dead = warehouse.read(SOURCE.dead_letters_table).count()
     assert value(found, "tidemark_source_dead_letters", source="sensors") == dead > 0
@@ -156,7 +156,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         assert value(again, "tidemark_asset_runs_total", asset="by_minute", mode=mode) == count
     on_time = summed(again, "tidemark_asset_events_total", mode="backfill", verdict="on_time")
     assert on_time == facts.on_time
-    assert scraped(Watcher(settings)).keys() == again.keys()
+    assert scraped(Monitor(settings)).keys() == again.keys()
 
     # An asset that was dropped and made anew is told of from its new beginning.
     drop(warehouse, by_minute)
@@ -202,9 +202,9 @@ def test_the_status_the_metrics_and_the_page_show_the_same_figures(
     run_all(warehouse, by_minute, limit=4)
     land(folder, "more.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 2 + "torn\n", 900)
     bring(warehouse, settings)
-    watcher, status = Watcher(settings), call("status", "--json")
+    watcher, status = Monitor(settings), call("status", "--json")
     assert status.exit_code == 0, status.stderr
-    found, told = scraped(watcher), page.state(watcher.look(), "tidemark", 1)
+    found, told = scraped(watcher), page.state(watcher.read(), "tidemark", 1)
     shown = {"sources": told["sources"], "assets": told["streams"]}
     compared = set[str]()
     for kind, figures in FIGURES.items():
@@ -248,7 +248,7 @@ def test_what_is_as_it_was_is_not_read_again(
     run_all(warehouse, by_minute)
     monkeypatch.setattr(tables, "REST", 0)
     settle(settings)
-    watcher, opened = Watcher(settings), list[str]()
+    watcher, opened = Monitor(settings), list[str]()
     first = scraped(watcher)
     plain = tables.Tables.open
 
@@ -312,7 +312,7 @@ def test_a_latency_s_bucket_is_a_quarter_as_wide_as_where_streams_lie() -> None:
 
 
 def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
-    found = scraped(Watcher(Settings(home=tmp_path / "home", domains=("watched",))))
+    found = scraped(Monitor(Settings(home=tmp_path / "home", domains=("watched",))))
     assert value(found, "tidemark_process_up", process="engine") == 0
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 0
     # A series that began with the first of them would not be seen to have risen.
@@ -330,10 +330,10 @@ def test_what_can_t_be_read_is_told_and_the_rest_too(
     run_all(warehouse, by_minute)
     first = next(Path(warehouse.path("by_minute"), "_delta_log").glob("0*.json"))
     first.write_text("no commit\n")
-    sight = Watcher(settings).look()
-    assert "by_minute" in sight.troubles
-    assert [source.name for source in sight.sources] == ["sensors"]
-    assert [asset.name for asset in sight.assets] == ["by_hour"]
+    overview = Monitor(settings).read()
+    assert "by_minute" in overview.troubles
+    assert [source.name for source in overview.sources] == ["sensors"]
+    assert [asset.name for asset in overview.assets] == ["by_hour"]
 
 
 def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
@@ -341,7 +341,7 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
 ) -> None:
     land_some(settings.landing / SOURCE.name, 2)
     bring(warehouse, settings)
-    watcher = Watcher(settings)
+    watcher = Monitor(settings)
 
     def stands() -> float | None:
         monkeypatch.setattr(watcher._services, "_seen", None)
@@ -353,7 +353,7 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
     with pytest.raises(DefinitionError, match="differs from its event log"):
         list(ingest(warehouse, changed))
     assert stands() == 1
-    (shown,) = page.state(watcher.look(), "tidemark", 1)["sources"]
+    (shown,) = page.state(watcher.read(), "tidemark", 1)["sources"]
     assert shown["refused"].startswith(
         "Source 'sensors' differs from its event log 'sensors_log' in the "
     )
@@ -370,22 +370,22 @@ def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Set
     now = time.time_ns() // 1000
     wish = wishes.wish(settings, "by_minute")
     try:
-        found = scraped(Watcher(settings))
+        found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 0
         stream = Stream(since=wish.since, state=RUNNING, failures=2, restarts=5)
         noted.note(settings, "watched", {"by_minute": stream}, now)
-        found = scraped(Watcher(settings))
+        found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 1
         assert value(found, "tidemark_stream_consecutive_failures", asset="by_minute") == 2
         assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
         # A look that is long ago, or of a time to come, as the clock was set back.
         for at in (now - 2 * noted.STALE, now + noted.STALE):
             noted.note(settings, "watched", {"by_minute": stream}, at)
-            found = scraped(Watcher(settings))
+            found = scraped(Monitor(settings))
             assert value(found, "tidemark_stream_up", asset="by_minute") == 0
     finally:
         wishes.withdraw(settings, "by_minute")
-    assert summed(scraped(Watcher(settings)), "tidemark_stream_up") == 0
+    assert summed(scraped(Monitor(settings)), "tidemark_stream_up") == 0
 
 
 def test_names_units_and_labels_are_those_of_prometheus() -> None:
@@ -400,7 +400,7 @@ def test_names_units_and_labels_are_those_of_prometheus() -> None:
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: Prometheus itself was not asked")
 def test_prometheus_takes_metrics_and_rules(tmp_path: Path) -> None:
-    text = exposition(Watcher(Settings(home=tmp_path / "home", domains=("watched",))).look())
+    text = exposition(Monitor(Settings(home=tmp_path / "home", domains=("watched",))).read())
     for command, given in (("metrics", text), ("rules", None)):
         more = [] if given is not None else [RULES]
         done = subprocess.run(

@@ -15,7 +15,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_streaming import services
 from tidemark_streaming.watch import app, page
-from tidemark_streaming.watch.sight import Sight, Watcher
+from tidemark_streaming.watch.overview import Monitor, Overview
 
 
 @pytest.fixture
@@ -50,17 +50,17 @@ def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
         urllib.request.urlopen(f"{address}/metrics", timeout=5)
 
 
-def test_it_looks_also_when_nobody_asks(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher, seen = Watcher(home), list[float]()
-    look = watcher.look
+def test_it_refreshes_without_requests(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, seen = Monitor(home), list[float]()
+    read = watcher.read
 
-    def looked() -> Sight:
+    def counted() -> Overview:
         seen.append(time.monotonic())
         if len(seen) == 1:
             raise OSError("It can't be read just now.")
-        return look()
+        return read()
 
-    monkeypatch.setattr(watcher, "look", looked)
+    monkeypatch.setattr(watcher, "read", counted)
     monkeypatch.setattr(app, "EVERY", 0.05)
     monkeypatch.setattr(app, "FRESH", 0.0)
     service = app.application(home, watcher)
@@ -81,7 +81,7 @@ def test_what_waits_is_a_level_in_each_span() -> None:
     known = [(290 * second, 9), (301 * second, 3), (303 * second, 7), (330 * second, 0)]
     levels = axis.levels(known)
     assert len(levels) == page.POINTS
-    # What was known before is out of sight; the highest counts; it is drawn on for a while.
+    # What was known before is out of range; the highest counts; it is drawn on for a while.
     assert levels[:12] == [7, 7, 7, 7, 7, None, 0, 0, 0, 0, 0, None]
     assert page.Axis(end=600_000, step=3600).levels([(599_000 * second, 4)])[-2:] == [None, 4]
     assert axis.levels([]) == [None] * page.POINTS

@@ -1,6 +1,6 @@
 "use strict";
-// Asks the service once a second what there is, and draws it. Nothing is kept here but what was
-// told last: a page that is opened later shows the same.
+// Requests the state from the service once a second, and draws it. The page keeps nothing else, so
+// a page that is opened later shows the same.
 
 const SPANS = [["", "auto"], ["300", "5 min"], ["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"],
   ["86400", "1 day"], ["604800", "7 days"]];
@@ -9,10 +9,10 @@ const text = (value) => String(value).replace(/[&<>"]/g, (c) => `&#${c.charCodeA
 const count = (n) => n.toLocaleString("en");
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-// Seconds after which what waits for its topic is late, as the alert and Dagster's check have it.
+// A sink is late after so many seconds, as in the alert and in Dagster's check.
 const LATE = 300;
 
-let told = null, tag = null, ahead = 0, lost = null;
+let data = null, tag = null, ahead = 0, lost = null;
 
 function rate(n) {
   if (n === null) return "–";
@@ -45,18 +45,18 @@ const day = (ms) => new Date(ms).toISOString().slice(0, 10);
 const clock = (ms, exact) => new Date(ms).toISOString().slice(11, exact ? 19 : 16);
 const instant = (ms) => (ms === null ? "–" : `${day(ms)} ${clock(ms)}`);
 const now = () => Date.now() + ahead;
-const source = (stream) => told.sources.find((s) => s.name === stream.source);
+const source = (stream) => data.sources.find((s) => s.name === stream.source);
 
-// What a watermark is measured against: the wall's clock, or a recording's newest event.
+// The lag is measured against the wall clock, or against the newest event of a recording.
 function lagOf(watermark, from) {
   if (watermark === null) return null;
   return Math.max(0, (from.played ? from.clock : now()) - watermark) / 1000;
 }
 
 const last = (points) => points.findLast((p) => p !== null) ?? null;
-const dagster = (path) => `${location.protocol}//${location.hostname}:${told.dagster}${path}`;
+const dagster = (path) => `${location.protocol}//${location.hostname}:${data.dagster}${path}`;
 
-// Bars on the wall's clock, the newest at the right; each of `series` is stacked on the one before.
+// Draw bars on the wall clock, the newest at the right; each of `series` is stacked on the one before.
 function plot(said, series, classes) {
   const n = series[0].length;
   const stacked = series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0)));
@@ -75,11 +75,11 @@ function plot(said, series, classes) {
     <path class="base" d="M0 39.5H${n}"/>${drawn}</svg></div>`;
 }
 
-const looksBack = () => seconds(told.span);
+const looksBack = () => seconds(data.span);
 const most = (series) => Math.max(...series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0))), 0);
 
-const latencyOf = (from) => from.played ? "Not of a recording: its events are of long ago."
-  : "From the newest event of an arrival until its run had published it; the longest of each moment.";
+const latencyOf = (from) => from.played ? "Not shown for a recording, whose events are old."
+  : "From the newest event of an arrival to the end of the run that published it; the longest at each moment.";
 
 function chart(name, value, series, classes, write, parts = "", note = parts) {
   const top = most(series);
@@ -89,7 +89,7 @@ function chart(name, value, series, classes, write, parts = "", note = parts) {
     <div class="foot"><span>−${looksBack()}</span><span>${top ? `top ${write(top)}` : ""}</span><span>now</span></div></div>`;
 }
 
-// Where the time of the longest run of each moment went: what no step tells of is drawn last.
+// Draw the steps of the longest run at each moment; time outside of the steps comes last.
 function runTime(stream) {
   const names = Object.keys(stream.steps), steps = Object.values(stream.steps);
   const rest = stream.seconds.map((s, i) => (s === null ? null : Math.max(0, s - sum(steps.map((p) => p[i])))));
@@ -99,16 +99,16 @@ function runTime(stream) {
   return chart("run time", seconds(stream.seconds[newest]), [...steps, rest], classes, seconds, parts.join(", "));
 }
 
-// Windows by their ends on the axis of event time: they open at the right, and become final
+// Draw windows by their ends on the axis of event time. They open at the right, and become final
 // as the watermark passes them.
 function windows(stream) {
   const { start, end, step, together } = stream.axis;
   const head = `<div class="head"><span><b>${count(stream.open)}</b> <span class="faint">open</span></span>
     <span><b>${count(stream.published - stream.final)}</b> <span class="faint">may change</span></span>
     <span><b>${count(stream.final)}</b> <span class="faint">final</span></span>
-    <span class="${stream.held ? "bad-text" : ""}"><b>${count(stream.held)}</b> ${stream.held ? "✕ " : ""}<span class="faint">withheld</span></span></div>`;
+    <span class="${stream.held ? "bad-text" : ""}"><b>${count(stream.held)}</b> ${stream.held ? "✕ " : ""}<span class="faint">quarantined</span></span></div>`;
   if (stream.watermark === null) {
-    const why = stream.ended ? "The stream has ended: every window is closed." : "No window yet.";
+    const why = stream.ended ? "The source has ended: every window is closed." : "No window yet.";
     return `<div class="chart windows">${head}<p class="faint">${why}</p></div>`;
   }
   const most = Math.max(...stream.bars.map((b) => b[1] + b[2] + b[3] + b[4]), 1);
@@ -120,9 +120,9 @@ function windows(stream) {
     parts.forEach((rows, k) => {
       if (!rows) return;
       const height = Math.max((rows / most) * 50, 3), left = x(at) - width + width * 0.08, y = 56 - below - height;
-      const kind = ["final", "ended", "open", "withheld"][k];
+      const kind = ["final", "ended", "open", "quarantined"][k];
       drawn += `<rect class="w-${kind}" x="${left}" y="${y}" width="${width * 0.84}" height="${height}"/>`;
-      if (kind === "withheld") {
+      if (kind === "quarantined") {
         drawn += `<path class="cross" d="M${left} ${y}l${width * 0.84} ${height}m0 ${-height}l${-width * 0.84} ${height}"/>`;
       }
       below += height;
@@ -131,22 +131,22 @@ function windows(stream) {
   const line = (kind, at) => (at > start && at <= end ? `<path class="${kind}" d="M${x(at)} 0V57"/>` : "");
   const label = (at) => (step >= 86400000 ? day(at) : `${day(at).slice(5)} ${clock(at)}`);
   const said = `Windows by their end, from ${instant(start)} to ${instant(end)}: ${stream.open} open, ` +
-    `${stream.published - stream.final} published that may change, ${stream.final} final, ${stream.held} withheld`;
+    `${stream.published - stream.final} published that may change, ${stream.final} final, ${stream.held} quarantined`;
   return `<div class="chart windows">${head}
     <div class="plot"><svg viewBox="0 0 1000 58" preserveAspectRatio="none" role="img" aria-label="${text(said)}">
     <path class="base" d="M0 57H1000"/>${drawn}${line("last", stream.finalBefore)}${line("mark", stream.watermark)}</svg></div>
     <div class="foot"><span>${label(start)}${together ? `, by ${seconds(step / 1000)}` : ""}</span><span class="at">${label(stream.watermark)}</span><span>${label(end)}</span></div></div>`;
 }
 
-function standing(stream) {
-  if (told.troubles[stream.name]) return ["bad", `✕ can't be read: ${told.troubles[stream.name]}`];
-  const marks = { running: ["good", "● streaming"], starting: ["warn", "◔ starting"], waiting: ["bad", "✕ ended, waits to start again"],
-    "given up": ["bad", "✕ given up"], "engine down": ["bad", "✕ the engine is down"], ended: ["bad", "✕ ended"], unknown: ["warn", "? no supervisor looks"] };
+function streamState(stream) {
+  if (data.troubles[stream.name]) return ["bad", `✕ can't be read: ${data.troubles[stream.name]}`];
+  const marks = { running: ["good", "● streaming"], starting: ["warn", "◔ starting"], waiting: ["bad", "✕ failed, waiting to restart"],
+    "given up": ["bad", "✕ given up"], "engine down": ["bad", "✕ the engine is down"], ended: ["bad", "✕ ended"], unknown: ["warn", "? no supervisor"] };
   if (stream.state) {
     let [tone, said] = marks[stream.state] ?? ["warn", stream.state];
     if (stream.keptBy && stream.state === "running") said = { stream: "● streaming, in a terminal", ingest: "● run by its ingest" }[stream.keptBy];
     if (stream.state === "ended") said = stream.error ? "✕ ended with an error" : "✕ was killed";
-    if (stream.keptBy && stream.state === "waiting") said = "✕ waits to go on";
+    if (stream.keptBy && stream.state === "waiting") said = "✕ waiting to continue";
     return [tone, stream.restarts ? `${said} · ↻ ${count(stream.restarts)}` : said];
   }
   if (!stream.runs) return ["idle", "not run yet"];
@@ -160,12 +160,12 @@ function waiting(stream) {
 }
 
 function row(stream) {
-  const from = source(stream), [tone, said] = standing(stream);
+  const from = source(stream), [tone, said] = streamState(stream);
   const lag = stream.ended ? null : lagOf(stream.watermark, from);
   const shownLag = stream.ended ? "ended" : lag === null ? "–" : seconds(lag);
   const kind = `${stream.windows} · ${stream.follows ? `of ${stream.follows}` : `of ${stream.source}`}`;
   const notes = [stream.error && stream.state !== "running" ? stream.error : "",
-    stream.restarts ? `Started again ${stream.restarts === 1 ? "once" : `${count(stream.restarts)} times`} since it was asked for.` : ""];
+    stream.restarts ? `Restarted ${stream.restarts === 1 ? "once" : `${count(stream.restarts)} times`} since it was requested.` : ""];
   const errors = notes.some(Boolean) ? ` title="${text(notes.filter(Boolean).join(" "))}"` : "";
   const lateNow = last(stream.lateShare.map((v, i) => (v === null ? null : v + (stream.tooLateShare[i] ?? 0))));
   return `<div class="name"><a href="${dagster(`/assets/${stream.name}`)}">${text(stream.name)}</a>
@@ -180,78 +180,78 @@ function row(stream) {
     ${chart("late + too late", share(lateNow), [stream.lateShare, stream.tooLateShare], ["late", "toolate"], share)}`;
 }
 
-function verdict() {
-  const wanted = told.streams.filter((s) => s.state), down = wanted.filter((s) => s.state !== "running");
+function summarize() {
+  const wanted = data.streams.filter((s) => s.state), down = wanted.filter((s) => s.state !== "running");
   const bad = [], warn = [];
-  if (lost) bad.push(`the service does not answer since ${clock(lost, true)}`);
-  if (wanted.length && !told.processes.engine) bad.push("the engine is down");
+  if (lost) bad.push(`the service has not answered since ${clock(lost, true)}`);
+  if (wanted.length && !data.processes.engine) bad.push("the engine is down");
   else {
     const unseen = down.filter((s) => s.state === "unknown").length;
-    if (unseen) warn.push(`no supervisor looks after ${unseen} ${unseen === 1 ? "stream" : "streams"}`);
+    if (unseen) warn.push(`no supervisor for ${unseen} ${unseen === 1 ? "stream" : "streams"}`);
     down.filter((s) => s.state !== "unknown").forEach((s) => (s.state === "starting" ? warn : bad).push(`stream ${s.name}: ${s.state}`));
   }
-  Object.entries(told.troubles).forEach(([name, why]) => bad.push(`${name} can't be read: ${why}`));
-  told.sources.filter((s) => s.refused).forEach((s) => bad.push(`${s.name} stands: ${s.refused}`));
-  told.sources.filter((s) => s.following && !s.following.runs && !s.refused)
-    .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "has ended" : "was killed"}`));
-  told.lanes.filter((l) => l.state && l.state !== "running").forEach((l) => bad.push(`lane ${l.name}: ${l.state}`));
-  told.outlets.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`sink of ${o.asset}: ${o.state}`));
-  told.outlets.filter((o) => o.trouble).forEach((o) => warn.push(`how far topic ${o.topic} is nobody knows`));
-  told.outlets.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
-  told.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: ${s.kafka.silent ? "brokers don't answer" : s.kafka.trouble}`));
-  if (told.disk.free / told.disk.size < 0.1) bad.push(`the disk has ${size(told.disk.free)} left`);
-  const held = sum(told.streams.map((s) => s.held));
-  if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} withheld`);
-  told.sources.filter((s) => s.warning).forEach((s) => bad.push(s.warning));
-  told.sources.filter((s) => s.deadLetters).forEach((s) => warn.push(`${count(s.deadLetters)} dead letters of ${s.name}`));
+  Object.entries(data.troubles).forEach(([name, why]) => bad.push(`${name} can't be read: ${why}`));
+  data.sources.filter((s) => s.refused).forEach((s) => bad.push(`${s.name} is blocked: ${s.refused}`));
+  data.sources.filter((s) => s.following && !s.following.runs && !s.refused)
+    .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "failed" : "was killed"}`));
+  data.lanes.filter((l) => l.state && l.state !== "running").forEach((l) => bad.push(`lane ${l.name}: ${l.state}`));
+  data.sinks.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`sink of ${o.asset}: ${o.state}`));
+  data.sinks.filter((o) => o.trouble).forEach((o) => warn.push(`the lag of topic ${o.topic} is unknown`));
+  data.sinks.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
+  data.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: ${s.kafka.silent ? "brokers don't answer" : s.kafka.trouble}`));
+  if (data.disk.free / data.disk.size < 0.1) bad.push(`the disk has ${size(data.disk.free)} left`);
+  const held = sum(data.streams.map((s) => s.held));
+  if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} quarantined`);
+  data.sources.filter((s) => s.warning).forEach((s) => bad.push(s.warning));
+  data.sources.filter((s) => s.deadLetters).forEach((s) => warn.push(`${count(s.deadLetters)} dead letters of ${s.name}`));
   const all = [...bad, ...warn], tone = bad.length ? "bad" : warn.length ? "warn" : "good";
   const mark = { bad: "✕", warn: "▲", good: "✓" }[tone];
   const more = all.length > 3 ? ` and ${all.length - 3} more` : "";
-  $("verdict").className = tone;
+  $("summary").className = tone;
   const words = `${mark} ${all.length ? all.slice(0, 3).join(" · ") + more : "All is well"}`;
-  if ($("verdict").textContent !== words) $("verdict").textContent = words;
+  if ($("summary").textContent !== words) $("summary").textContent = words;
 }
 
 function totals() {
-  const wanted = told.streams.filter((s) => s.state);
-  const waiting = told.sources.flatMap((s) => (s.kafka ? s.kafka.waiting.map((w) => w[2]) : []));
-  const counting = told.streams.filter((s) => !s.follows), newest = {};
+  const wanted = data.streams.filter((s) => s.state);
+  const waiting = data.sources.flatMap((s) => (s.kafka ? s.kafka.waiting.map((w) => w[2]) : []));
+  const counting = data.streams.filter((s) => !s.follows), newest = {};
   counting.forEach((s) => { newest[s.source] = Math.max(newest[s.source] ?? 0, last(s.rate) ?? 0); });
-  const slowest = Math.max(...told.streams.map((s) => last(s.seconds) ?? 0), 0);
+  const slowest = Math.max(...data.streams.map((s) => last(s.seconds) ?? 0), 0);
   const shown = [
     [rate(sum(Object.values(newest))), "events/s, newest"],
-    [count(sum(told.sources.map((s) => s.events))), "events in the logs"],
-    [`${wanted.filter((s) => s.state === "running").length} of ${wanted.length}`, "streams run", wanted.some((s) => s.state !== "running")],
-    [count(Math.max(0, ...told.streams.filter((s) => s.runs).map((s) => s.behind))), "most arrivals behind"],
-    ...(told.sources.some((s) => s.kafka) ? [[count(sum(waiting)), "records wait in Kafka"]] : []),
-    [seconds(slowest || null), "newest run, slowest"],
-    [count(sum(told.streams.map((s) => s.open))), "windows open"],
-    [count(sum(told.streams.map((s) => s.held))), "withheld"],
-    [size(told.disk.free), "free on the disk", told.disk.free / told.disk.size < 0.1],
+    [count(sum(data.sources.map((s) => s.events))), "events stored"],
+    [`${wanted.filter((s) => s.state === "running").length} of ${wanted.length}`, "streams running", wanted.some((s) => s.state !== "running")],
+    [count(Math.max(0, ...data.streams.filter((s) => s.runs).map((s) => s.behind))), "max. arrivals behind"],
+    ...(data.sources.some((s) => s.kafka) ? [[count(sum(waiting)), "Kafka lag"]] : []),
+    [seconds(slowest || null), "slowest last run"],
+    [count(sum(data.streams.map((s) => s.open))), "open windows"],
+    [count(sum(data.streams.map((s) => s.held))), "quarantined"],
+    [size(data.disk.free), "free on disk", data.disk.free / data.disk.size < 0.1],
   ];
   $("totals").innerHTML = shown.map(([n, what, bad]) => `<div class="total${bad ? " bad" : ""}"><b>${n}</b><span>${what}</span></div>`).join("");
 }
 
-function withheld() {
-  const all = told.streams.flatMap((s) => s.withheld.map((w) => ({ ...w, asset: s.name })));
+function quarantined() {
+  const all = data.streams.flatMap((s) => s.quarantined.map((w) => ({ ...w, asset: s.name })));
   all.sort((a, b) => b.start - a.start);
   const rows = all.slice(0, 5).map((w) => `<tr><td><a href="${dagster(`/assets/${w.asset}`)}">${text(w.asset)}</a></td>
     <td>${instant(w.start)}</td><td>${text(w.keys)}</td><td>${text(w.why)}</td></tr>`);
-  $("withheld").innerHTML = rows.length
-    ? `<table><thead><tr><th>asset</th><th>window</th><th>keys</th><th>failed, with what was observed</th></tr></thead><tbody>${rows.join("")}</tbody></table>`
-    : `<p class="faint">Nothing is withheld.</p>`;
+  $("quarantined").innerHTML = rows.length
+    ? `<table><thead><tr><th>asset</th><th>window</th><th>keys</th><th>failed expectations</th></tr></thead><tbody>${rows.join("")}</tbody></table>`
+    : `<p class="faint">No window is quarantined.</p>`;
 }
 
-// What brings a source in, and in which tone.
-function broughtBy(s) {
+// The process that ingests a source, as [tone, text, title].
+function ingestOf(s) {
   const { runs, assets, error } = s.following ?? {};
-  if (s.refused) return ["bad", "✕ stands", s.refused];
-  if (s.following && !runs) return ["bad", error ? "✕ ended with an error" : "✕ was killed", error ?? "`ingest --follow` runs no more, and nobody ended it."];
-  if (s.following) return ["good", assets.length ? `● follows, runs ${count(assets.length)}` : "● follows", assets.join(", ")];
+  if (s.refused) return ["bad", "✕ blocked", s.refused];
+  if (s.following && !runs) return ["bad", error ? "✕ ended with an error" : "✕ was killed", error ?? "`tidemark ingest --follow` is not running, and it was not stopped."];
+  if (s.following) return ["good", assets.length ? `● following, runs ${count(assets.length)}` : "● following", assets.join(", ")];
   if (s.ended) return ["", "ended", ""];
-  if (s.atWork) return ["good", "● at work", ""];
-  if (s.bySensor && told.processes.daemon) return ["", "by Dagster", `The sensor ${s.name}_landing is on.`];
-  return ["", "nobody", `tidemark ingest ${s.name} --follow, or the sensor ${s.name}_landing in Dagster`];
+  if (s.atWork) return ["good", "● running", ""];
+  if (s.bySensor && data.processes.daemon) return ["", "by Dagster", `The sensor ${s.name}_landing is on.`];
+  return ["", "no ingest", `tidemark ingest ${s.name} --follow, or the sensor ${s.name}_landing in Dagster`];
 }
 
 function waits(s) {
@@ -261,62 +261,62 @@ function waits(s) {
   const total = sum(all.map((a) => a[1])), top = most([s.kafka.waited]);
   const named = all.slice(0, 2).map(([name, waiting]) => `${name}: ${count(waiting)}`).join(" · ") + (all.length > 2 ? ` · ${all.length - 2} more` : "");
   return `<div class="waits" title="${text(all.map(([name, waiting]) => `${name}: ${count(waiting)}`).join("\n"))}"><b>${count(total)}</b>
-    ${plot(`records that wait for ${s.name}: ${count(total)} now, ${count(top)} at most in the last ${looksBack()}`, [s.kafka.waited], ["bar"])}
+    ${plot(`records waiting for ${s.name}: ${count(total)} now, ${count(top)} at most in the last ${looksBack()}`, [s.kafka.waited], ["bar"])}
     <small>${text(named)}</small></div>`;
 }
 
 function sources() {
-  const rows = told.sources.map((s) => {
+  const rows = data.sources.map((s) => {
     const lag = s.ended ? "ended" : seconds(lagOf(s.watermark, s));
-    const [tone, said, why] = broughtBy(s);
+    const [tone, said, why] = ingestOf(s);
     return `<tr data-source="${text(s.name)}"><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
       <td class="n spare">${count(s.arrivals)}</td><td${s.warning ? ` class="bad-text" title="${text(s.warning)}"` : ""}>${instant(s.watermark)}</td><td>${lag}</td>
       <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
   });
-  const up = Object.entries(told.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
+  const up = Object.entries(data.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
   $("sources").innerHTML = `<table><thead><tr><th>source</th><th class="n">events</th><th class="n spare">arrivals</th><th>watermark</th><th>behind</th>
-    <th>brought in</th><th>waits in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
+    <th>ingest</th><th>lag in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
 }
 
-// Topics of assets, and lanes: how far each is behind.
-function waysOut() {
+// The lag of each sink and lane.
+function outputs() {
   const ended = (error) => ["bad", error ? "✕ ended with an error" : "✕ was killed"];
-  const outlets = told.outlets.map((o) => {
-    const [tone, said] = o.state === "ended" ? ended(o.error) : o.state === "waiting" ? ["bad", "✕ waits"] : o.trouble ? ["bad", "✕ not known"] : !o.behind ? ["good", "● all is out"]
+  const sinks = data.sinks.map((o) => {
+    const [tone, said] = o.state === "ended" ? ended(o.error) : o.state === "waiting" ? ["bad", "✕ waiting"] : o.trouble ? ["bad", "✕ unknown"] : !o.behind ? ["good", "● up to date"]
       : [o.waits > LATE ? "bad" : "warn", `${count(o.behind)} ${o.behind === 1 ? "version" : "versions"} behind`];
     return `<tr data-topic="${text(o.topic)}"><td><a href="${dagster(`/assets/${o.asset}`)}">${text(o.asset)}</a></td><td>${text(o.topic)}</td>
       <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Published by `tidemark sink --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
   });
-  const lanes = told.lanes.map((l) => {
-    const marks = { running: ["good", "● runs"], waiting: ["bad", "✕ waits"], ended: ended(l.error) };
-    const [tone, said] = marks[l.state] ?? ["", "rests"];
+  const lanes = data.lanes.map((l) => {
+    const marks = { running: ["good", "● running"], waiting: ["bad", "✕ waiting"], ended: ended(l.error) };
+    const [tone, said] = marks[l.state] ?? ["", "not running"];
     const lag = l.waiting === null ? "–" : `${count(l.waiting)} records`;
     return `<tr data-lane="${text(l.name)}"><td>${text(l.name)}</td><td title="${text(l.go.join(", "))}">${text(l.come.join(", "))} → ${text(l.go[0])}${l.go.length > 1 ? " …" : ""}</td>
       <td><span class="state ${tone}" title="${text(l.error ?? "")}">${said}</span></td><td class="n" title="${text(l.trouble ?? "")}">${lag}</td></tr>`;
   });
-  const rows = [...outlets, ...lanes];
-  $("ways").hidden = !rows.length;
-  $("ways-out").innerHTML = `<table><thead><tr><th>asset or lane</th><th>topic</th><th>how it is</th><th class="n">behind</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
+  const rows = [...sinks, ...lanes];
+  $("outputs").hidden = !rows.length;
+  $("outputs-table").innerHTML = `<table><thead><tr><th>asset or lane</th><th>topic</th><th>status</th><th class="n">behind</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
 }
 
 const EMPTY = `<div class="empty"><p>Nothing has arrived yet.</p>
-  <p><code>tidemark demo</code> streams real flights, <code>tidemark ingest SOURCE</code> brings in what is yours;</p>
-  <p>then <code>tidemark stream ASSET</code>, and its windows open here.</p></div>`;
+  <p><code>tidemark demo</code> streams real flights; <code>tidemark ingest SOURCE</code> ingests your own data.</p>
+  <p>Then start <code>tidemark stream ASSET</code>, and its windows appear here.</p></div>`;
 
 function draw() {
   $("clock").textContent = `${clock(now(), true)} UTC`;
-  if (told === null) return;
-  $("database").textContent = told.database;
-  verdict(); totals(); withheld(); sources(); waysOut();
-  $("streams").style.setProperty("--rows", Math.max(told.streams.length, 1));
+  if (data === null) return;
+  $("database").textContent = data.database;
+  summarize(); totals(); quarantined(); sources(); outputs();
+  $("streams").style.setProperty("--rows", Math.max(data.streams.length, 1));
   const main = $("streams"), focused = document.activeElement?.getAttribute?.("href");
-  if (!told.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }
-  const seen = told.streams.filter((s) => s.runs || s.state || told.troubles[s.name]);
-  const idle = told.streams.filter((s) => !seen.includes(s)).map((s) => `<a href="${dagster(`/assets/${s.name}`)}">${text(s.name)}</a>`);
+  if (!data.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }
+  const seen = data.streams.filter((s) => s.runs || s.state || data.troubles[s.name]);
+  const idle = data.streams.filter((s) => !seen.includes(s)).map((s) => `<a href="${dagster(`/assets/${s.name}`)}">${text(s.name)}</a>`);
   seen.sort((a, b) => Boolean(b.state) - Boolean(a.state));
-  main.innerHTML = seen.map((s) => `<article class="stream ${standing(s)[0]}" data-asset="${text(s.name)}" aria-label="${text(s.name)}">${row(s)}</article>`).join("");
-  $("idle").innerHTML = idle.length ? `Not run yet: ${idle.join(", ")}. <code>tidemark run ASSET</code> takes in what has arrived.` : "";
-  // What had the focus is another element now, and keeps it.
+  main.innerHTML = seen.map((s) => `<article class="stream ${streamState(s)[0]}" data-asset="${text(s.name)}" aria-label="${text(s.name)}">${row(s)}</article>`).join("");
+  $("idle").innerHTML = idle.length ? `Not run yet: ${idle.join(", ")}. <code>tidemark run ASSET</code> processes the arrivals.` : "";
+  // The focused element was replaced: focus the new one.
   if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
@@ -326,7 +326,7 @@ async function ask() {
   try {
     const answer = await fetch(`/state?span=${span}`, { headers: tag ? { "if-none-match": tag } : {}, signal: AbortSignal.timeout(10000) });
     ahead = Number(answer.headers.get("x-at")) - Date.now();
-    if (answer.status === 200) { told = await answer.json(); tag = answer.headers.get("etag"); }
+    if (answer.status === 200) { data = await answer.json(); tag = answer.headers.get("etag"); }
     lost = null;
   } catch { lost ??= now(); }
 }

@@ -30,8 +30,8 @@ from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.sole import beside
-from tidemark_streaming.watch import page, sight, ways_out
-from tidemark_streaming.watch.sight import Watcher
+from tidemark_streaming.watch import outputs, overview, page
+from tidemark_streaming.watch.overview import Monitor
 from topics import CLICKS, Topics, clicks
 
 
@@ -45,17 +45,17 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 def watcher(
     monkeypatch: pytest.MonkeyPatch, settings: Settings, *defined: WindowedTransform | Lane
-) -> Watcher:
+) -> Monitor:
     """Of a domain that has these alone."""
     assets = {d.name: d for d in defined if not isinstance(d, Lane)}
     lanes = {d.name: d for d in defined if isinstance(d, Lane)}
-    found = sight.domains.Domains({}, {}, assets, lanes)
-    monkeypatch.setattr(sight.domains, "load", lambda _: found)
-    monkeypatch.setattr(ways_out, "EVERY", 0.0)
-    return Watcher(settings)
+    found = overview.domains.Domains({}, {}, assets, lanes)
+    monkeypatch.setattr(overview.domains, "load", lambda _: found)
+    monkeypatch.setattr(outputs, "EVERY", 0.0)
+    return Monitor(settings)
 
 
-def seen(watching: Watcher, right: Callable[[Values], bool], wait: float = 60) -> Values:
+def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:
     """What is scraped once it is right: topics are asked in the background."""
     deadline = time.monotonic() + wait
     while not right(found := scraped(watching)):
@@ -102,15 +102,15 @@ def test_a_topic_that_lacks_versions_is_told(
     way.send([], lambda: Position(life, 2, there.id, 1, at, 3, "run-3", at // 1000))
     found = seen(watching, lambda found: behind(found) == 0)
     assert value(found, "tidemark_sink_lag_seconds", **own) == 0
-    shown = page.state(watching.look(), "tidemark", 1)["outlets"]
+    shown = page.state(watching.read(), "tidemark", 1)["sinks"]
     well = {**own, "behind": 0, "waits": 0.0, "trouble": None}
     assert shown == [{**well, "state": None, "error": None}]
 
     def kept() -> tuple[float | None, str | None, str | None]:
         monkeypatch.setattr(watching._services, "_seen", None)
-        (outlet,) = page.state(watching.look(), "tidemark", 1)["outlets"]
+        (sink,) = page.state(watching.read(), "tidemark", 1)["sinks"]
         up = value(scraped(watching), "tidemark_sink_process_up", asset=asset.name)
-        return up, outlet["state"], outlet["error"]
+        return up, sink["state"], sink["error"]
 
     assert kept() == (None, None, None)
     with foreground.running(settings, EMIT, asset.name) as entry:
@@ -131,8 +131,8 @@ def test_a_topic_whose_brokers_are_silent_holds_nobody_up(
     asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
     # Who waited for an answer would do so longer than it is held back.
-    monkeypatch.setattr(ways_out, "PATIENCE", 2 * LONG)
-    with held(monkeypatch, ways_out, "sink_status") as standing:
+    monkeypatch.setattr(outputs, "PATIENCE", 2 * LONG)
+    with held(monkeypatch, outputs, "sink_status") as standing:
         looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
         assert standing.still
         assert looks == [None] * 3
@@ -181,7 +181,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
     end_with_an_error(settings, LANE, "clicks_out")
     monkeypatch.setattr(watching._services, "_seen", None)
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
-    (shown,) = page.state(watching.look(), "tidemark", 1)["lanes"]
+    (shown,) = page.state(watching.read(), "tidemark", 1)["lanes"]
     assert (shown["name"], shown["state"], shown["error"]) == (
         "clicks_out",
         "ended",
@@ -207,7 +207,7 @@ def test_streams_and_ingests_that_commands_keep_are_told(
         return (*running, value(found, "tidemark_ingest_up", source="clicks"))
 
     def shown() -> list[tuple[str, str, str]]:
-        streams = page.state(watching.look(), "tidemark", 1)["streams"]
+        streams = page.state(watching.read(), "tidemark", 1)["streams"]
         return [(s["state"], s["keptBy"], s["error"]) for s in streams]
 
     assert now() == (None, None, None)

@@ -1,4 +1,4 @@
-"""What is seen of a home: how far each source and asset is, and what runs."""
+"""An overview of a home: the progress of each source and asset, and the state of its processes."""
 
 import time
 from collections import Counter
@@ -29,27 +29,27 @@ from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, Source
 from tidemark_streaming.snapshot.tables import Listing, Tables, instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
-from tidemark_streaming.watch.services import Look, Services
-from tidemark_streaming.watch.ways_out import LaneSight, OutletSight, WaysOut
+from tidemark_streaming.watch.outputs import LaneOverview, Outputs, SinkOverview
+from tidemark_streaming.watch.services import ServiceMonitor, Services
 
 SHOWN = 5
-"""Withheld windows of an asset that are told one by one, the newest."""
+"""The number of an asset's newest quarantined windows that are listed."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class SourceSight:
-    """How far a source is. Instants are microseconds.
+class SourceOverview:
+    """The progress of a source. Instants are in microseconds.
 
     Args:
-        played: whether it is a recording: its clock is its newest event, and not the wall's.
-        clock: what the watermark is measured against.
-        bytes: that were read.
-        dead_letters: rows of their table, those too that have come back.
-        backlog: what waits in Kafka; None of a source of files.
-        waited: how many records waited in all, and when, in order.
-        warning: a sentence if the watermark is far ahead of the processing clock.
+        played: whether it is a recording, whose clock is its newest event.
+        clock: the clock against which the lag is measured.
+        bytes: the bytes that were read.
+        dead_letters: all rows of the dead letter table, including reprocessed ones.
+        backlog: the lag in Kafka; None for another source.
+        waited: times, in order, each with the total lag in Kafka.
+        warning: a message if the watermark is far ahead of the processing clock.
     """
 
     snapshot: SourceSnapshot
@@ -63,12 +63,12 @@ class SourceSight:
 
     @property
     def name(self) -> str:
-        """The source's."""
+        """The name of the source."""
         return self.snapshot.name
 
     @property
     def ahead(self) -> float | None:
-        """How far the watermark is ahead of the processing clock, in seconds."""
+        """The seconds by which the watermark is ahead of the processing clock."""
         watermark, clock = self.snapshot.watermark, self.snapshot.arrived_at
         if watermark is None or clock is None or watermark >= INFINITY:
             return None
@@ -76,38 +76,38 @@ class SourceSight:
 
     @property
     def lag(self) -> float | None:
-        """How far the watermark is behind, in seconds."""
+        """The lag of the watermark, in seconds."""
         return lag(self.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of an asset that end at one instant: rows, one for each keys.
+    """The windows of an asset that end at one instant, as numbers of rows.
 
     Args:
         end: microseconds.
-        final: published, and nothing changes them any more.
-        ended: published; late events may still change them.
-        open: the watermark has not passed their end.
-        withheld: not published, as they failed an expectation.
+        final: published rows that can't change any more.
+        ended: published rows that late events may still change.
+        open: rows whose end the watermark has not passed.
+        quarantined: rows that are not published because they failed an expectation.
     """
 
     end: int
     final: int = 0
     ended: int = 0
     open: int = 0
-    withheld: int = 0
+    quarantined: int = 0
 
 
 @dataclass(frozen=True)
 class Span:
-    """The span of event time in which an asset's windows are drawn, around its watermark.
+    """The range of event time around its watermark in which an asset's windows are drawn.
 
     Args:
-        start, end: microseconds: the ends of windows in (start, end].
-        step: from one bar to the next: how far windows are apart, or, where they begin at any
-            instant, so much that those of a bar are told together.
-        together: whether they are.
+        start, end: microseconds. Windows with an end in (start, end] are drawn.
+        step: the distance of two bars: that of two windows, or, if windows can start at any
+            instant, the interval whose windows share a bar.
+        together: whether windows share a bar.
     """
 
     start: int
@@ -120,18 +120,18 @@ class Span:
 
     @classmethod
     def of(cls, transform: Definition, watermark: int | None) -> "Span":
-        """The span of an asset."""
+        """Return the range of an asset."""
         period, gap = transform.window.closing_every, transform.window.merge_gap
         step = max(period or gap, 1_000_000)
         at = 0 if watermark is None or watermark >= INFINITY else watermark
         return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
 
     def bar(self, end: int) -> int:
-        """The end of the bar that has the windows of an end."""
+        """Return the end of the bar that contains the windows with an end."""
         return -(-end // self.step) * self.step if self.together else end
 
     def bars(self, ends: Mapping[int, int]) -> Counter[int]:
-        """How many are in each bar, of how many there are of each end."""
+        """Return the number of rows in each bar, given their numbers by end."""
         found = Counter[int]()
         for end, count in ends.items():
             if self.start < end <= self.end:
@@ -140,8 +140,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Withheld:
-    """A window that is withheld: where it starts (microseconds), its keys, and why."""
+class QuarantinedWindow:
+    """A quarantined window: its start (microseconds), its keys, and the failed expectations."""
 
     start: int
     keys: str
@@ -149,61 +149,61 @@ class Withheld:
 
 
 @dataclass(frozen=True)
-class AssetSight:
-    """How far an asset is.
+class AssetOverview:
+    """The progress of an asset.
 
     Args:
-        held, discarded: rows that are withheld, and those that were left out by a person.
-        span: where windows are drawn.
-        windows: by their ends, in order, those in the span.
-        withheld: the newest of those that are held.
+        held, discarded: rows in quarantine, and rows that were discarded manually.
+        span: the range in which windows are drawn.
+        windows: the windows in the span, by their ends, in order.
+        quarantined: the newest held windows.
     """
 
     definition: Definition
-    source: SourceSight
+    source: SourceOverview
     snapshot: AssetSnapshot
     runs: Runs
     held: int
     discarded: int
     span: Span
     windows: tuple[Windows, ...]
-    withheld: tuple[Withheld, ...]
+    quarantined: tuple[QuarantinedWindow, ...]
 
     @property
     def name(self) -> str:
-        """The asset's."""
+        """The name of the asset."""
         return self.definition.name
 
     @property
     def lag(self) -> float | None:
-        """How far its watermark is behind its source's clock, in seconds."""
+        """The lag of its watermark behind the source's clock, in seconds."""
         return lag(self.source.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What is seen at an instant, in microseconds.
+class Overview:
+    """The state of a home at an instant, in microseconds.
 
     Args:
-        outlets: topics to which assets publish; those of which something is known.
-        tables: by name, how large they are.
-        troubles: what could not be read, and why, by the name of its source or asset.
-        seconds: what looking took.
+        sinks: the sinks whose progress was polled.
+        tables: the sizes of tables, by name.
+        troubles: read errors, by the name of the source or asset.
+        seconds: the duration of reading.
     """
 
     at: int
-    sources: tuple[SourceSight, ...]
-    assets: tuple[AssetSight, ...]
-    outlets: tuple[OutletSight, ...]
-    lanes: tuple[LaneSight, ...]
+    sources: tuple[SourceOverview, ...]
+    assets: tuple[AssetOverview, ...]
+    sinks: tuple[SinkOverview, ...]
+    lanes: tuple[LaneOverview, ...]
     services: Services
     tables: Mapping[str, Listing]
     troubles: Mapping[str, str]
     seconds: float
 
 
-class Watcher:
-    """Looks at a home again and again, in one thread."""
+class Monitor:
+    """Reads the overview of a home repeatedly, in one thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -216,8 +216,8 @@ class Watcher:
         self._recordings = recordings
         self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
         self._tables = self._snapshot.tables
-        self._services = Look(settings, named, found.lanes)
-        self._ways_out = WaysOut(settings, found.transforms.values(), found.lanes.values())
+        self._services = ServiceMonitor(settings, named, found.lanes)
+        self._outputs = Outputs(settings, found.transforms.values(), found.lanes.values())
         self._backlogs = Backlogs()
         self._feeds = {
             name: feed
@@ -225,39 +225,39 @@ class Watcher:
             if isinstance(feed := inlet.feed(settings.landing / name), KafkaConnector)
         }
 
-    def look(self) -> Sight:
-        """How everything is now."""
+    def read(self) -> Overview:
+        """Return the current overview."""
         begun, now, troubles = time.monotonic(), time.time_ns() // 1000, dict[str, str]()
 
-        def attempt(name: str, look: Callable[[], T]) -> T | None:
+        def attempt(name: str, read: Callable[[], T]) -> T | None:
             try:
-                return look()
+                return read()
             except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
                 troubles[name] = next(iter(str(error).splitlines()), type(error).__name__)
                 return None
 
-        seen = {n: attempt(n, partial(self._source, n, now)) for n in self._sources}
-        sources = {name: source for name, source in seen.items() if source is not None}
+        read = {n: attempt(n, partial(self._source, n, now)) for n in self._sources}
+        sources = {name: source for name, source in read.items() if source is not None}
         assets = [
             attempt(name, partial(self._asset, transform, sources[transform.source.name]))
             for name, transform in self._transforms.items()
             if transform.source.name in sources
         ]
         sized = {n: attempt(n, partial(self._tables.listing, n)) for n in self._names()}
-        return Sight(
+        return Overview(
             at=now,
             sources=tuple(sources.values()),
             assets=tuple(a for a in assets if a is not None),
-            outlets=attempt("topics", self._ways_out.outlets) or (),
-            lanes=attempt("lanes", self._ways_out.lanes) or (),
-            services=self._services.look(),
+            sinks=attempt("topics", self._outputs.sinks) or (),
+            lanes=attempt("lanes", self._outputs.lanes) or (),
+            services=self._services.read(),
             tables={name: size for name, size in sized.items() if size is not None},
             troubles=troubles,
             seconds=time.monotonic() - begun,
         )
 
     def _names(self) -> list[str]:
-        """The tables that there may be."""
+        """Return the names of all tables that may exist."""
         found = [ledger.TABLE, results.TABLE]
         for source in self._sources.values():
             found += [source.log_table, source.timeline_table, source.dead_letters_table]
@@ -265,12 +265,12 @@ class Watcher:
             found += transform.tables
         return list(dict.fromkeys(found))
 
-    def _source(self, name: str, now: int) -> SourceSight:
+    def _source(self, name: str, now: int) -> SourceOverview:
         source, feed = self._sources[name], self._feeds.get(name)
         timeline, found = self._snapshot.arrivals_of(name), self._snapshot.source(source)
         played, newest = name in self._recordings, found.newest_event
         dead = self._tables.listing(source.dead_letters_table)
-        return SourceSight(
+        return SourceOverview(
             snapshot=found,
             played=played,
             clock=newest if played and newest is not None else now,
@@ -287,7 +287,7 @@ class Watcher:
         ahead = find(self._snapshot, source)
         return None if ahead is None else str(ahead)
 
-    def _asset(self, transform: Definition, source: SourceSight) -> AssetSight:
+    def _asset(self, transform: Definition, source: SourceOverview) -> AssetOverview:
         tables, found = self._tables, self._snapshot.asset(transform)
         span = Span.of(transform, found.watermark)
         final, changing = tables.read_if_changed(
@@ -301,12 +301,12 @@ class Watcher:
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
         )
-        open_, withheld = (
+        open_, quarantined = (
             span.bars(count_open(tables, transform, found.watermark)),
             span.bars(held),
         )
-        ends = sorted({*final, *changing, *open_, *withheld})
-        return AssetSight(
+        ends = sorted({*final, *changing, *open_, *quarantined})
+        return AssetOverview(
             definition=transform,
             source=source,
             snapshot=found,
@@ -314,16 +314,17 @@ class Watcher:
             held=held.total(),
             discarded=discarded,
             span=span,
-            windows=tuple(Windows(e, final[e], changing[e], open_[e], withheld[e]) for e in ends),
-            withheld=newest,
+            windows=tuple(
+                Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
+            ),
+            quarantined=newest,
         )
 
 
 def _count_published(
     tables: Tables, transform: Definition, span: Span, watermark: int | None
 ) -> tuple[Counter[int], Counter[int]]:
-    """How many rows of windows that are not open are published in each bar: those that are final,
-    and those that late events may still change."""
+    """Return the published rows of closed windows by bar: final ones, and those that may change."""
     final, changing = Counter[int](), Counter[int]()
     rows = read_published(tables, transform)
     if rows is None or watermark is None:
@@ -340,15 +341,15 @@ def _count_published(
 
 def _read_quarantine(
     tables: Tables, transform: Definition
-) -> tuple[Counter[int], int, tuple[Withheld, ...]]:
-    """Rows that are held, by the end of their windows; how many were discarded; the newest held."""
+) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
+    """Return the held rows by window end, the number of discarded rows, and the newest held."""
     columns = [*transform.by_window, "failed", "status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
         return Counter(), 0, ()
     held = rows.filter(ds.field("status") == HELD).sort_by([("window_start", "descending")])
     newest = [
-        Withheld(
+        QuarantinedWindow(
             start=start,
             keys=", ".join(str(row[key]) for key in transform.keys),
             why="; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"]),

@@ -1,4 +1,4 @@
-"""What the rows of arrivals say, and the arrivals that follow: the watermark folded over them."""
+"""Summarize the rows of arrivals, and advance the watermark over them."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from tidemark_streaming.feed import BYTES, CHUNK, Chunk
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
 _MISTAKES = ("22", "42")
-"""The SQL states of an expression that can't be computed from the data, or not be understood."""
+"""The SQL states of an expression that is invalid or fails on the data."""
 
 _PER_PART = [
     *(([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max"), ("ahead", "sum")),
@@ -31,13 +31,13 @@ _PER_PART = [
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rows of one chunk say.
+    """A summary of the rows of one chunk.
 
     Args:
-        misfit: why its dead letters are, where that is the same of all.
-        unreadable_marks: on how many of its events the watermark's expression failed.
-        undeclared: fields beside the source's columns that the feed has seen.
-        future_timestamps: events that are dated later than the source accepts.
+        misfit: the reason of its dead letters, if all have the same.
+        unreadable_marks: the number of events on which the watermark's expression failed.
+        undeclared: fields that the source does not declare.
+        future_timestamps: the number of events dated later than the source accepts.
     """
 
     rows: int = 0
@@ -55,13 +55,13 @@ class Facts:
 def observe(
     source: Source, rows: Rows, chunks: Sequence[Chunk], spark: SparkSession
 ) -> dict[int, Facts]:
-    """What the rows of each chunk say, by its index; nothing of one without rows.
+    """Return the summary of each chunk with rows, by its index.
 
     Args:
-        rows: as a feed reads them.
+        rows: the rows as a connector reads them.
 
     Raises:
-        DefinitionError: the source's watermark can't be told from its columns.
+        DefinitionError: the source's watermark can't be computed from its columns.
     """
     if isinstance(rows, DataFrame) or not is_plain(source, rows):
         return _by_engine(source, frame(spark, rows), chunks, columns(rows))
@@ -69,8 +69,11 @@ def observe(
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:
-    """Whether the rows tell everything without the engine: the watermark goes by the newest, of a
-    column whose text is the same here and there."""
+    """Return whether the rows can be summarized without the engine.
+
+    That is so if the watermark depends on the newest event of each part, and if the column of the
+    parts has the same text in Arrow and in Spark.
+    """
     by = source.watermark.by
     parts = pa.string() if by is None else rows.schema.field(by).type
     known = pa.types.is_string(parts) or pa.types.is_integer(parts)
@@ -78,7 +81,7 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
 
 
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
-    """The same, of such rows."""
+    """Summarize rows without the engine."""
     if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
         return _with_dead_letters(source, rows, chunks)
     by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
@@ -91,10 +94,10 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
         times = pc.if_else(ahead, None, times)
     sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
     part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
-    told = pa.table(
+    table = pa.table(
         {"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times, "ahead": ahead}
     )
-    parts = told.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
+    parts = table.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
     found = dict[int, Facts]()
     for n in {each["chunk"] for each in parts}:
         mine = [each for each in parts if each["chunk"] == n]
@@ -115,13 +118,13 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
 
 
 def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
-    """The same, of rows of which some are dead letters."""
+    """Summarize rows of which some are dead letters."""
     dead = rows.filter(pc.is_valid(rows[DEAD]))
     found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
     reason = pc.struct_field(dead[DEAD], "reason")
     sizes = dead[BYTES] if BYTES in dead.column_names else pa.nulls(len(dead), pa.int64())
-    told = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
-    each = told.group_by("chunk").aggregate(
+    table = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
+    each = table.group_by("chunk").aggregate(
         [([], "count_all"), ("bytes", "sum"), ("reason", "min"), ("reason", "max")]
     )
     for one in each.to_pylist():
@@ -144,7 +147,7 @@ def _by_engine(
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
         known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
         rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
-    # An event that is not believed says nothing about how far the source is.
+    # An event with a future timestamp does not advance the watermark.
     ahead = source.possible & source.happened(clock).isNull()
     rows = rows.select("*", ahead.alias(_AHEAD))
     rows = rows.withColumn(source.event_time, source.happened(clock))
@@ -163,13 +166,13 @@ def _by_engine(
         F.count_if(_AHEAD).alias("ahead"),
     )
     if by is not None:
-        told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
+        pair = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
         facts = facts.groupBy("chunk", "dead").agg(
             F.sum("rows"),
             F.sum("bytes"),
             F.min("oldest"),
             F.max("newest"),
-            F.to_json(F.collect_list(told)),
+            F.to_json(F.collect_list(pair)),
             F.sum("unreadable"),
             F.min("least"),
             F.max("most"),
@@ -180,27 +183,27 @@ def _by_engine(
     except PySparkException as error:
         if (error.getSqlState() or "")[:2] not in _MISTAKES:
             raise
-        # Where the rows can't be read at all, this says so, and it is the feed's to explain.
+        # If the rows can't be read at all, this raises the connector's error.
         _ = rows.schema
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
             f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
             f"{reason}"
         ) from None
-    told = {
+    summaries = {
         row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
         for row in found
         if not row[1]
     }
     for chunk, _, count, size, *_, least, most, _ in (row for row in found if row[1]):
-        fits = told.get(chunk, Facts())
-        told[chunk] = replace(
+        fits = summaries.get(chunk, Facts())
+        summaries[chunk] = replace(
             fits,
             dead_letters=count,
             bytes=fits.bytes + size,
             misfit=least if least == most else None,
         )
-    return told
+    return summaries
 
 
 def fold(
@@ -211,11 +214,11 @@ def fold(
     versions: str,
     schema_version: int,
 ) -> list[Arrival]:
-    """The chunks as arrivals that follow `last`: the watermark folded over what they brought.
+    """Return the chunks as arrivals that follow `last`, with their watermarks.
 
     Args:
-        versions: those of the source's references, as JSON.
-        schema_version: that of the log.
+        versions: the versions of the source's references, as JSON.
+        schema_version: the schema version of the event log.
     """
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
