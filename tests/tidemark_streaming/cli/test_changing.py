@@ -67,7 +67,6 @@ def refused(*arguments: str) -> str:
     return said[said.index("error: ") :]
 
 
-@pytest.mark.slow
 def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
     version = store.version(PER_MINUTE.table)
     at = Log(store, READINGS).timeline()[2].arrived_at

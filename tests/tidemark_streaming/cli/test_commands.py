@@ -32,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
 
 
-@pytest.mark.slow
 def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
     first = call("play", "flights", "--days", "3", "--bulk", "--json")
     facts = json.loads(first.stdout)

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET, DAILY = "departures_hourly", "departures_daily"
 
 
-@pytest.mark.slow
 def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
     assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
     call("run", ASSET)
