@@ -31,7 +31,7 @@ from tidemark_assets.spans import spans
 from tidemark_assets.steps import BackfillConfig, check_arrived, failing_with_message
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
-__all__ = ["CARRY_ON", "DagsterOptions"]
+__all__ = ["DagsterOptions"]
 
 KINDS = {"spark", "deltalake"}
 
