@@ -9,38 +9,9 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store import ledger
+from tidemark.store.arrival import TIMELINE
 
 _INSTANT = pa.timestamp("us", "UTC")
-_TIMELINE = pa.schema(
-    {
-        "arrival": pa.int64(),
-        "arrived_at": _INSTANT,
-        "watermark_before": _INSTANT,
-        "watermark_after": _INSTANT,
-        "rows": pa.int64(),
-        "min_event_time": _INSTANT,
-        "max_event_time": _INSTANT,
-        "bytes": pa.int64(),
-        "position": pa.string(),
-        "watermark_state": pa.string(),
-        "references": pa.string(),
-        "dead_letters": pa.int64(),
-        "undeclared": pa.string(),
-    }
-)
-_RUNS = pa.schema(
-    {
-        **dict.fromkeys(("run", "asset", "life", "mode", "late_events"), pa.string()),
-        **dict.fromkeys(("seq", "from_arrival", "through_arrival"), pa.int64()),
-        **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
-        "watermark": _INSTANT,
-        **dict.fromkeys(("quarantined", "duplicate"), pa.int64()),
-        "limited_by": pa.string(),
-        **{name: _INSTANT for name in ledger.ENDED.values() if name != "ended_at"},
-        **dict.fromkeys(("windows", "on_time", "late", "too_late", "no_event_time"), pa.int64()),
-        "reported": pa.bool_(),
-    }
-)
 _WINDOWS = pa.schema(
     {
         **dict.fromkeys(("window_start", "window_end"), _INSTANT),
@@ -76,10 +47,12 @@ def arrive(
             "position": positions[n - first] if positions else "{}",
             "references": "{}",
             "dead_letters": dead_letters,
+            "schema_version": 1,
+            **dict.fromkeys(("future_timestamps", "unreadable_marks"), 0),
         }
         for n in range(first, last + 1)
     ]
-    _append(settings, f"{source}_timeline", rows, _TIMELINE)
+    _append(settings, f"{source}_timeline", rows, TIMELINE)
 
 
 def ran(
@@ -108,7 +81,7 @@ def ran(
     }
     names = [assets] if isinstance(assets, str) else assets
     rows = [row | {"asset": name, "life": _life(settings, name)} for name in names]
-    _append(settings, "runs", rows, _RUNS)
+    _append(settings, "runs", rows, ledger.SCHEMA)
 
 
 def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], size: int) -> None:

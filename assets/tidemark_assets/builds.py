@@ -31,7 +31,7 @@ def builds(
         ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
-        through = _through(context.cursor, project.database)
+        through: dict[str, int] = json.loads(context.cursor or "{}")
         new = project.builds(through.get(project.database, 0))
         told = [event for build in new for event in _events(build, assets)]
         if new:
@@ -40,13 +40,6 @@ def builds(
         return dg.SensorResult(skip_reason=said, cursor=json.dumps(through), asset_events=told)
 
     return sensor
-
-
-def _through(cursor: str | None, database: str) -> dict[str, int]:
-    """Return the instant of the last reported build, by database."""
-    memory = json.loads(cursor or "{}")
-    # An older cursor has the instant alone.
-    return {database: memory} if isinstance(memory, int) else memory
 
 
 def _events(

@@ -82,8 +82,7 @@ def report_new_comparisons(
         return [], told
     table = snapshot.tables.read(TABLE)
     rows = [] if table is None else table.sort_by("number").to_pylist()
-    # An older cursor has the number alone.
-    if record not in (None, present):
+    if record != present:
         number = -1
     found = [Comparison.from_row(row) for row in rows if row["number"] > number][
         :MAX_COMPARISONS_PER_TICK

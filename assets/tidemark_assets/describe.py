@@ -30,9 +30,6 @@ MEANINGS = {
     ),
     "read_from": "Where the row was read, for example the file and row",
     "correlation_id": "ID of the row, the same whenever it is read",
-    "unparsed": (
-        "Null; in rows from before dead letters existed, the text that could not be converted"
-    ),
     "watermark_before": "Watermark before the arrival; null is -infinity",
     "watermark_after": "Watermark after the arrival",
     **WINDOW_MEANINGS,
@@ -42,8 +39,9 @@ MEANINGS = {
     "status": "held, or discarded by a person",
     "run": "The run that quarantined the row",
     "lag_seconds": ("How far the event was behind the watermark, in seconds"),
-    "reason": "too_late, no_event_time, invalid_timestamp, future_timestamp, "
-    "window_out_of_range or unparsable",
+    "reason": (
+        "too_late, no_event_time, invalid_timestamp, future_timestamp or window_out_of_range"
+    ),
     "bytes": "The bytes as received; null if they may not be stored",
     "dead_letters": "Number of rows of the arrival that could not be decoded",
     "future_timestamps": "Number of events dated later than the source accepts",

@@ -220,6 +220,5 @@ def _describe(told: Mapping[str, int]) -> str:
 
 def _known_comparisons(memory: Mapping[str, Any]) -> ReportedComparisons:
     """Return the last comparison that was reported."""
-    told = memory.get("compared", -1)
-    record, number = (None, told) if isinstance(told, int) else told
+    record, number = memory.get("compared", (None, -1))
     return record, number

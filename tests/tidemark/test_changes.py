@@ -33,7 +33,6 @@ from tidemark.run.plan import Plan
 from tidemark.run.rebuild import rebuild, roll_back, switch
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
@@ -294,11 +293,3 @@ def test_the_windows_of_an_asset_that_never_ran_are_not_compared(warehouse: Ware
     ingest(warehouse, READINGS, ARRIVALS)
     with pytest.raises(DataError, match="has not run yet"):
         compute_changes(warehouse, PER_MINUTE)
-
-
-def test_a_marker_of_an_earlier_tidemark_tells_no_parts() -> None:
-    old = '{"run":"r","started":1,"mode":"incremental","seq":3,"before":{"at":{"arrival":1,'
-    old += '"watermark":null,"clock":1},"covers":[],"whole":false},"after":{"at":{"arrival":2,'
-    old += '"watermark":null,"clock":2},"covers":[],"whole":false},"ranges":[],'
-    old += '"late_events":"exclude","definition":"abc"}'
-    assert CommitInfo.from_json(old).defined == -1

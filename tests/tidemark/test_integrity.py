@@ -36,7 +36,7 @@ ASSET = replace(PER_MINUTE, source=SOURCE)
 FACTS = {
     **dict.fromkeys(("arrival", "position"), pa.int64()),
     **dict.fromkeys(("arrived_at", "watermark"), INSTANT),
-    **dict.fromkeys(("read_from", "correlation_id", "unparsed"), pa.string()),
+    **dict.fromkeys(("read_from", "correlation_id"), pa.string()),
 }
 PARTIALS = pa.table(
     {"seq": pa.array([0], pa.int64()), "marker": pa.nulls(1, pa.string()), "n": pa.array([1])}

@@ -22,7 +22,7 @@ from tidemark.define.trigger import Count, Trigger
 from tidemark.define.windows import Calendar, Session, Sliding, Tumbling, Window
 from tidemark.quality import quarantine
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import ledger, rollup_generation
+from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.warehouse import Warehouse
@@ -215,23 +215,6 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
         incremental(logged, before, pinned_definition=True)
     assert incremental(logged, before) is not None
     assert parity(logged, before).equal
-
-
-def test_a_table_that_does_not_tell_of_what_kind_it_is_goes_on_where_its_columns_are_right(
-    logged: Warehouse,
-) -> None:
-    """An earlier Tidemark made it."""
-    base = renamed(BASE, "untold_base")
-    before = larger(base, name="untold", aggregates=["n"])
-    incremental(logged, base, limit=4)
-    incremental(logged, before)
-    logged.committer.set_properties(before.table, {rollup_generation.PROPERTY: ""})
-    assert incremental(logged, before) is None
-    assert parity(logged, before).equal
-    logged.committer.set_properties(before.table, {rollup_generation.PROPERTY: ""})
-    after = larger(base, name="untold")
-    assert incremental(logged, after) is not None
-    assert parity(logged, after).equal
 
 
 def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:

@@ -49,7 +49,7 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
     way.open()
     at, there = time.time_ns() // 1000, way.there()
     assert there is not None
-    way.send([], lambda: Position(life, version, there.id, 1, at, 3, "run-3", at))
+    way.send([], lambda: Position(life, version, there.id, 1, at, 3, "run-3", at, way.place, ""))
     # A transaction is committed before its topics are told.
     until(lambda: (found := way.position()) is not None and found.version == version)
 

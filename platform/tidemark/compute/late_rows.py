@@ -26,8 +26,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     events = classify_commit(log, transform, marker)
     verdict = F.col("verdict")
     reason = (
-        F.when(F.col("unparsed").isNotNull(), "unparsable")
-        .when(verdict != judge.NO_EVENT_TIME, "too_late")
+        F.when(verdict != judge.NO_EVENT_TIME, "too_late")
         .when(~transform.source.possible, "invalid_timestamp")
         .when(F.col("happened_at").isNotNull(), "window_out_of_range")
         .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "future_timestamp")

@@ -25,13 +25,8 @@ ARRIVAL_COLUMNS = {
     "watermark": "TIMESTAMP",
     "read_from": "STRING",
     "correlation_id": "STRING",
-    "unparsed": "STRING",
 }
-"""The facts of an event's arrival, stored with it in the log (Spark DDL types).
-
-`unparsed` is null: records that can't be decoded are dead letters. In rows from before dead letters
-existed, it has the text of such a record, and the source's columns are null.
-"""
+"""The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
 
 RUN_COLUMNS = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),

@@ -250,7 +250,7 @@ def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> 
     A roll-up passes no `last`, because it has no state.
     """
     definition = fingerprint(asset.transform)
-    told = last is None or (last.definition == definition and last.defined >= 0)
+    told = last is None or last.definition == definition
     return replace(
         marker,
         run=marker.run or uuid.uuid4().hex,

@@ -174,7 +174,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         last = _wait_until_published(asset)
         switched, kept = _find_backup(asset, last)
         earlier = asset.state.at(switched.seq - 1)
-        told = None if earlier.defined < 0 else asset.state.at(earlier.defined).parts
+        told = asset.state.recorded_parts(earlier)
         marker = CommitInfo(
             mode=Mode.BACK,
             seq=last.seq + 1,
@@ -182,8 +182,8 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             after=earlier.after,
             late_events=earlier.late_events,
             definition=earlier.definition,
-            defined=-1 if told is None else last.seq + 1,
-            parts=told,
+            defined=last.seq + 1 if told else -1,
+            parts=told or None,
             open_from=earlier.open_from,
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
         )

@@ -12,7 +12,6 @@ recomputes its table automatically (`store.rollup_generation`).
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
 from tidemark.compute.late_rows import find_changed_types
 from tidemark.define import parts
-from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Change, Effect
 from tidemark.store import rollup_generation
@@ -80,7 +79,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
     head = warehouse.head(table)
     if head is None or (kind := _required_kind(asset, head)) == head.kind:
         return
-    if pinned_definition and head.kind:
+    if pinned_definition:
         raise _changed_error(asset.transform.name)
     warehouse.committer.set_properties(table, {rollup_generation.PROPERTY: kind})
     asset.life = asset.lifetime()
@@ -107,30 +106,16 @@ def is_of_another_log(asset: Asset, last: CommitInfo) -> bool:
 def find_changes(asset: Asset, last: CommitInfo) -> list[Change]:
     """Return how an asset's definition differs from the one that made the newest commit.
 
-    The list is empty if that commit does not record its definition.
+    The list is empty before the first commit.
     """
     if last.defined < 0:
         return []
-    told = asset.state.at(last.defined).parts
-    return [] if told is None else parts.compare_parts(told, asset.counting)
+    return parts.compare_parts(asset.state.recorded_parts(last), asset.counting)
 
 
 def _required_kind(asset: Asset, head: Head) -> str:
     """Return the kind of windows that a roll-up's table must have."""
-    transform = asset.transform
-    told = head.kind or rollup_generation.initial_generation(transform)
-    if not head.kind and not _has_columns_of(
-        transform, asset.warehouse.schema(transform.table).names
-    ):
-        # An earlier Tidemark recorded no kind, so the columns are compared instead.
-        told = "0-"
-    return rollup_generation.next_generation(told, transform)
-
-
-def _has_columns_of(transform: Definition, columns: list[str]) -> bool:
-    """Return whether a published table has the keys and aggregates of a definition."""
-    own = columns[columns.index("window_end") + 1 : columns.index("events")]
-    return set(own) == {*transform.keys, *transform.aggregates}
+    return rollup_generation.next_generation(head.kind, asset.transform)
 
 
 def _changed_error(name: str) -> DefinitionChangedError:

@@ -33,15 +33,6 @@ TIMELINE = pa.schema(
 )
 _REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
 
-_LATER = {
-    "dead_letters": 0,
-    "schema_version": 1,
-    "undeclared": None,
-    "future_timestamps": 0,
-    "unreadable_marks": 0,
-}
-"""Defaults for columns that timelines of earlier Tidemark versions lack."""
-
 
 @dataclass(frozen=True)
 class Arrival:
@@ -98,13 +89,6 @@ class Arrival:
 def read_arrivals(rows: Rows) -> list[Arrival]:
     """Return the arrivals that timeline rows describe, sorted by number."""
     table = fetch_rows(rows)
-    for name, usual in _LATER.items():
-        if name not in table.column_names:
-            # A timeline gains new columns only when an ingest opens it.
-            table = table.append_column(name, pa.nulls(table.num_rows, TIMELINE.field(name).type))
-        if usual is not None:
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, pc.fill_null(table[name], usual))
     plain = [pc.cast(table[f.name], pa.int64() if f.type == INSTANT else f.type) for f in TIMELINE]
     return sorted(
         (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),

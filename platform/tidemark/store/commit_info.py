@@ -62,8 +62,8 @@ class CommitInfo:
         ranges: the ranges [start, end) of window starts that the commit affects; empty means all.
         late_events: `exclude` or `include`, whether too-late events count.
         definition: the fingerprint of the definition that made it.
-        defined: the number of the commit that records the parts of that definition; -1 if an
-            earlier Tidemark, which did not record them, made it.
+        defined: the number of the commit that records the parts of that definition; -1 before the
+            first commit, and for a roll-up's run.
         parts: the parts of the definition, if this commit records them.
         switched: the number of the newest commit that switched to rebuilt tables and keeps the
             earlier rows; -1 if none does.

@@ -88,7 +88,6 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
         "arrived_at": fact(lambda a: a.arrived_at),
         "watermark": fact(lambda a: a.before),
         CORRELATION: identity,
-        "unparsed": pa.nulls(rows.num_rows, pa.string()),
     }
     kept = rows.drop_columns([c for c in facts if c in rows.column_names])
     for name, column in facts.items():
@@ -113,7 +112,6 @@ def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> 
             "arrived_at": F.timestamp_micros("_clock"),
             "watermark": F.timestamp_micros("_watermark"),
             CORRELATION: identity,
-            "unparsed": F.lit(None).cast("string"),
         }
     )
 

@@ -118,7 +118,7 @@ _TYPES = {
     **dict.fromkeys((str, str | None), pa.string()),
     bool: pa.bool_(),
 }
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         (name, INSTANT if name in _INSTANTS else _TYPES[kind])
         for name, kind in get_type_hints(RunFacts).items()
@@ -138,7 +138,7 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
     create(warehouse)
     # A recorded run is complete, so all tables must be in the catalog first.
     warehouse.catalog.wait_until_registered()
-    rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
+    rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
     app = f"{facts.asset}/{facts.life}"
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.seq, vouches=vouches) is not None:
@@ -150,10 +150,8 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
 
 
 def create(warehouse: Warehouse) -> None:
-    """Create the ledger if it does not exist; add columns that an existing one lacks."""
-    if not warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset"):
-        # A ledger of an earlier Tidemark lacks the columns of the steps.
-        warehouse.add_columns(TABLE, _SCHEMA)
+    """Create the ledger if it does not exist."""
+    warehouse.create(TABLE, SCHEMA.empty_table(), "Every run of every asset")
 
 
 def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -164,7 +162,7 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     Args:
         run: a row of the ledger, with instants in microseconds.
     """
-    ended = {step: run.get(column) for step, column in ENDED.items()}
+    ended = {step: run[column] for step, column in ENDED.items()}
     told = [(end, step) for step, end in ended.items() if end is not None]
     if len(told) == 1:
         return []

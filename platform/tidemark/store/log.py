@@ -100,9 +100,6 @@ class Log:
         )
         if not made:
             self.schema_version = follow(self.warehouse, self.source)
-        if not begun:
-            # A timeline of an earlier Tidemark has fewer columns.
-            self.warehouse.add_columns(self.source.timeline_table, TIMELINE)
         whole = begun and made and kept
         if not whole and self.warehouse.version(self.source.timeline_table) == 0:
             self.warehouse.register(*self._tables)

@@ -53,7 +53,7 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
     arrivals = log.timeline(after, through)
     if not arrivals:
         return [Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
-    known = [(a.arrival, json.loads(a.references or "{}")) for a in arrivals]
+    known = [(a.arrival, json.loads(a.references)) for a in arrivals]
     missing = {name for name in names for _, found in known if name not in found}
     first = {name: _first(log, name) for name in missing}
     spans: list[Span] = []
@@ -97,7 +97,7 @@ def _version(warehouse: Warehouse, source: Source, reference: str) -> int:
 
 def _first(log: Log, name: str) -> int:
     for arrival in log.timeline():
-        versions = json.loads(arrival.references or "{}")
+        versions = json.loads(arrival.references)
         if name in versions:
             return int(versions[name])
     raise DataError(

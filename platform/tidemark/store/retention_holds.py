@@ -49,7 +49,7 @@ def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> d
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
         arrivals = unless_dropped(warehouse.committer, timeline, warehouse.take)
         texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
-        for name, version in (pair for text in texts if text for pair in json.loads(text).items()):
+        for name, version in (pair for text in texts for pair in json.loads(text).items()):
             found[name].add(int(version))
     return found
 

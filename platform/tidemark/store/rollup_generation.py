@@ -19,22 +19,25 @@ def initial_generation(transform: Definition) -> str:
     return f"0-{_digest(transform)}"
 
 
-def next_generation(told: str, transform: Definition) -> str:
+def next_generation(kind: str, transform: Definition) -> str:
     """Return the kind of an existing table once it contains the windows of a definition.
 
     The result is the old kind if the definition is the same.
+
+    Args:
+        kind: the old kind; empty if the table is not a roll-up's.
     """
-    times, _, there = told.partition("-")
+    times, _, there = kind.partition("-")
     now = _digest(transform)
-    return told if there == now else f"{int(times) + 1}-{now}"
+    return kind if there == now else f"{int(times or 0) + 1}-{now}"
 
 
-def identity_suffix(told: str) -> str:
+def identity_suffix(kind: str) -> str:
     """Return the part of a roll-up's identity that its kind adds.
 
-    Empty for a table's first kind, and for a table of an earlier Tidemark that did not record one.
+    Empty for a table's first kind, and for a table that is not a roll-up's.
     """
-    return "" if told.startswith("0-") or not told else f"+{told}"
+    return "" if kind.startswith("0-") or not kind else f"+{kind}"
 
 
 def table_identity(table: str, properties: Mapping[str, str | None]) -> str:

@@ -12,7 +12,7 @@ dropped and recreated is therefore not mistaken for the old one.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
 from tidemark.define.definition import Definition
+from tidemark.define.parts import Part
 from tidemark.define.verdict import VERDICTS
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.requests import fetch
@@ -132,6 +133,10 @@ class State:
     def forgotten(self) -> int:
         """Return the number of the newest switch whose earlier tables are not kept; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
+
+    def recorded_parts(self, marker: CommitInfo) -> Mapping[str, Part]:
+        """Return the parts of the definition that made a commit; none before the first commit."""
+        return self.at(marker.defined).parts or {}
 
     def counts(self, marker: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""

@@ -35,7 +35,7 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
-FORMAT = 2
+FORMAT = 3
 """The version of the table layout that this Tidemark writes."""
 
 SCRATCH = "_scratch"

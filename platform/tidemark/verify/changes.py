@@ -124,8 +124,7 @@ def compute_changes(
     Raises:
         DefinitionError: the asset is a roll-up, which is made from its base; or the definition
             can't run.
-        DataError: the asset has not run yet, or an earlier Tidemark made its tables and recorded no
-            definition.
+        DataError: the asset has not run yet.
     """
     asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
@@ -163,11 +162,6 @@ def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
 
 def _find_differences(asset: Asset, commit: CommitInfo) -> Changes:
     name, found = asset.transform.name, takeover.find_changes(asset, commit)
-    if commit.defined < 0:
-        raise DataError(
-            f"The tables of '{name}' were made by an earlier Tidemark, which did not record their "
-            f"definition. `tidemark parity {name}` compares them with the definition in the code."
-        )
     return Changes(
         asset=name,
         differences=found,
@@ -226,10 +220,10 @@ def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list
     These are the columns that are neither a window's facts nor an aggregate of the definition that
     made the table.
     """
-    told = {} if commit.defined < 0 else asset.state.at(commit.defined).parts or {}
+    told = asset.state.recorded_parts(commit)
     mine = columns[columns.index("window_end") + 1 : columns.index("events")]
     aggregates = {name.removeprefix(AGGREGATE) for name in told if name.startswith(AGGREGATE)}
-    return [c for c in mine if c not in (aggregates or asset.transform.aggregates)]
+    return [c for c in mine if c not in aggregates]
 
 
 def _add_changed_windows(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from tidemark.store.ledger import RunFacts
     from tidemark_streaming.direct import Direct
     from tidemark_streaming.feed import Feed
-
-_PLAYS = ("--days", "--arrived-from", "--arrived-to", "--speed", "--span")
-"""Options that this command had before there was `tidemark play`, as they are called there."""
-_Former = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
@@ -74,11 +69,6 @@ def command(
             help="Take rows as dead letters also where all that came fail on one column.",
         ),
     ] = False,
-    days: _Former = None,
-    begin: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
-    end: Annotated[str | None, typer.Option("--to", hidden=True)] = None,
-    speed: _Former = None,
-    span: _Former = None,
     json: Json = False,
 ) -> None:
     """Ingest a source's new data into its event log, exactly once.
@@ -93,13 +83,6 @@ def command(
     from tidemark_streaming import domains, foreground
     from tidemark_streaming.ingest import follow, furnish, ingest
 
-    former = dict(zip(_PLAYS, (days, begin, end, speed, span), strict=True))
-    if plays := [f"{name} {quote(given)}" for name, given in former.items() if given is not None]:
-        options = " ".join([*plays, *(["--bulk"] if bulk else [])])
-        raise DefinitionError(
-            f"A recording is loaded by another command: `tidemark play {source} {options}`. "
-            "`tidemark ingest` only ingests new data."
-        )
     if run and not following:
         raise DefinitionError(
             "--run requires --follow. To run an asset once, use `tidemark run ASSET` after the "

@@ -51,7 +51,6 @@ def command(
     discard: Annotated[
         bool, typer.Option("--discard", help="Delete the tables of --into.")
     ] = False,
-    former: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
     json: Json = False,
 ) -> None:
     """Reprocess the events since an arrival by the current definition.
@@ -68,11 +67,6 @@ def command(
     from tidemark.store.log import Log
     from tidemark_streaming import domains
 
-    if former is not None:
-        raise DefinitionError(
-            "--from selects the first window of a range, but a replay starts with an arrival: use "
-            f"--since {former}, or --from-arrival."
-        )
     if discard and (into is None or arrival is not None or begin is not None):
         raise DefinitionError(
             "--discard deletes the tables of --into NAME, and can't be used with other options."

@@ -126,7 +126,7 @@ class Channel:
         if wait_for_transactions:
             self._await_open_transactions()
         found = self._last_position()
-        if found is None or any_database or found.place in (None, self.place):
+        if found is None or any_database or found.place == self.place:
             return found
         raise DefinitionError(
             f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
@@ -183,12 +183,6 @@ class Channel:
             self._brokers.record_response()
             return producer
 
-        last = self._last_position()
-        if last is not None and last.place is None:
-            # The writer of such a position had a transactional ID with its database, and may still
-            # run.
-            database = self.place.rpartition("/")[2]
-            begin(f"tidemark {database}.{self._asset} {self.topic.name}")
         self._producer = begin(self._name)
 
     def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:

@@ -176,7 +176,7 @@ class Outbox:
         # The state is read before the commits that it numbered: a state that replaces it later has
         # another identity.
         state = self._state.life() or known.state
-        if self._is_ahead(head) or (known.state is not None and state != known.state):
+        if self._is_ahead(head) or state != known.state:
             return self._begin_epoch(there)
         through = min(known.version + MAX_VERSIONS, head.version)
         try:
@@ -202,6 +202,7 @@ class Outbox:
         epoch = now if self._position is None else max(now, self._position.epoch + 1)
         begun = Position(
             *(head.life, head.version, there.id, len(there.offsets), epoch, -1, None, now),
+            place=self._channel.place,
             state=state,
         )
         self._load_runs(-1)
@@ -231,8 +232,7 @@ class Outbox:
                 yield self._record(position, pane)
 
         def after() -> Position:
-            now, own = time.time_ns() // 1000, self._channel.place
-            return replace(position, seq=seq, run=self._run(seq), at=now, place=own)
+            return replace(position, seq=seq, run=self._run(seq), at=time.time_ns() // 1000)
 
         clock = Clock()
         count = self._channel.send(records(), after)

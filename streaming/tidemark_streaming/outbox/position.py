@@ -23,10 +23,8 @@ class Position:
         seq: the number of the newest published commit; -1 before the first.
         run: the ID of that commit's run, if known.
         at: the time at which this position was written, in microseconds.
-        place: the location and name of the table's database; None in positions of older versions,
-            which lack it.
-        state: the ID of the state that numbered the commits, empty if there was none; None in
-            positions of older versions, which lack it.
+        place: the location and name of the table's database.
+        state: the ID of the state that numbered the commits; empty if there was none.
     """
 
     table: str
@@ -37,8 +35,8 @@ class Position:
     seq: int
     run: str | None
     at: int
-    place: str | None = None
-    state: str | None = None
+    place: str
+    state: str
 
     def to_json(self) -> bytes:
         """Return the position as JSON."""

@@ -115,7 +115,6 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
     [
         (["replay"], "Use either --from-arrival or --since, and not both."),
         (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--from-arrival or --since"),
-        (["replay", "--from", "2013-01-01"], "with an arrival: use --since 2013-01-01, or"),
         (["replay", "--since", "soon"], "'soon' is not a date or time"),
         (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
         (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),

@@ -42,11 +42,6 @@ ASSET = "departures_hourly"
         ),
         (["play", "flights", "--bulk", "--speed", "10"], "can't be used with --speed"),
         (["play", "trains"], "There is no source 'trains'. Available: flights, weather."),
-        (["ingest", "flights", "--days", "3", "--bulk"], "`tidemark play flights --days 3 --bulk`"),
-        (
-            ["ingest", "flights", "--from", "2013-01-04", "--span", "1 hour"],
-            "`tidemark play flights --arrived-from 2013-01-04 --span '1 hour'`",
-        ),
         (["ingest", "flights"], "yet: `tidemark play flights` loads its recording."),
         (["ingest", "flights", "--follow", "--bulk"], "and then new data."),
         (["play", "flights", "--speed", "0"], "speed must be greater than zero (got 0)."),

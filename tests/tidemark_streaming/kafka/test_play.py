@@ -33,7 +33,7 @@ def told(arrival: Arrival) -> tuple[object, ...]:
 
 
 def events(warehouse: Warehouse) -> DataFrame:
-    columns = [*flights.columns, "arrival", "arrived_at", "watermark", "unparsed"]
+    columns = [*flights.columns, "arrival", "arrived_at", "watermark"]
     return warehouse.read(flights.log_table).select(*columns)
 
 

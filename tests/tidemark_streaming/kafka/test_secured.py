@@ -192,7 +192,7 @@ def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sen
     rights = {name: right for name, right in RIGHTS.items() if name != lacks}
     channel = Channel(writer(broker, topic, rights), "per_minute", "here")
     # There is something to be read.
-    position = Position("table", 1, "id", 1, 1, 3, None, 1, "here")
+    position = Position("table", 1, "id", 1, 1, 3, None, 1, "here", "")
     broker.admin.send(f"{topic}_positions", [position.to_json()], key=b"per_minute")
 
     def emit() -> None:

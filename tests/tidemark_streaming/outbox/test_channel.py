@@ -23,7 +23,7 @@ def channel(topics: Topics, name: str, **client: str) -> Channel:
 
 
 def at(version: int) -> Position:
-    return Position("table", version, "topic", 1, 1, version, None, 1, PLACE)
+    return Position("table", version, "topic", 1, 1, version, None, 1, PLACE, "")
 
 
 def a_record(size: int = 1) -> Iterator[Record]:

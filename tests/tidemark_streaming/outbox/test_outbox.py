@@ -1,13 +1,12 @@
 """Who reads the topic has the published table, whatever happened on the way."""
 
-import json
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
@@ -32,7 +31,6 @@ from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.outbox import Outbox, PublishResult
 from tidemark_streaming.outbox import follow as following
-from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.status import sink_status
 from topics import Topics
 
@@ -245,33 +243,6 @@ def test_a_topic_has_an_asset_of_one_database(
     with pytest.raises(DefinitionError, match=r"of the database .*/other/"):
         ours.emit()
     assert_same(other, topics, asset)
-
-
-def test_a_position_of_before_it_had_its_database_is_gone_on_from(
-    played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asset = emitting(topics, played, "retracting")
-    played.run()
-    earlier = f"tidemark {played.database}.per_minute {topic_of(asset).name}"
-    with monkeypatch.context() as patch:
-        patch.setattr(Position, "to_json", without_place)
-        before = Outbox(played.warehouse, asset)
-        before._channel._name = earlier
-        before.emit()
-        played.run()
-        Outbox(played.warehouse, asset).emit()
-        played.run()
-        with pytest.raises(ConflictError):
-            before.emit()
-    Outbox(played.warehouse, asset).emit()
-    assert_same(played, topics, asset)
-    assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 1
-
-
-def without_place(position: Position) -> bytes:
-    told = asdict(position)
-    del told["place"]
-    return json.dumps(told).encode()
 
 
 def test_a_new_epoch_takes_back_what_went_before(

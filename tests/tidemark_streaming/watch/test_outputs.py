@@ -97,9 +97,13 @@ def test_a_topic_that_lacks_versions_is_told(
     way.open()
     there = way.there()
     assert there is not None
-    way.send([], lambda: Position(life, 1, there.id, 1, at, 3, "run-3", at // 1000))
+
+    def committed(version: int) -> Position:
+        return Position(life, version, there.id, 1, at, 3, "run-3", at // 1000, way.place, "")
+
+    way.send([], lambda: committed(1))
     seen(watching, lambda found: behind(found) == 1)
-    way.send([], lambda: Position(life, 2, there.id, 1, at, 3, "run-3", at // 1000))
+    way.send([], lambda: committed(2))
     found = seen(watching, lambda found: behind(found) == 0)
     assert value(found, "tidemark_sink_lag_seconds", **own) == 0
     shown = page.state(watching.read(), "tidemark", 1)["sinks"]
