@@ -16,15 +16,18 @@ import pyarrow as pa
 import pytest
 
 from support import MINUTE, PER_MINUTE, READINGS, T0
+from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
+from tidemark.define.windows import Tumbling
+from tidemark.run.plan import plan_unpublished
 from tidemark.run.runner import incremental
-from tidemark.store import integrity, ledger
+from tidemark.store import integrity, ledger, rollup_generation
 from tidemark.store.arrival import TIMELINE, Arrival
 from tidemark.store.asset import Asset
 from tidemark.store.commit_info import CommitInfo
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.coverage import Coverage, TimelinePosition
-from tidemark.store.integrity import DamageError, check, entries
+from tidemark.store.integrity import DamageError, Tables, asset_app, check, entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
 from tidemark.store.repair import repair
@@ -39,9 +42,18 @@ FACTS = {
     **dict.fromkeys(("read_from", "correlation_id"), pa.string()),
 }
 PARTIALS = pa.table(
-    {"seq": pa.array([0], pa.int64()), "marker": pa.nulls(1, pa.string()), "n": pa.array([1])}
+    {
+        "seq": pa.array([0], pa.int64()),
+        "marker": pa.nulls(1, pa.string()),
+        "n": pa.array([1]),
+        **dict.fromkeys(("verdict", "events"), pa.array([1], pa.int64())),
+    }
 )
 WINDOWS = pa.table({"n": pa.array([1], pa.int64())})
+FACTS_OF_A_RUN = RunFacts(
+    *("run", ASSET.name, "", "incremental", "exclude", 0, -1, 0),
+    *(None, None, T0, T0, None, 1, 0, 0, 10, 0, 0, 0, 0, False),
+)
 TABLES = (
     *(SOURCE.log_table, SOURCE.timeline_table),
     *(ASSET.state_table, ASSET.table, ASSET.quarantine_table, ASSET.late_table),
@@ -81,6 +93,7 @@ DAMAGES: Sequence[Callable[[Path], None]] = (
     *(without_commit, with_empty_commit, with_half_commit, with_a_commit_cut_at_a_line),
     *(without_file, with_half_file),
 )
+SIDE_TABLES = (ASSET.late_table, ASSET.quarantine_table, ASSET.table)
 HEALED = (LEDGER, without_commit)
 """The next run writes this commit once more."""
 
@@ -117,9 +130,12 @@ def run(store: Warehouse, number: int) -> None:
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)
         store.append(WINDOWS, table, asset.app, number)
-    facts = RunFacts(
-        *("run", ASSET.name, asset.life, "incremental", "exclude", number, number - 1, number),
-        *(None, None, T0, T0, None, 1, 0, 0, 10, 0, 0, 0, 0, False),
+    facts = replace(
+        FACTS_OF_A_RUN,
+        life=asset.life,
+        seq=number,
+        from_arrival=number - 1,
+        through_arrival=number,
     )
     ledger.append(store, facts, [*ASSET.tables, CHECKS])
 
@@ -183,19 +199,93 @@ def test_damage_is_found_and_repaired(
     assert checked(home) == []
 
 
+def versions(home: Path) -> dict[str, int]:
+    return {table: len(entries(str(home / table))) for table in ASSET.tables}
+
+
+def published_through(home: Path) -> int:
+    tables = Tables(str(home))
+    ledger_table, app = tables.open(LEDGER), asset_app(tables, ASSET)
+    assert ledger_table is not None
+    assert app is not None
+    found = ledger_table.transaction_version(app)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("damage", [without_commit, with_half_commit, with_half_file])
+@pytest.mark.parametrize("table", SIDE_TABLES, ids=str)
+def test_the_next_run_publishes_again_what_one_table_lacks(
+    home: Path, table: str, damage: Callable[[Path], None], lost: int
+) -> None:
+    before = versions(home)
+    for _ in range(lost - 1):
+        without_commit(home / table)
+    damage(home / table)
+    assert checked(home)[0] == table
+    assert f"lacks commits in '{table}': its next run writes them again" in repaired(home)[-1]
+    assert versions(home) == before | {table: before[table] - lost}
+    # The fourth run, and with it the state, is number 3.
+    assert published_through(home) == 3 - lost
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    assert store.take(LEDGER).num_rows == 4
+    asset = Asset(store, ASSET)
+    waiting = plan_unpublished(asset, asset.state.last())
+    assert [each.marker.seq for each in waiting] == [*range(4 - lost, 4)]
+
+
+def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Path) -> None:
+    for _ in range(2):
+        without_commit(home / LEDGER)
+    assert checked(home) == []
+    assert published_through(home) == 1
+
+
+@pytest.mark.parametrize("damage", [without_commit, with_half_file])
+def test_only_the_state_is_removed_if_it_lost_a_commit(
+    home: Path, damage: Callable[[Path], None]
+) -> None:
+    before = versions(home)
+    damage(home / ASSET.state_table)
+    assert checked(home)[0] == ASSET.state_table
+    assert "Decisions about quarantined windows stay" in repaired(home)[-1]
+    assert versions(home) == before | {ASSET.state_table: 0}
+
+
+def test_a_commit_that_the_tables_of_a_roll_up_lost_is_found(home: Path) -> None:
+    hourly = rollup(of=ASSET, name="hourly", window=Tumbling("1 hour"))
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    columns = pa.table({"n": pa.array([1], pa.int64())})
+    generation = {rollup_generation.PROPERTY: rollup_generation.initial_generation(hourly)}
+    store.create(hourly.table, columns, told=generation)
+    asset = Asset(store, hourly)
+    for number in (2, 3):
+        store.append(columns, hourly.table, asset.app, number)
+        facts = replace(FACTS_OF_A_RUN, asset=hourly.name, life=str(asset.life), seq=number)
+        ledger.append(store, facts, [*hourly.tables, CHECKS])
+    assert check(str(home), [SOURCE], [hourly, ASSET]) == []
+    without_commit(home / hourly.table)
+    assert [(d.table, d.asset) for d in check(str(home), [SOURCE], [hourly, ASSET])] == [
+        (hourly.table, hourly.name)
+    ]
+    before = versions(home)
+    told = [*repair(str(home), [SOURCE], [hourly, ASSET])]
+    assert "recomputes them from the state of 'per_minute'" in told[-1]
+    assert not (home / hourly.table).exists()
+    assert versions(home) == before
+
+
 @pytest.mark.parametrize("lost", [*DAMAGES, shutil.rmtree])
 def test_lost_validation_results_leave_the_asset_as_it_is(
     home: Path, lost: Callable[[Path], None]
 ) -> None:
-    def versions() -> dict[str, int]:
-        return {table: len(entries(str(home / table))) for table in ASSET.tables}
-
-    before = versions()
+    before = versions(home)
     lost(home / CHECKS)
     assert checked(home) == [CHECKS]
     told = repaired(home)
     assert "The assets have all their windows." in told[-1]
-    assert versions() == before
+    assert versions(home) == before
     assert checked(home) == []
     # The next run goes on as ever.
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)

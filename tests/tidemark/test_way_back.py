@@ -19,24 +19,35 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
 REGISTERED = False
-ASSET = replace(PER_MINUTE, expectations=(q.between("n", most=6),))
-ARRIVALS = some_arrivals(count=3, size=30)
-Rows = list[tuple[object, ...]]
+ASSET = replace(
+    PER_MINUTE,
+    accumulation="accumulating",
+    expectations=(q.between("n", most=6),),
+)
+WINDOW = ("window_start", "sensor")
+COLUMNS = {
+    ASSET.table: (*WINDOW, "n", "final"),
+    ASSET.quarantine_table: (*WINDOW, "n", "final", "status"),
+    ASSET.panes_table: (*WINDOW, "pane", "timing", "last", "n"),
+    ASSET.late_table: (*WINDOW, "arrival", "position", "reason"),
+    ASSET.late_loss_table: (*WINDOW, "lost", "n"),
+}
+ARRIVALS = some_arrivals(count=4, size=30)
+Rows = dict[str, list[tuple[object, ...]]]
 
 
 def opened(spark: SparkSession, home: Path) -> Warehouse:
     return Warehouse(spark, str(home.parent), home.name, registered=False)
 
 
-def windows(warehouse: Warehouse) -> tuple[Rows, Rows]:
-    """The published and the quarantined rows."""
-    columns = ["window_start", "sensor", "n", "final"]
+def windows(warehouse: Warehouse) -> Rows:
+    """Return the rows of all tables that a run of the asset publishes."""
 
-    def rows(table: str) -> Rows:
+    def rows(table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
         found = warehouse.take(table, columns=columns).to_pylist()
         return sorted((tuple(row.values()) for row in found), key=str)
 
-    return rows(ASSET.table), rows(ASSET.quarantine_table)
+    return {table: rows(table, columns) for table, columns in COLUMNS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +71,21 @@ def restored(spark: SparkSession, home: Path, moments: list[Path]) -> None:
     if there <= len(ARRIVALS):
         ingest(warehouse, READINGS, ARRIVALS[there:])
     incremental(warehouse, ASSET)
-    published, quarantined = windows(warehouse)
-    assert quarantined
-    assert (published, quarantined) == windows(opened(spark, moments[-1]))
+    found = windows(warehouse)
+    assert all(found.values())
+    assert found == windows(opened(spark, moments[-1]))
     assert parity(warehouse, ASSET).equal
     assert check(str(home), [READINGS], [ASSET]) == []
 
 
 @pytest.mark.parametrize(
     "tables",
-    [(READINGS.log_table,), (ASSET.state_table, LEDGER), (ASSET.table, CHECKS)],
+    [
+        (READINGS.log_table,),
+        (ASSET.state_table, LEDGER),
+        (ASSET.table, CHECKS),
+        (ASSET.quarantine_table, ASSET.panes_table, ASSET.late_table, ASSET.late_loss_table),
+    ],
     ids=lambda tables: "-".join(tables),
 )
 def test_tables_that_lack_a_commit(
@@ -80,6 +96,27 @@ def test_tables_that_lack_a_commit(
     for table in tables:
         entries(str(home / table))[-1].unlink()
     restored(spark, home, moments)
+
+
+@pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "published"])
+def test_tables_that_lack_several_commits_keep_what_was_decided(
+    spark: SparkSession,
+    moments: list[Path],
+    tmp_path: Path,
+    quarantine: bool,
+) -> None:
+    """The validation results are lost too, so the decisions come from the other table."""
+    home = tmp_path / "home"
+    shutil.copytree(moments[-1], home)
+    for table in (ASSET.quarantine_table if quarantine else ASSET.table, CHECKS):
+        for entry in entries(str(home / table))[-2:]:
+            entry.unlink()
+    identity = opened(spark, home).head(ASSET.state_table)
+    restored(spark, home, moments)
+    now = opened(spark, home).head(ASSET.state_table)
+    assert identity is not None
+    assert now is not None
+    assert now.life == identity.life
 
 
 def test_a_copy_of_a_live_home(spark: SparkSession, moments: list[Path], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tidemark.store.commit_info import CommitInfo
 from tidemark.store.committers import Merge
 from tidemark.store.conditions import InRanges
 from tidemark.store.ranges import Ranges, within
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.warehouse import Warehouse
 
 RELEASED, HELD, DISCARDED = "released", "held", "discarded"
@@ -162,6 +162,9 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
     """Update the quarantine table, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
+    if marker.begins:
+        store.replace(drop_deleted(changes), table, "TRUE", asset.app, marker.seq)
+        return
     if marker.replaces_windows:
         store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
         return

@@ -11,6 +11,10 @@ So a retry does not validate rows again: its expectations answer from the record
 | the quarantine | quarantines the same rows; only warnings are validated again |
 | the results | takes over every result |
 | the published table | publishes nothing more |
+
+If tables lost commits, a retry may follow later commits, and any of these records may be missing or
+incomplete. Rows without a complete record are then validated again. If the published table has the
+commit and the quarantine does not, every row that is not published is quarantined.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,12 +52,14 @@ class _Recorded:
     Args:
         failing: the rows that fail, each with the observed value.
         everything: the observed value if all rows fail together.
+        partial: whether only some of the failing rows are known.
     """
 
     level: str
     expected: str
     failing: dict[Place, str] = field(default_factory=dict[Place, str])
     everything: str | None = None
+    partial: bool = False
 
     def expectation(self, name: str) -> Windowed:
         """Return an expectation that gives these answers."""
@@ -85,14 +91,27 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
         return store.transaction(table, asset.app) >= marker.seq
 
     validated, quarantined = has(results.TABLE), has(transform.quarantine_table)
-    if not (validated or quarantined or has(transform.table)):
+    published = has(transform.table)
+    if not (validated or quarantined or published):
         return asset
     known = _read_results(asset, marker) if validated else {}
-    if quarantined:
+    # A later commit may have removed or replaced rows of the quarantine.
+    whole = store.transaction(transform.quarantine_table, asset.app) == marker.seq
+    if quarantined and (whole or validated):
         _add_quarantined(asset, marker, known)
-    expectations: list[Expectation] = [one.expectation(name) for name, one in known.items()]
-    if quarantined and not validated:
+    partial = {name for name, one in known.items() if one.partial and not whole}
+    expectations: list[Expectation] = [
+        one.expectation(name) for name, one in known.items() if name not in partial
+    ]
+    if published and not quarantined:
+        guarded = bool(transform.expectations) or store.exists(transform.quarantine_table)
+        if guarded and (partial or not validated):
+            expectations.append(_unpublished(asset, marker, known))
+    elif whole and not validated:
         expectations += _select_undecided(transform.expectations, known)
+    else:
+        undecided = partial if validated else {e.name for e in transform.expectations} - {*known}
+        expectations += [e for e in transform.expectations if e.name in undecided]
     decided = copy(asset)
     decided.transform = replace(transform, expectations=tuple(expectations))
     return decided
@@ -108,10 +127,36 @@ def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
         one = _Recorded(row["level"], row["expected"])
         for failure in row["failures"]:
             one.failing[instant(failure["window_start"]), failure["keys"]] = failure["observed"]
-        if not row["success"] and not one.failing:
+        erased = row["observed"] == results.ERASED_TEXT
+        if not row["success"] and not one.failing and not erased:
             one.everything = row["observed"]
+        one.partial = erased or len(row["failures"]) == results.MAX_FAILURES
         found[row["expectation"]] = one
     return found
+
+
+def _unpublished(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> Windowed:
+    """Return an expectation that fails for the rows that the commit did not publish."""
+    table, keys = asset.transform.table, keys_as_json(asset.transform.keys)
+    start = F.unix_micros("window_start")
+    listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
+
+    def judge(rows: DataFrame, _: Evidence) -> Verdict:
+        there = asset.warehouse.read(table).where(F.col("seq") >= marker.seq)
+        there = there.select(start.alias(_AT), keys.alias(_KEYS), F.lit("").alias(_OBSERVED))
+        if listed:
+            more = [(*place, "") for place in listed]
+            there = there.unionByName(
+                rows.sparkSession.createDataFrame(more, there.schema)
+            ).distinct()
+        found = rows.withColumns({_AT: start, _KEYS: keys}).join(there, [_AT, _KEYS], "left")
+        return Verdict(found, F.col(_OBSERVED).isNull(), F.lit("not published"))
+
+    return Windowed(
+        name="quarantined by an earlier attempt",
+        expected="published by the first attempt",
+        judge=judge,
+    )
 
 
 def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:

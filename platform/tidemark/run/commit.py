@@ -84,19 +84,18 @@ def publish(
         limited_by=plan.limited_by,
         ended=plan.ended,
     )
-    return ledger.append(asset.warehouse, found, [*transform.tables, results.TABLE])
+    tables = [*transform.tables, results.TABLE]
+    return ledger.append(asset.warehouse, found, tables, again=plan.taken_up)
 
 
 def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
     """Return how many rows were written, or None if they had been written before."""
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
+    if marker.begins:
+        return store_.replace(drop_deleted(rows), table, "TRUE", *place)
     if marker.replaces_windows:
         return store_.replace(drop_deleted(rows), table, within(marker.ranges), *place)
-    if marker.seq == 0 and not asset.rolls_up:
-        # In the first commit every window fires for the first time. Existing rows are from an
-        # earlier life of the asset: a `tidemark drop` that was killed left them behind.
-        return store_.replace(drop_deleted(rows), table, "TRUE", *place)
     if is_empty(rows):
         return 0
     by = transform.by_window
@@ -113,8 +112,8 @@ def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
     store_.create(output.table, output.rows, output.comment)
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
-    if marker.replaces or (marker.seq == 0 and not asset.rolls_up):
-        where = "TRUE" if output.whole else within(marker.ranges)
+    if marker.replaces or marker.begins:
+        where = "TRUE" if output.whole or marker.begins else within(marker.ranges)
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.seq)

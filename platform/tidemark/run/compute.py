@@ -166,10 +166,12 @@ def compute_windows(
         fired = fired.withColumn("seq", uncompiled_literal(marker.seq))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
-    missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     own = asset.counting
-    there = marker.replaces and not missed and warehouse.exists(own.late_table)
-    if not asset.rolls_up and (missed or there):
+    missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
+    # A later commit may have replaced partials of one that is published again, so that its counts
+    # are too low.
+    unsure = marker.replaces or marker.begins or plan.taken_up
+    if not asset.rolls_up and (missed or (unsure and warehouse.exists(own.late_table))):
         lacking = state.rows(state.lacking())
         loss = late_loss(lacking, own, asset.log, marker)
         comment = f"Changes that too-late events would make in {transform.name}"

@@ -1,7 +1,7 @@
 """Plan a run from the timeline, state and ledger, without a query to the engine.
 
-A plan is about one commit of the state. That is the newest one if it was not completely published;
-otherwise it is the commit that this run will make. A run without a plan has nothing to do and ends.
+A plan is about one commit of the state: one that was not completely published, or the commit that
+this run will make. A run without a plan has nothing to do and ends.
 """
 
 import time
@@ -21,7 +21,7 @@ from tidemark.engine.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.commit_info import CommitInfo, Mode, without_superseded
 from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.ledger import ENDED
 from tidemark.store.ranges import Ranges, between
@@ -72,12 +72,20 @@ class Plan:
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
-def plan_unpublished(asset: Asset, last: CommitInfo) -> Plan | None:
-    """Return a plan to publish the newest commit, or None if it is completely published."""
-    if asset.rolls_up or last.seq <= asset.published():
-        return None
-    counts = asset.state.counts(last)
-    return Plan(last, counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts, taken_up=True)
+def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
+    """Return plans to publish the commits that are not completely published, in order.
+
+    Usually this is at most the newest one, which a killed run left behind. A table that lost
+    commits may lack several (`store.repair`).
+    """
+    if asset.rolls_up or last.seq <= (published := asset.published()):
+        return []
+    waiting = [commit for commit in asset.state.since(published) if commit.seq <= last.seq]
+    counted = [(commit, asset.state.counts(commit)) for commit in without_superseded(waiting)]
+    return [
+        Plan(commit, n.total() <= SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
+        for commit, n in counted
+    ]
 
 
 def plan_increment(

@@ -14,8 +14,8 @@ that fired.
 Each is safe to repeat, to kill at any point, and to run concurrently with the others.
 
 Every run passes through the same modules: `plan` decides what to do, `compute` computes the rows,
-the gate of `quality` validates them, and `commit` writes them. If an earlier run did not completely
-publish its commit, the run publishes that commit first.
+the gate of `quality` validates them, and `commit` writes them. A run first publishes the commits
+that earlier runs did not completely publish.
 """
 
 import random
@@ -288,10 +288,11 @@ def _attempt(
     asset: Asset, last: CommitInfo, planned: _Planner, *, reported: bool, full_refresh: bool
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
-    behind = None if full_refresh else plan.plan_unpublished(asset, last)
-    if behind is not None:
+    behind = [] if full_refresh else plan.plan_unpublished(asset, last)
+    if behind:
         asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
-        _execute(asset, behind, reported=False)
+        for each in behind:
+            _execute(asset, each, reported=False)
     elif last.seq < 0:
         asset.warehouse.register(*asset.transform.tables)
     # Count the erasures before the log is read for the first time.
@@ -324,6 +325,9 @@ def _store_partials(asset: Asset, todo: Plan) -> Plan:
 
 
 def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+    if todo.taken_up:
+        # Later commits may follow, and what is published depends on this commit alone.
+        asset = asset.as_of_commit(todo.marker.seq)
     if todo.taken_up or asset.rolls_up:
         asset = with_recorded_decisions(asset, todo.marker)
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker

@@ -1,5 +1,7 @@
 """Bundle an asset's tables in one object: its event log, its state and its published tables."""
 
+from copy import copy
+
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
@@ -66,6 +68,12 @@ class Asset:
         if self.life is None:
             return -1
         return ledger.last_published_commit(self.warehouse, self.transform.name, self.life)
+
+    def as_of_commit(self, seq: int) -> "Asset":
+        """Return the asset with its state as of a commit."""
+        found = copy(self)
+        found.state = State(self.warehouse, self.transform, through=seq)
+        return found
 
     def few(self) -> bool:
         """Return whether its source's events, and the rows computed from them, fit in memory.

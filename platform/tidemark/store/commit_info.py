@@ -1,7 +1,7 @@
 """Define the marker: a state commit's own record of its effect."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from operator import attrgetter
@@ -108,6 +108,11 @@ class CommitInfo:
         return self.mode.replaces and not self.ranges
 
     @property
+    def begins(self) -> bool:
+        """Whether it is the state's first commit. Existing rows are then of an earlier state."""
+        return self.seq == 0 and self.mode is not Mode.ROLLUP
+
+    @property
     def replaces_windows(self) -> bool:
         """Whether the windows that start in its ranges replaced the existing ones."""
         return self.replaces and not self.merges
@@ -149,3 +154,9 @@ class CommitInfo:
         plain["mode"] = Mode(plain["mode"])
         plain["ranges"] = tuple((start, end) for start, end in plain["ranges"])
         return cls(**plain)
+
+
+def without_superseded(commits: Sequence[CommitInfo]) -> Sequence[CommitInfo]:
+    """Return the commits from the newest one that replaced all rows; all of them if none did."""
+    starts = [n for n, commit in enumerate(commits) if commit.renews or commit.swap]
+    return commits[max(starts, default=0) :]

@@ -13,14 +13,14 @@ of such tables. It reads transaction logs, file sizes and a few columns.
 | timeline | has the arrivals that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
 | published tables, validation results | at the version that the ledger vouches for |
-| ledger | lacks at most the newest commit of the state, which the next run publishes |
+| ledger | lacks only commits of the state that the next run can publish again |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
 findings. Each finding is checked a second time before it counts.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,8 @@ from tidemark.define.tables import (
     Role,
     TableName,
 )
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store import rollup_generation
+from tidemark.store.commit_info import CommitInfo, without_superseded
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.committers.staged import file_system
@@ -55,6 +56,9 @@ STATE = "state"
 """The application id of a state's commits."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
+
+MAX_REPUBLISHED = 100
+"""Maximum number of commits that are published again; more are recomputed together."""
 
 MOMENT = 0.3
 """Seconds before findings are checked a second time."""
@@ -343,26 +347,23 @@ def _rows_through(opened: DeltaTable, arrival: int) -> int:
 def _of_asset(
     tables: Tables, definition: Definition, ledger: DeltaTable | None
 ) -> Iterator[Damage]:
-    own = definition.name
-    if definition.follows is not None:
-        for table in definition.tables:
-            tables.open(table, own)
-        return
-    state_table = definition.state_table
+    own, state_table = definition.name, definition.state_table
     others = [table for table in definition.tables if table != state_table]
     for table in others:
         tables.open(table, own)
     tables.open(CHECKS)
-    state = tables.open(state_table, own)
-    if state is None:
+    state = tables.open(state_table, definition.follows or own)
+    app = asset_app(tables, definition)
+    if state is None or app is None:
         # It was dropped, or its first run is incomplete: the next run recomputes everything.
         return
-    seq = state.transaction_version(STATE)
-    seq, app = -1 if seq is None else seq, f"{own}/{state.metadata().id}"
-    for table in [state_table, *others]:
+    for table in definition.tables:
         vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
         if vouched is not None and table not in tables.broken and tables.version(table) < vouched:
             yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
+    if definition.follows is not None:
+        return
+    seq = last_commit(state)
     for table in [*others, LEDGER, CHECKS]:
         taken = tables.transaction(table, app)
         if taken is not None and taken > seq:
@@ -376,6 +377,26 @@ def _of_asset(
     published = None if ledger is None else ledger.transaction_version(app)
     if seq - (-1 if published is None else published) > 1:
         yield from _unpublished(tables, state, app, seq, own)
+
+
+def asset_app(tables: Tables, definition: Definition) -> str | None:
+    """Return the application id of an asset's commits; None if it has no tables (`Asset.app`)."""
+    state = tables.open(definition.state_table)
+    if state is None:
+        return None
+    life = str(state.metadata().id)
+    if definition.follows is not None:
+        if (published := tables.open(definition.table)) is None:
+            return None
+        own = published.metadata()
+        life += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
+    return f"{definition.name}/{life}"
+
+
+def last_commit(state: DeltaTable) -> int:
+    """Return the number of a state's newest commit; -1 if it has none."""
+    seq = state.transaction_version(STATE)
+    return -1 if seq is None else seq
 
 
 def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterator[Damage]:
@@ -392,36 +413,42 @@ def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterat
 
 def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]:
     """Return the applications by which the ledger vouches for validation results."""
-    own = [(d.name, tables.open(d.state_table)) for d in definitions if d.follows is None]
-    return [_vouch(f"{name}/{state.metadata().id}", CHECKS) for name, state in own if state]
+    apps = (asset_app(tables, definition) for definition in definitions)
+    return [_vouch(app, CHECKS) for app in apps if app is not None]
 
 
 def _unpublished(
     tables: Tables, state: DeltaTable, app: str, seq: int, asset: str
 ) -> Iterator[Damage]:
-    """Yield the damage if the ledger lacks more than the newest commit of a state.
-
-    Each run first publishes the commit that the run before it left unpublished, so only the newest
-    commit may be unpublished. A commit that recomputes all windows supersedes those before it.
-    """
+    """Yield the damage if the ledger lacks commits of a state that can't be published again."""
     with suppress(TableNotFoundError, DeltaError):
         now = DeltaTable(f"{tables.folder}/{LEDGER}").transaction_version(app)
-        bound = InRanges("seq", ((-1 if now is None else now, seq + 1),), instants=False)
-        rows = file_list.load(state, (bound,), ["seq", "marker"])
-        waiting = [
-            CommitInfo.from_json(row["marker"])
-            for row in rows.sort_by("seq").to_pylist()
-            if row["marker"] is not None and (now is None or row["seq"] > now)
-        ]
-        superseded = [n for n, marker in enumerate(waiting) if marker.renews or marker.swap]
-        lacking = waiting[max(superseded, default=0) :]
-        if len(lacking) > 1:
+        if not can_republish(commits_after(state, -1 if now is None else now)):
             yield Damage(
                 LEDGER,
                 f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
                 f"{tables.version(LEDGER)}), but its state is at number {seq}",
                 asset,
             )
+
+
+def commits_after(state: DeltaTable, seq: int) -> Sequence[CommitInfo]:
+    """Return a state's commits after a number, without superseded ones."""
+    bound = InRanges("seq", ((seq + 1, last_commit(state) + 1),), instants=False)
+    rows = file_list.load(state, (bound,), ["seq", "marker"])
+    markers = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
+    return without_superseded([CommitInfo.from_json(marker) for marker in markers])
+
+
+def can_republish(commits: Sequence[CommitInfo]) -> bool:
+    """Return whether a run can publish these commits again, as they were.
+
+    The newest commit can always be published. Of earlier commits, two kinds can't: the tables that
+    a swap copied no longer exist, and of sessions that a commit merged into others, only the
+    present ones are known.
+    """
+    merged = any(commit.swap or commit.merges for commit in commits)
+    return len(commits) <= 1 or (len(commits) <= MAX_REPUBLISHED and not merged)
 
 
 def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:

@@ -126,11 +126,15 @@ SCHEMA = pa.schema(
 )
 
 
-def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunFacts:
+def append(
+    warehouse: Warehouse, facts: RunFacts, tables: Iterable[str], *, again: bool = False
+) -> RunFacts:
     """Record a finished run, once.
 
     Args:
         tables: the tables that the run wrote.
+        again: whether the ledger may have the run's row already, because the run is published again
+            for a table that lost its commit. The row then stays as it is.
 
     Returns:
         The recorded facts: those of the run that recorded the commit first.
@@ -139,14 +143,21 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
     # A recorded run is complete, so all tables must be in the catalog first.
     warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
+    if again and (recorded := _recorded(warehouse, facts)) is not None:
+        rows, facts = rows.slice(0, 0), recorded
     app = f"{facts.asset}/{facts.life}"
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.seq, vouches=vouches) is not None:
         return facts
+    # A later commit of the asset may be recorded although this one is not.
+    return _recorded(warehouse, facts) or facts
+
+
+def _recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
+    """Return the facts that the ledger has about the same commit; None if it has none."""
     found = warehouse.take(TABLE, InRanges("seq", ((facts.seq, facts.seq + 1),), instants=False))
     own = [r for r in to_dicts(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
-    # A later commit of the asset may be recorded although this one is not.
-    return RunFacts(**own[0]) if own else facts
+    return RunFacts(**own[0]) if own else None
 
 
 def create(warehouse: Warehouse) -> None:

@@ -2,7 +2,8 @@
 
 The result is a state that the home was in before, or could have been in. The event log and the
 timeline end with the same arrival, so the next ingest continues from there with the data that its
-source still has. The next run of an asset with damaged tables recomputes it from the event log. No
+source still has. Everything that an asset's tables lack can be computed again, except decisions
+about its quarantine, so the repair keeps the tables and lets the next run write what they lack. No
 ingest and no run may be in progress.
 
 | damaged | repair |
@@ -10,13 +11,17 @@ ingest and no run may be in progress.
 | a table's newest commits or their data files | the table goes back to its newest intact version |
 | event log or dead letters, against the timeline | the timeline is cut before the first arrival |
 | | that lacks a row |
-| an asset's tables, against each other or the timeline | they are dropped |
+| an asset's other tables, against the ledger | the ledger goes back to the newest commit that all |
+| | of them have; the next run publishes the later ones again, for the tables that lack them |
+| an asset's state, against its other tables or | the state is removed; the next run recomputes |
+| the timeline | it from the event log and replaces the rows of the other tables |
+| a roll-up's tables, against the ledger | they are removed; the next run recomputes them |
 | validation results, against the ledger | the remaining ones are kept, and so are the assets |
 """
 
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,9 +70,17 @@ def repair(
         yield from _back_to_whole(log.parent)
     for source in sources:
         yield from _cut(folder, source)
-    lacking = {damage.asset: None for damage in integrity.check(folder, sources, definitions)}
-    for asset in (name for name in lacking if name is not None):
-        yield from _dropped(folder, asset)
+    lacking = defaultdict[str, set[str]](set)
+    for damage in integrity.check(folder, sources, definitions):
+        if damage.asset is not None:
+            lacking[damage.asset].add(damage.table)
+    known = {definition.name: definition for definition in definitions}
+    for asset, tables in lacking.items():
+        definition = known.get(asset)
+        if definition is None or not _publish_again(folder, definition, tables):
+            yield from _recompute(folder, asset, definition)
+        else:
+            yield _describe_publishing(definition, tables)
     yield from _vouched_again(folder, definitions)
     if left := integrity.check(folder, sources, definitions):
         raise integrity.DamageError(left)
@@ -168,17 +181,67 @@ def _by_arrival(opened: DeltaTable | None) -> Counter[int]:
     return Counter(file_list.load(opened, (), ["arrival"])["arrival"].to_pylist())
 
 
-def _dropped(folder: str, asset: str) -> Iterator[str]:
-    """Remove all tables of an asset, its state first, and the checkpoint of its streaming query."""
-    shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
-    found = [t for t in _owned(folder) if t.owner == tables_of.asset(asset)]
-    for table in sorted(found, key=lambda t: (t.role is not Role.STATE, t)):
-        shutil.rmtree(Path(folder, table))
-    durable.sync_folder(folder)
-    yield (
-        f"The tables of '{asset}' were removed: its next run recomputes them from the event log. "
-        "Decide again about quarantined windows that were released or discarded."
+def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) -> bool:
+    """Let the next run publish an asset's newest commits again. Return False if it can't.
+
+    The ledger is moved back to the newest commit that all lacking tables have. Each table accepts a
+    commit once, so only they change.
+    """
+    if definition.follows is not None or definition.state_table in lacking:
+        return False
+    tables = Tables(folder)
+    app, ledger = integrity.asset_app(tables, definition), tables.open(LEDGER)
+    state = tables.open(definition.state_table)
+    own = set(definition.tables)
+    if app is None or ledger is None or state is None or not own.issuperset(lacking):
+        return False
+    for table in own:
+        tables.open(table)
+    there = [tables.transaction(table, app) for table in lacking]
+    through = min(-1 if seq is None else seq for seq in there)
+    commits = integrity.commits_after(state, through)
+    if any(commit.swap for commit in commits) or not integrity.can_republish(commits):
+        return False
+    published = ledger.transaction_version(app)
+    reached = {} if published is None else {app: min(published, through)}
+    _note(folder, ledger, reached | integrity.versions(tables, app, own))
+    return True
+
+
+def _describe_publishing(definition: Definition, lacking: Iterable[str]) -> str:
+    names = " and ".join(f"'{table}'" for table in sorted(lacking))
+    text = (
+        f"Asset '{definition.name}' lacks commits in {names}: its next run writes them again, from "
+        "the state and the event log. Its other tables are unchanged."
     )
+    if definition.quarantine_table in lacking:
+        text += " Windows that were discarded are quarantined again: decide again about them."
+    return text
+
+
+def _recompute(folder: str, asset: str, definition: Definition | None) -> Iterator[str]:
+    """Let the next run of an asset recompute and replace all rows of its tables.
+
+    Remove its state, with those of its rebuilds, and the checkpoint of its streaming query. For a
+    roll-up, which has no state, remove its tables.
+    """
+    shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
+    follows = None if definition is None else definition.follows
+    for table in [t for t in _owned(folder) if t.owner == tables_of.asset(asset)]:
+        if follows is not None or table.role is Role.STATE:
+            shutil.rmtree(Path(folder, table))
+    durable.sync_folder(folder)
+    if follows is not None:
+        yield (
+            f"The tables of '{asset}' were removed: its next run recomputes them from the state of "
+            f"'{follows}'. Decide again about its quarantined windows."
+        )
+    else:
+        yield (
+            f"The state of '{asset}' was removed: its next run recomputes it from the event log, "
+            "and replaces the rows of its other tables. Decisions about quarantined windows stay. "
+            "If too-late events were counted, run `tidemark correct` again."
+        )
 
 
 def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[str]:
@@ -188,16 +251,19 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
     if ledger is None or not [*integrity.results_lacking(tables, definitions)]:
         return
     there = tables.version(CHECKS)
-    told = [Transaction(app, there) for app in integrity.results_apps(tables, definitions)]
-    nothing = file_list.load(ledger, ()).slice(0, 0)
-    write_deltalake(
-        ledger, nothing, mode="append", commit_properties=CommitProperties(None, None, told)
-    )
-    durable.sync_commit(f"{folder}/{LEDGER}", ledger)
+    _note(folder, ledger, dict.fromkeys(integrity.results_apps(tables, definitions), there))
     yield (
         f"Table '{CHECKS}' lacks its newest commits: the results of some validations are lost. "
         "The assets have all their windows."
     )
+
+
+def _note(folder: str, ledger: DeltaTable, versions: Mapping[str, int]) -> None:
+    """Commit to the ledger, without a row, the versions of applications."""
+    nothing = file_list.load(ledger, ()).slice(0, 0)
+    told = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
+    write_deltalake(ledger, nothing, mode="append", commit_properties=told)
+    durable.sync_commit(f"{folder}/{LEDGER}", ledger)
 
 
 def _owned(folder: str) -> Iterable[TableName]:

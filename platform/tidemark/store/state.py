@@ -35,18 +35,27 @@ _APP, _FORGOTTEN = integrity.STATE, "forgotten"
 
 
 class State:
-    """The state table of a transform."""
+    """The state table of a transform.
 
-    def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
+    Args:
+        through: the number of the newest commit whose partials are read; None means all. Increments
+            only append, so this is the state as of that commit, except that windows replaced since
+            are missing.
+    """
+
+    def __init__(
+        self, warehouse: Warehouse, transform: Definition, through: int | None = None
+    ) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
+        self._bounds = () if through is None else (_numbered(0, through + 1),)
         self._arrivals = integrity.arrivals_app(transform.source)
 
     @classmethod
     def named(cls, warehouse: Warehouse, table: str) -> "State":
         """Return the state table of that name, without its transform."""
         state = cls.__new__(cls)
-        state.warehouse, state.table = warehouse, table
+        state.warehouse, state.table, state._bounds = warehouse, table, ()
         return state
 
     def life(self) -> str | None:
@@ -56,7 +65,7 @@ class State:
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers."""
-        rows = self.warehouse.read(self.table, window_starts_in(ranges))
+        rows = self.warehouse.read(self.table, window_starts_in(ranges), *self._bounds)
         return rows.where("marker IS NULL").drop("marker")
 
     def at_most(self, ranges: Ranges = ()) -> int | None:
@@ -64,11 +73,11 @@ class State:
 
         None if table statistics do not show it.
         """
-        return self.warehouse.at_most(self.table, window_starts_in(ranges))
+        return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
         """Return the same partials as `read` in memory, with `seq` and a null `commit_info`."""
-        rows = self.warehouse.take(self.table, window_starts_in(ranges))
+        rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows["marker"].is_null())
 
     def last(self) -> CommitInfo:
