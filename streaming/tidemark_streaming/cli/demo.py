@@ -18,7 +18,14 @@ import typer
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import as_datetime, duration, iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import err, format_seconds, out, print_done, step
+from tidemark_streaming.cli.console import (
+    err,
+    format_seconds,
+    out,
+    print_done,
+    print_error,
+    step,
+)
 from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
@@ -72,7 +79,7 @@ def command(
     running, where Dagster computes the other assets. The next demo continues with the following 5
     days. With --kafka these days come through a Kafka topic, of a broker that the demo starts or of
     kafka_servers. The exit code is 1 if batch and stream differ, or if a window is quarantined
-    without a cause in the data.
+    because of a fault of Tidemark.
 
     Example: `tidemark demo`
     """
@@ -83,7 +90,6 @@ def command(
     from tidemark_streaming.cli import closing
     from tidemark_streaming.cli.marts import marts
     from tidemark_streaming.cli.services import up
-    from tidemark_streaming.cli.withheld import report_quarantine
 
     extras.require("demo")
     began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
@@ -93,16 +99,14 @@ def command(
     _catch_up(store, transform)
     play = _play_kafka(store, inlet, settings) if kafka else _play_files(store, inlet, settings)
     streamed = _stream(store, transform, play, settings, length.streamed)
-    _check_parity(store, transform)
-    report_quarantine(store, transform)
+    check_parity(store, transform)
     for name in OTHER_SOURCES:
         _ingest_until(store, domains.inlet(settings, name), settings, streamed[-1].arrived_at)
     for name in OTHER_ASSETS:
         beside = domains.transform(settings, name)
         _catch_up(store, beside)
-        if starts := report_quarantine(store, beside):
-            # A row says whether its values fail; whether they are right, the log does.
-            _check_parity(store, beside, min(starts), max(starts) + 1)
+        if span := _quarantined_span(store, beside):
+            check_parity(store, beside, *span)
     marts()
     closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:
@@ -119,14 +123,19 @@ def command(
     out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
 
 
-def _check_parity(
+def check_parity(
     store: "Warehouse",
     transform: "Definition",
     start: int | None = None,
     end: int | None = None,
 ) -> None:
-    """Compare windows with a bounded computation. The demo fails if they differ."""
+    """Compare windows with a bounded computation.
+
+    Raises:
+        typer.Exit: they differ, or one is quarantined because of a fault of Tidemark; exit code 1.
+    """
     from tidemark.verify import record
+    from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
     from tidemark.verify.parity import parity
     from tidemark_streaming.cli.verify import print_report
 
@@ -136,8 +145,24 @@ def _check_parity(
         work.note = f"{report.windows:,} rows"
     record.append(store, report, start, end)
     print_report(report)
-    if not report.equal:
+    faults = sorted(INTEGRITY_CHECKS & report.withheld.keys())
+    if faults:
+        print_error(
+            f"'{transform.name}' has quarantined windows that fail {' and '.join(faults)}. This is "
+            f"{FAULT_TEXT}: {remedy(transform)}"
+        )
+    if faults or not report.equal:
         raise typer.Exit(1)
+
+
+def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int, int] | None:
+    """Return a range of window starts that contains all quarantined windows; None without any."""
+    from tidemark.store.rows import to_micros
+
+    if not store.exists(transform.quarantine_table):
+        return None
+    starts = to_micros(store.take(transform.quarantine_table)["window_start"])
+    return (min(starts), max(starts) + 1) if starts else None
 
 
 def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> None:
