@@ -23,9 +23,6 @@ from topics import Topics
 
 TESTS = Path(__file__).parent
 SESSION = pytest.StashKey[SparkSession]()
-COMMITTER = "TIDEMARK_TEST_COMMITTER"
-"""A variable: who commits to the tables of `warehouse` and `shared`, `direct` or `engine`; by
-default who is right for the place."""
 BROKER = "TIDEMARK_TEST_BROKER"
 """A variable: the home of a broker that is kept, for who runs a few tests again and again; another
 one than the engine's, in whose files tests look for what no file may have."""
@@ -150,5 +147,4 @@ def shared(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse
 
 
 def _empty(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
-    name, committer = f"test_{uuid4().hex[:12]}", os.environ.get(COMMITTER)
-    return Warehouse(spark, engine.warehouse, name, catalogued, committer)
+    return Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", catalogued)

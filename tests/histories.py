@@ -57,13 +57,7 @@ def lived_through(warehouse: Warehouse, scenario: Scenario, history: list[Item])
     """The tables of a scenario's asset after a history, and after a last run of what it left."""
     name = f"_histories/{uuid4().hex[:12]}"
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
-    own = Warehouse(
-        warehouse.spark,
-        warehouse.location,
-        name,
-        registered=False,
-        committer=warehouse.place.committer,
-    )
+    own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
     try:
         with small(own) as store:
             asset = _Asset(store, scenario)

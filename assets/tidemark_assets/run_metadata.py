@@ -183,7 +183,7 @@ def _measure(
     within = InRanges("window_start", ((min(begins.values()), end),))
     there = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in there]
-    few = all(size is not None and size <= SMALL_QUERY_ROWS for size in sizes)
+    few = all(size <= SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
         asked = {
             table: warehouse.run_in_background(

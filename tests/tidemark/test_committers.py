@@ -1,8 +1,7 @@
-"""Either committer gives the same tables; a backfill goes on top of a stream; who releases a window
-while a run takes it away does not bring it back."""
+"""A backfill is committed on top of a stream's commits. A window that is released while a run
+removes it does not come back."""
 
 from dataclasses import replace
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -22,71 +21,33 @@ from support import (
     some_arrivals,
 )
 from tidemark import quality as q
-from tidemark.base.errors import ConflictError, DataError
-from tidemark.base.settings import Settings
+from tidemark.base.errors import DataError, StoreError
 from tidemark.compute.materialize import TempTables
-from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session, Tumbling
+from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.run import compute
 from tidemark.run.plan import Plan
-from tidemark.run.runner import backfill, correct, incremental
+from tidemark.run.runner import backfill, incremental
 from tidemark.store.asset import Asset
-from tidemark.store.committers import Direct, Engine, Merge, atomic
+from tidemark.store.committers import Merge
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-# A run takes three times as long if the engine commits.
+# Runs that commit in parallel.
 pytestmark = pytest.mark.slow
 
 ARRIVALS = some_arrivals(count=4, size=24)
 
 
-@pytest.fixture
-def by_engine(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse to whose tables the engine commits."""
-    name = f"test_{uuid4().hex[:12]}"
-    return Warehouse(spark, engine.warehouse, name, registered=False, committer="engine")
-
-
-def test_the_place_decides_who_commits(spark: SparkSession) -> None:
+def test_a_warehouse_needs_a_store_that_creates_a_file_only_once(spark: SparkSession) -> None:
     for location in ("/tmp/w", "file:///tmp/w", "s3a://bucket/w", "abfss://c@a/w", "gs://b/w"):
-        assert atomic(location)
-        assert isinstance(Warehouse(spark, location).committer, Direct)
+        assert Warehouse(spark, location).location == location
     for location in ("hdfs://host/w", "dbfs:/w"):
-        assert not atomic(location)
-        assert isinstance(Warehouse(spark, location).committer, Engine)
-
-
-def test_runs_give_the_same_where_the_engine_commits(by_engine: Warehouse) -> None:
-    judged = (q.between("most", most=2), q.matches_log(), q.unique_key())
-    asset = replace(PER_MINUTE, accumulation="retracting", expectations=judged)
-    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
-    ingest(by_engine, READINGS, ARRIVALS[:2], ends=False)
-    run_all(by_engine, asset, 1)
-    backfill(by_engine, asset, *minutes(-1, 2))
-    ingest(by_engine, READINGS, ARRIVALS[2:])
-    run_all(by_engine, asset, 2)
-    assert published(by_engine, asset) == reference(ARRIVALS)
-    assert parity(by_engine, asset).equal
-    run_all(by_engine, whole)
-    assert parity(by_engine, whole).equal
-    assert correct(by_engine, asset) is not None
-    assert published(by_engine, asset) == reference(ARRIVALS, complete=True)
-
-
-def test_what_is_withheld_is_released_where_the_engine_commits(by_engine: Warehouse) -> None:
-    asset = replace(PER_MINUTE, expectations=(q.between("most", most=5),))
-    ingest(by_engine, READINGS, [[Event(T0, "a", 9.0), Event(T0, "b", 1.0)]])
-    facts = incremental(by_engine, asset)
-    assert facts is not None
-    assert (facts.windows, facts.quarantined) == (1, 1)
-    assert quarantine.release(by_engine, asset, Choice()) == [T0]
-    assert published(by_engine, asset).keys() == {(T0, "a"), (T0, "b")}
-    assert by_engine.read(asset.quarantine_table).isEmpty()
+        with pytest.raises(StoreError, match="s3://, gs:// or abfss://"):
+            Warehouse(spark, location)
 
 
 @pytest.mark.parametrize("span", [None, minutes(0, 3)], ids=["whole", "a range"])
@@ -161,12 +122,10 @@ def test_a_session_that_grew_while_it_was_released_comes_back_no_second_time(
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
 
 
-@pytest.mark.parametrize("committer", ["direct", "engine"])
 def test_rows_are_read_again_where_the_application_commits_meanwhile(
-    engine: Settings, spark: SparkSession, committer: str
+    warehouse: Warehouse,
 ) -> None:
-    name, read = f"test_{uuid4().hex[:12]}", list[int]()
-    store = Warehouse(spark, engine.warehouse, name, registered=False, committer=committer)
+    read, store = list[int](), warehouse
     store.create("t", "k STRING, n BIGINT")
 
     def commit(version: int) -> None:
@@ -187,38 +146,3 @@ def test_rows_are_read_again_where_the_application_commits_meanwhile(
         {"k": "person", "n": 1},
         {"k": "run", "n": 1},
     ]
-
-
-class Contended(Engine):
-    """An engine that is not there, whose table others change while it merges."""
-
-    def __init__(self, others: int) -> None:
-        self.others, self.merged = others, list[int]()
-
-    def transaction(self, table: str, app: str) -> int:
-        return 0
-
-    def _merged(
-        self, table: str, rows: pa.Table, merge: Merge, app: str | None, version: int
-    ) -> int | None:
-        self.merged.append(rows["n"][0].as_py())
-        if len(self.merged) <= self.others:
-            raise ConflictError("Another run wrote it at the same time.")
-        return rows.num_rows
-
-
-def test_rows_are_read_again_where_the_engine_refuses_them() -> None:
-    read = 0
-
-    def rows() -> pa.Table:
-        nonlocal read
-        read += 1
-        return pa.table({"n": [read]})
-
-    there = Contended(others=2)
-    assert there.merge_if("t", rows, Merge(on=("n",)), "app") == 1
-    assert there.merged == [1, 2, 3]
-    with pytest.raises(
-        ConflictError, match="Can't write table 't': other writers keep changing it"
-    ):
-        Contended(others=99).merge_if("t", rows, Merge(on=("n",)), "app")

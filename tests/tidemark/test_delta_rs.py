@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
-from tidemark.store.committers.committer import Merge
+from tidemark.store.committers import Merge
 from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.merging import merge_rows
 

@@ -29,13 +29,8 @@ def of(source: Source, transform: WindowedTransform = PER_MINUTE) -> WindowedTra
     return replace(transform, source=source)
 
 
-@pytest.mark.parametrize("committer", ["direct", pytest.param("engine", marks=pytest.mark.slow)])
-def test_a_log_is_widened_and_its_earlier_rows_are_null(
-    warehouse: Warehouse, committer: str
-) -> None:
-    store = Warehouse(
-        warehouse.spark, warehouse.location, warehouse.database, False, committer=committer
-    )
+def test_a_log_is_widened_and_its_earlier_rows_are_null(warehouse: Warehouse) -> None:
+    store = warehouse
     ingest(store, READINGS, ARRIVALS[:1], ends=False)
     rows, versions = store.take("readings_log").num_rows, []
     for more in ({"note": "string"}, {"note": "string", "x": "array<int>"}):

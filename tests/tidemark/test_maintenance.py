@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import FileSystem
-from pyspark.sql import SparkSession
 
 from support import READINGS
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.tables import TableName
-from tidemark.store.committers import KeptFiles, Merge, compaction, direct
+from tidemark.store.committers import KeptFiles, Merge, committer, compaction
 from tidemark.store.committers.staged import File
 from tidemark.store.conditions import InRanges
 from tidemark.store.maintenance import DAY, MaintenanceResult, combine_errors, maintain
@@ -153,7 +152,7 @@ def test_what_came_in_between_voids_a_compaction(
 def test_a_replacement_sees_a_compaction_that_came_first(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    write, tries = direct.write_deltalake, 0
+    write, tries = committer.write_deltalake, 0
 
     def late(opened: DeltaTable, *rows: Any, **options: Any) -> None:  # noqa: ANN401
         nonlocal tries
@@ -162,7 +161,7 @@ def test_a_replacement_sees_a_compaction_that_came_first(
             assert bare.committer.compact("t", 16 << 20) == (60, 1)
         write(opened, *rows, **options)
 
-    monkeypatch.setattr(direct, "write_deltalake", late)
+    monkeypatch.setattr(committer, "write_deltalake", late)
     assert bare.replace(numbered(99), "t", where, "other", 0) == 1
     assert (rows(bare), tries) == ([99], 2)
 
@@ -371,27 +370,3 @@ def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) 
     trouble = combine_errors([told, folded, *others])
     assert str(trouble).startswith("Maintenance failed for some tables. Table 'a': ")
     assert combine_errors(others) is None
-
-
-# A warehouse to which the engine commits takes three times as long.
-@pytest.mark.slow
-def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: Warehouse) -> None:
-    place = (warehouse.location, warehouse.database)
-    store = Warehouse(spark, *place, registered=False, committer="engine")
-    store.create(lookup("t"), numbered())
-    for n in range(3):
-        store.append(numbered(n), "t", "writer", n)
-    assert store.committer.tables() == ["t"]
-    (dry,) = maintain(store, ["t"], dry_run=True)
-    assert (dry.before, dry.after, dry.removed) == (3, 3, 0)
-    done, scratch = maintain(store)
-    assert (done.table, done.before, done.after, done.removed) == ("t", 3, 1, 0)
-    assert scratch == MaintenanceResult("_scratch")
-    age(Path(store.path("t")), 3)
-    assert store.committer.committed_at("t", 99) is None
-    long_ago = KeptFiles(NOW + DAY, NOW - DAY)
-    kept = store.committer.vacuum("t", KeptFiles(NOW, NOW - DAY, (3,)))
-    assert kept.files == 0
-    assert store.committer.vacuum("t", long_ago) == (0, 0)
-    assert rows(store) == [0, 1, 2]
-    assert store.transaction("t", "writer") == 2

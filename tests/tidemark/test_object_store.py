@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.store.committers import Direct, Merge, atomic, conditional
+from tidemark.store.committers import Committer, Merge, conditional
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Starts a server of the S3 protocol, and many writers.
@@ -66,14 +66,10 @@ def place(bucket: str) -> str:
     return f"{bucket}/{uuid4().hex}/tidemark"
 
 
-def committer(spark: SparkSession, place: str) -> Direct:
-    made = Direct(spark, place)
+def committer(spark: SparkSession, place: str) -> Committer:
+    made = Committer(spark, place)
     made.create("numbers", ROWS.schema, "Numbers", {"delta.enableChangeDataFeed": "true"})
     return made
-
-
-def test_a_store_that_creates_a_file_atomically_is_committed_to_directly(place: str) -> None:
-    assert atomic(place)
 
 
 def test_a_version_of_an_application_is_taken_once(spark: SparkSession, place: str) -> None:
@@ -91,12 +87,12 @@ def test_of_many_writers_no_commit_is_lost_or_doubled(spark: SparkSession, place
     committer(spark, place)
 
     def write(writer: int) -> list[int | None]:
-        own = Direct(spark, place)
+        own = Committer(spark, place)
         return [own.append("numbers", ROWS, f"run {n}", 0) for n in range(8)]
 
     with ThreadPoolExecutor(3) as pool:
         found = [taken for each in pool.map(write, range(3)) for taken in each]
-    head, rows = Direct(spark, place).snapshot("numbers")
+    head, rows = Committer(spark, place).snapshot("numbers")
     # Each of eight versions was written by one of the three, and passed over by the others.
     assert sorted(found, key=bool) == [None] * 16 + [2] * 8
     assert (head.version, rows.num_rows) == (8, 16)
@@ -157,8 +153,8 @@ def careless(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     thread.join()
 
 
-def made_in(place: str) -> Direct:
-    direct = Direct(cast("SparkSession", None), place)
+def made_in(place: str) -> Committer:
+    direct = Committer(cast("SparkSession", None), place)
     direct.create("numbers", ROWS.schema, "Numbers", {})
     return direct
 
@@ -169,7 +165,7 @@ def test_a_store_that_overwrites_a_key_is_refused(
     monkeypatch.setattr(conditional, "ROUNDS", 3)
     with pytest.raises(StoreError, match=r"ignores the condition of a write \(If-None-Match\)"):
         made_in(careless)
-    assert Direct(cast("SparkSession", None), careless).tables() == []
+    assert Committer(cast("SparkSession", None), careless).tables() == []
 
 
 def test_a_store_that_refuses_an_existing_key_is_tried_once(

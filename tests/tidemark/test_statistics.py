@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tidemark.store.committers import direct, statistics
-from tidemark.store.committers.direct import Direct
+from tidemark.store.committers import committer, statistics
+from tidemark.store.committers.committer import Committer
 from tidemark.store.conditions import InRanges
 from tidemark.store.rows import to_display as shown
 
@@ -68,9 +68,9 @@ def test_what_python_can_t_hold_is_shown_as_text(kind: pa.DataType, at: int, tex
 def test_its_table_is_written_folded_and_read(
     tmp_path: Path, kind: pa.DataType, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "_FOLD_EVERY", 3)
-    monkeypatch.setattr(direct, "_FOLD_FILES", 2)
-    store = Direct(cast(Any, None), str(tmp_path))
+    monkeypatch.setattr(committer, "_FOLD_EVERY", 3)
+    monkeypatch.setattr(committer, "_FOLD_FILES", 2)
+    store = Committer(cast(Any, None), str(tmp_path))
     store.create("t", several(kind, 0).schema, "", {})
     for n in range(7):
         store.append("t", several(kind, at if n in (1, 5) else 1, rows=n + 1), "writer", n)
@@ -90,8 +90,8 @@ def test_a_commit_stands_whatever_becomes_of_the_folding(
     def failing(*_: object, **__: object) -> None:
         raise OverflowError
 
-    monkeypatch.setattr(direct, "_FOLD_EVERY", 1)
-    monkeypatch.setattr(direct, "compact_files", failing)
-    store = Direct(cast(Any, None), str(tmp_path))
+    monkeypatch.setattr(committer, "_FOLD_EVERY", 1)
+    monkeypatch.setattr(committer, "compact_files", failing)
+    store = Committer(cast(Any, None), str(tmp_path))
     store.create("t", several(INSTANT, 0).schema, "", {})
     assert store.append("t", several(INSTANT, 0), "writer", 0) == 1

@@ -63,22 +63,6 @@ def test_a_table_written_by_an_earlier_version(spark: SparkSession, warehouse: W
         warehouse.read("numbers")
 
 
-@pytest.mark.parametrize(("one", "other"), [("direct", "engine"), ("engine", "direct")])
-def test_a_table_has_one_committer(
-    spark: SparkSession, warehouse: Warehouse, one: str, other: str
-) -> None:
-    """Two kinds of committer on a table overwrite each other's commits without an error."""
-    mine = Warehouse(spark, *warehouse.place._replace(committer=one))
-    mine.create("numbers", "n BIGINT, odd INT")
-    theirs = Warehouse(spark, *warehouse.place._replace(committer=other))
-    refused = f"'numbers' in .* has '{one}' as its committer, but this warehouse has '{other}'"
-    with pytest.raises(DataError, match=refused):
-        theirs.create("numbers", "n BIGINT, odd INT")
-    with pytest.raises(DataError, match=refused):
-        theirs.read("numbers")
-    assert mine.read("numbers").count() == 0
-
-
 def test_a_warehouse_that_can_t_be_written(
     spark: SparkSession, engine: Settings, tmp_path: Path
 ) -> None:

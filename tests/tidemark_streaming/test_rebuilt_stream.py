@@ -5,17 +5,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
 
 from rebuilt import Table, records
 from redefined import WIDER
 from runs import left_behind, run_all
-from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from support import PER_MINUTE, READINGS, ingest, some_arrivals
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
-from tidemark.base.settings import Settings
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -41,13 +38,6 @@ pytestmark = pytest.mark.slow
 ARRIVALS = some_arrivals(count=8, size=24)
 SHORT = replace(PER_MINUTE, window=Session("20 seconds"))
 LONG = replace(WIDER, window=Session("40 seconds"))
-
-
-@pytest.fixture
-def by_engine(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse to whose tables the engine commits."""
-    name = f"test_{uuid4().hex[:12]}"
-    return Warehouse(spark, engine.warehouse, name, registered=False, committer="engine")
 
 
 def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -> list[str]:
@@ -169,21 +159,6 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
         assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.2)
-
-
-def test_the_engine_commits_a_switch_and_the_way_back(by_engine: Warehouse) -> None:
-    ingest(by_engine, READINGS, ARRIVALS[:3], ends=False)
-    incremental(by_engine, PER_MINUTE)
-    before = published(by_engine, PER_MINUTE)
-    work.rebuild(by_engine, WIDER)
-    ingest(by_engine, READINGS, ARRIVALS[3:4], ends=False)
-    work.switch(by_engine, WIDER)
-    assert parity(by_engine, WIDER).equal
-    work.roll_back(by_engine, WIDER)
-    assert published(by_engine, PER_MINUTE) == before
-    ingest(by_engine, READINGS, ARRIVALS[4:])
-    incremental(by_engine, PER_MINUTE)
-    assert published(by_engine, PER_MINUTE) == reference(ARRIVALS)
 
 
 def test_the_topic_tells_the_table_that_was_switched_to_and_back(

@@ -95,12 +95,9 @@ def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     Also return the engine's planning mode for merging them.
     """
     marker = plan.marker
-    unknown = plan.few, plan.counting
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
-        return unknown
+        return plan.few, plan.counting
     stored = asset.state.at_most(affected_range(asset.transform, marker))
-    if stored is None:
-        return unknown
     few = stored <= IN_MEMORY_ROWS
     if few and plan.few:
         return few, plan.counting

@@ -78,12 +78,11 @@ class Asset:
     def few(self) -> bool:
         """Return whether its source's events, and the rows computed from them, fit in memory.
 
-        One event can produce many rows, so both are checked. False if table statistics do not show
-        the number of rows.
+        One event can produce many rows, so both are checked.
         """
         tables = (self.transform.table, self.state.table)
         most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
-        return self.log.few() and all(n is not None and n <= IN_MEMORY_ROWS for n in most)
+        return self.log.few() and all(n <= IN_MEMORY_ROWS for n in most)
 
     @property
     def app(self) -> str:

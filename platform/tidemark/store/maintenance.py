@@ -142,11 +142,10 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         versions, now = tuple(sorted(recorded[table])), time.time_ns() // 1000
         spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
         freed = warehouse.committer.vacuum(table, spared)
-        short = not versions and warehouse.committer.shorten(table)
+        if not versions:
+            warehouse.committer.shorten(table)
         told = f"{len(versions)} recorded versions" if versions else ""
-        yield MaintenanceResult(
-            table, *(0, 0), *freed, spared=told or ("" if short else "the transaction log")
-        )
+        yield MaintenanceResult(table, *(0, 0), *freed, spared=told)
 
 
 def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:

@@ -68,11 +68,8 @@ class State:
         rows = self.warehouse.read(self.table, window_starts_in(ranges), *self._bounds)
         return rows.where("marker IS NULL").drop("marker")
 
-    def at_most(self, ranges: Ranges = ()) -> int | None:
-        """Return an upper bound of the partials in windows that start in one of the ranges.
-
-        None if table statistics do not show it.
-        """
+    def at_most(self, ranges: Ranges = ()) -> int:
+        """Return an upper bound of the partials in windows that start in one of the ranges."""
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:

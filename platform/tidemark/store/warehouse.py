@@ -1,13 +1,13 @@
 """Open the warehouse: Delta tables in one database, created, read and committed to by name.
 
-The location of the warehouse determines its committer (`committers`). Tables are also registered in
-the engine's catalog, for SQL and dbt. Tidemark itself finds them by location.
+Tables are also registered in the engine's catalog, for SQL and dbt. Tidemark itself finds them by
+location.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,12 +23,9 @@ from tidemark.store import claims
 from tidemark.store.catalog import Catalog
 from tidemark.store.committers import (
     Committer,
-    Direct,
-    Engine,
     Head,
     Merge,
     Vouches,
-    atomic,
     durable,
 )
 from tidemark.store.committers.staged import file_system
@@ -52,7 +49,6 @@ class Place(NamedTuple):
     location: str
     database: str
     registered: bool
-    committer: str | None
 
 
 class Warehouse:
@@ -66,8 +62,9 @@ class Warehouse:
         location: the folder (or bucket) that holds the tables, as the engine sees it.
         database: the catalog's database, and the folder below `location`.
         registered: true if the tables are also registered in the catalog.
-        committer: `direct` or `engine`; the default depends on the location. A warehouse must
-            always have the same one.
+
+    Raises:
+        StoreError: the location is in a store that can't hold tables.
     """
 
     def __init__(
@@ -76,26 +73,22 @@ class Warehouse:
         location: str,
         database: str = "tidemark",
         registered: bool = True,
-        committer: Literal["direct", "engine"] | str | None = None,
     ) -> None:
         self.spark = spark
         self.location = location.rstrip("/")
         self.database = database
         self.registered = registered
-        self._kind = committer
-        direct = committer == "direct" or (committer is None and atomic(location))
-        folder = f"{self.location}/{database}"
-        # Tables known to exist, with a format and a committer that match.
+        # Tables known to exist, with a format that matches.
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
         self.catalog = Catalog(spark, database, self.path, self.run_in_background)
-        self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
+        self.committer = Committer(spark, f"{self.location}/{database}")
 
     @property
     def place(self) -> Place:
         """The arguments with which another session can open the same warehouse."""
-        return Place(self.location, self.database, self.registered, self._kind)
+        return Place(self.location, self.database, self.registered)
 
     def path(self, table: str) -> str:
         """Return the location of a table."""
@@ -122,7 +115,7 @@ class Warehouse:
             told: more properties of the table.
 
         Raises:
-            DataError: the warehouse can't be written, or the table has another format or committer.
+            DataError: the warehouse can't be written, or the table has another format.
             DefinitionError: the table belongs to another source or asset.
         """
         if (found := self.head(table)) is not None:
@@ -131,7 +124,7 @@ class Warehouse:
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
         columns = like if isinstance(like, StructType) else like.schema
-        properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
+        properties = {"tidemark.format": str(FORMAT)}
         properties |= {_FEED: "true"} if feed else {}
         properties |= told or {}
         properties |= table.properties if isinstance(table, TableName) else {}
@@ -172,14 +165,13 @@ class Warehouse:
         """
         name = f"{self.database}_marts"
         registered = self.registered if registered is None else registered
-        return Warehouse(self.spark, self.location, name, registered, self._kind)
+        return Warehouse(self.spark, self.location, name, registered)
 
     def head(self, table: str) -> Head | None:
         """Return a table's identity, version and properties; None if it does not exist.
 
         Raises:
-            DataError: the table has a format that this Tidemark does not know, or another committer
-                than this warehouse.
+            DataError: the table has a format that this Tidemark does not know.
         """
         found = self.committer.head(table)
         if found is not None and found.format not in (0, FORMAT):
@@ -196,13 +188,6 @@ class Warehouse:
                     )
                 )
             )
-        if found is not None and found.committer not in (None, self.committer.name):
-            raise DataError(
-                f"Table '{table}' in '{self.location}' has '{found.committer}' as its committer, "
-                f"but this warehouse has '{self.committer.name}'. Two committers would lose "
-                "commits, so the table was not touched. If the warehouse was moved here from "
-                "another kind of store, recreate it in another database or home."
-            )
         if found is not None:
             self._known.add(table)
         return found
@@ -215,7 +200,7 @@ class Warehouse:
         """Return the current rows that satisfy all bounds, as a DataFrame.
 
         Raises:
-            DataError: the table does not exist, or has another format or committer.
+            DataError: the table does not exist, or has another format.
         """
         self._demand(table)
         return self.committer.read(table, *bounds)
@@ -304,8 +289,8 @@ class Warehouse:
         """Return the number of materialized window rows, which all have a column `events`."""
         return self.select(rows, "events").num_rows
 
-    def at_most(self, table: str, *bounds: Condition) -> int | None:
-        """Return an upper bound of the rows that satisfy all bounds; None if it is unknown."""
+    def at_most(self, table: str, *bounds: Condition) -> int:
+        """Return an upper bound of the rows that satisfy all bounds."""
         self._demand(table)
         return self.committer.at_most(table, *bounds)
 

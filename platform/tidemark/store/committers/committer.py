@@ -1,170 +1,172 @@
-"""Define the interface of committers, and its arguments and results."""
+"""Commit with delta-rs, from memory or with files that the engine's workers have written.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
-
-from tidemark.define.tables import TableName
-from tidemark.store import rollup_generation
-from tidemark.store.conditions import Condition
-from tidemark.store.rows import Rows
-
-
-class Head(NamedTuple):
-    """A table's identity, newest version, and Tidemark properties.
-
-    Fields:
-
-    - `life`: its identity, from its creation until it is dropped.
-    - `version`: the number of its newest commit.
-    - `format`: its layout version; 0 for a table that Tidemark did not create.
-    - `committer`: the name of its committer; None if it does not record one.
-    - `kind`: for a roll-up, the kind of its windows (`store.rollup_generation`).
-    - `name`: its owner and role; None for a table without an owner.
-    """
-
-    life: str
-    version: int
-    format: int
-    committer: str | None
-    kind: str = ""
-    name: TableName | None = None
-
-    @classmethod
-    def from_properties(
-        cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
-    ) -> "Head":
-        """Create a head from a table's properties."""
-        form = int(properties.get("tidemark.format") or 0)
-        kind = properties.get(rollup_generation.PROPERTY) or ""
-        committer = properties.get("tidemark.committer")
-        return cls(life, version, form, committer, kind, TableName.of(table, properties))
-
-
-class CompactionResult(NamedTuple):
-    """The number of a table's files before and after a compaction."""
-
-    before: int
-    after: int
-
-
-class VacuumResult(NamedTuple):
-    """The files that a vacuum removed: their number, and their bytes."""
-
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class KeptFiles:
-    """The files that a vacuum keeps in addition to the table's current ones.
-
-    Instants are microseconds.
-
-    Args:
-        removed_since: keep files that were removed from the table since then.
-        written_since: keep files that no version refers to and that were written since then.
-        versions: keep the files of these versions.
-        fed_since: keep files of the change data feed that were written since then. The default is
-            `written_since`.
-    """
-
-    removed_since: int
-    written_since: int
-    versions: tuple[int, ...] = ()
-    fed_since: int | None = None
-
-
-@dataclass(frozen=True)
-class Merge:
-    """A merge; conditions refer to the table as `t` and to the new rows as `s`.
-
-    Args:
-        on: the columns that must be equal for rows to match; nulls are equal.
-        within: a condition on the table that allows data skipping.
-        delete: condition under which a matched row is deleted.
-        update: condition under which another matched row is updated; None means never.
-        insert: condition under which an unmatched new row is inserted; None means never.
-        only: the columns that an update changes, with SQL expressions; None means all columns.
-    """
-
-    on: Sequence[str]
-    within: str = "TRUE"
-    delete: str | None = None
-    update: str | None = "TRUE"
-    insert: str | None = "TRUE"
-    only: dict[str, str] | None = None
-
-    def matching(self) -> str:
-        """Return the match condition, with `{same}` for the committer's null-safe equality."""
-        return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
-
-
-Vouches = Mapping[str, int]
-"""Versions of other tables that a commit vouches for, as additional application transactions.
-
-`store.integrity` compares them with those tables.
+A commit takes about 10 ms and does not depend on a Spark session. This module itself ensures that a
+transaction takes effect exactly once: delta-rs neither skips nor refuses a transaction version that
+is not higher than the last. So a commit opens the table, checks its application's version, and
+commits *with that same object*. A commit of the same application that came in between then causes a
+conflict.
 """
 
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
 
-class Committer(Protocol):
-    """A committer: creates tables, commits to them and reads them.
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidemark.base.errors import ConflictError
+from tidemark.engine.requests import fetch, fetched_schema
+from tidemark.store.committers import conditional, durable, file_list
+from tidemark.store.committers.compaction import compact_files
+from tidemark.store.committers.leftovers import trim_log, vacuum, written_at
+from tidemark.store.committers.merging import for_datafusion, merge_rows
+from tidemark.store.committers.open_tables import OpenTables
+from tidemark.store.committers.staged import Staged, file_system, spill, stage
+from tidemark.store.committers.values import (
+    CompactionResult,
+    Head,
+    KeptFiles,
+    Merge,
+    VacuumResult,
+    Vouches,
+)
+from tidemark.store.conditions import Condition
+from tidemark.store.refusals import history_expired, translate_refusals
+from tidemark.store.rows import (
+    SMALL_BATCH_ROWS,
+    Rows,
+    arrow_schema,
+    delta_schema,
+    fetch_rows,
+    fit_to_schema,
+    frame,
+    spark_schema,
+)
+
+_ATTEMPTS = 20
+_FOLD_ATTEMPTS = 4
+_OWN = {
+    # Opening a table reads the commits since the last checkpoint.
+    "delta.checkpointInterval": "25",
+    # Only maintenance knows which commits readers still need.
+    "delta.enableExpiredLogCleanup": "false",
+    # Opening a table lists its transaction log.
+    "delta.logRetentionDuration": "interval 7 days",
+}
+_FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
+"""Every 50 commits, a table with more than 50 small files is compacted, to files of 16 MiB."""
+T = TypeVar("T")
+
+
+class Committer:
+    """Creates, reads and commits to the tables below a folder.
 
     A commit that names an application and a version takes effect once, however often it is
     repeated. It is skipped if the table has that version of the application, or a later one.
+
+    Args:
+        spark: writes and reads rows that do not fit in memory.
+        place: the folder or bucket that holds the tables. The object store's client takes its other
+            settings, such as `AWS_ENDPOINT_URL`, from the environment.
     """
 
-    name: ClassVar[str]
-    """The committer's name in a table's properties."""
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        conditional.check_allowed(place)
+        self._spark = spark
+        self._place = place
+        self._tables = OpenTables(place)
+        self._materialized = WeakKeyDictionary[DataFrame, Staged]()
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
         """Create a table. Return False if it exists already."""
-        ...
+        with translate_refusals(f"create table '{table}' in '{self._place}'"):
+            if "://" in self._place and not self.tables():
+                conditional.prove(self._place)
+            try:
+                DeltaTable.create(
+                    self._tables.path(table),
+                    delta_schema(schema),
+                    mode="error",
+                    description=comment or None,
+                    configuration=_OWN | properties,
+                    raise_if_key_not_exists=False,
+                )
+            except (DeltaError, CommitFailedError):
+                # Another process created it at the same time.
+                if self.head(table) is None:
+                    raise
+                return False
+            durable.sync_log(self._tables.path(table))
+        return True
 
     def add_columns(self, table: str, columns: pa.Schema) -> None:
         """Add columns to a table; they are null in its existing rows."""
-        ...
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
+            opened.alter.add_columns(delta_schema(columns).fields)
+            self._sync(table, opened)
 
     def set_properties(self, table: str, properties: dict[str, str]) -> None:
         """Set properties of a table."""
-        ...
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
+            opened.alter.set_table_properties(properties, raise_if_not_exists=False)
+            self._sync(table, opened)
 
     def head(self, table: str) -> Head | None:
         """Return a table's head; None if the table does not exist."""
-        ...
+        try:
+            opened = self._tables.newest(table)
+        except TableNotFoundError:
+            return None
+        except OSError as error:
+            if "Not a directory" in str(error):
+                return None
+            raise
+        return _head(table, opened)
 
     def version_at(self, path: str) -> int | None:
         """Return the newest version of any Delta table, by its path; None if there is none."""
-        ...
+        try:
+            return DeltaTable(path).version()
+        except TableNotFoundError:
+            return None
 
     def schema(self, table: str) -> pa.Schema:
         """Return the table's columns."""
-        ...
+        return arrow_schema(self._tables.newest(table).schema())
 
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest whole number in a column; None if there is none."""
-        ...
+        return file_list.max_value(self._tables.newest(table), column)
 
     def transaction(self, table: str, app: str) -> int:
         """Return the newest version of an application in a table; -1 before the first."""
-        ...
+        version = self._tables.newest(table).transaction_version(app)
+        return -1 if version is None else version
 
     def known(self, table: str) -> int | None:
         """Return the newest version of a table that this thread has seen; None if none.
 
         Does not access the table.
         """
-        ...
+        return self._tables.known(table)
 
     def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
         """Write in-memory tables into a folder, and return them as one DataFrame."""
-        ...
+        with translate_refusals("compute rows"):
+            place, schema = spill(tables, folder)
+            return self._spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
     def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
         """Have the engine compute rows, once and in full, into a folder of their own.
@@ -175,11 +177,17 @@ class Committer(Protocol):
             The rows in memory, if they are known to be at most `most`; otherwise a DataFrame that
             reads the files.
         """
-        ...
+        with translate_refusals("compute rows"):
+            files, schema = stage(rows, folder), rows.schema
+        if files.rows <= most:
+            return files.reader(fetched_schema(schema)).read_all()
+        found = self._spark.read.schema(schema).parquet(files.folder)
+        self._materialized[found] = files
+        return found
 
-    def at_most(self, table: str, *bounds: Condition) -> int | None:
-        """Return an upper bound of the rows that satisfy all bounds; None if it is unknown."""
-        ...
+    def at_most(self, table: str, *bounds: Condition) -> int:
+        """Return an upper bound of the rows that satisfy all bounds."""
+        return file_list.at_most(self._tables.newest(table), bounds)
 
     def append(
         self,
@@ -195,7 +203,16 @@ class Committer(Protocol):
 
         Return None if the commit was skipped.
         """
-        ...
+        ready = self._ready(table, rows, also)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> int:
+            if isinstance(ready, Staged):
+                ready.commit(opened, "append", properties)
+                return ready.rows
+            write_deltalake(opened, ready, mode="append", commit_properties=properties)
+            return ready.num_rows
+
+        return self._committed(table, app, version, write, vouches=vouches)
 
     def replace(
         self,
@@ -212,17 +229,67 @@ class Committer(Protocol):
 
         If `where` is `TRUE`, the table takes over the columns of the new rows.
         """
-        ...
+        everything = where == "TRUE"
+        ready = self._ready(table, rows, also, anew=everything)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> int:
+            if isinstance(ready, Staged) and everything:
+                ready.commit(opened, "overwrite", properties, delta_schema(rows.schema))
+                return ready.rows
+            write_deltalake(
+                opened,
+                ready.reader(arrow_schema(opened.schema())) if isinstance(ready, Staged) else ready,
+                mode="overwrite",
+                schema_mode="overwrite" if everything else None,
+                predicate=None if everything else for_datafusion(where),
+                commit_properties=properties,
+            )
+            return ready.rows if isinstance(ready, Staged) else ready.num_rows
+
+        upon = where == "TRUE"
+        return self._committed(table, app, version, write, upon=upon, vouches=vouches)
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
         """Merge rows into the table. Return the number of rows inserted, updated or deleted."""
-        ...
+        source = fetch_rows(rows)
+        return self._committed(
+            table,
+            app,
+            version,
+            lambda opened, properties: merge_rows(opened, source, merge, properties),
+        )
+
+    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
+        """Merge rows that are read after the table was opened. Return the number of rows written.
+
+        If the application has committed to the table in between, the rows are read again.
+        """
+        for n in range(_ATTEMPTS):
+            # A separate object: reading the rows may update the shared one.
+            opened = self._tables.reopen(table)
+            # With the current version, a commit of the application in between is a conflict.
+            standing = opened.transaction_version(app)
+            transactions = None if standing is None else [Transaction(app, standing)]
+            found = rows()
+            source = fetch_rows(found)
+            try:
+                with translate_refusals(f"write table '{table}'"):
+                    properties = CommitProperties(app_transactions=transactions)
+                    written_rows = merge_rows(opened, source, merge, properties)
+                    self._sync(table, opened)
+                    return written_rows
+            except ConflictError:
+                _wait(n)
+        raise ConflictError(
+            f"Can't write table '{table}': other writers keep changing it. Try again when they "
+            "have finished."
+        )
 
     def changes(self, table: str, since: int) -> DataFrame:
         """Return the change data feed of the commits after `since`."""
-        ...
+        return frame(self._spark, file_list.changes(self._tables.newest(table), since))
 
     def changed(self, table: str, since: int, through: int) -> pa.Table:
         """Return the changes of the commits (since, through] in memory.
@@ -230,52 +297,78 @@ class Committer(Protocol):
         Raises:
             HistoryExpiredError: the table's history does not go back so far.
         """
-        ...
+        if since < through and self.committed_at(table, since + 1) is None:
+            raise history_expired(table, since + 1)
+        try:
+            return file_list.changes(self._tables.newest(table), since, through)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            if re.search("not found|No such file", str(error), re.IGNORECASE):
+                raise history_expired(table, since + 1) from error
+            raise
 
     def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         """Return a table's head, and all of its rows as of that commit."""
-        ...
-
-    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
-        """Merge rows that are read after the table was opened. Return the number of rows written.
-
-        If the application has committed to the table in between, the rows are read again.
-        """
-        ...
+        opened = self._tables.newest(table)
+        return _head(table, opened), file_list.load(opened, ())
 
     def select(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         """Return some columns, in memory, of rows that `materialize` computed."""
-        ...
+        files = self._materialized.get(rows)
+        if files is None:
+            return fetch(rows.select(*columns))
+        schema = fetched_schema(rows.schema)
+        return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Return the rows that satisfy all bounds in memory, with the given columns or all."""
-        ...
+        return file_list.load(self._tables.newest(table), bounds, columns)
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
         """Return the rows that satisfy all bounds as a DataFrame."""
-        ...
+        return file_list.frame_of(
+            self._spark, self._tables.path(table), self._tables.newest(table), bounds
+        )
 
     def tables(self) -> list[str]:
         """Return the names of the Delta tables that exist."""
-        ...
+        system, folder = file_system(self._place)
+        there = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        names = sorted(i.base_name for i in there if i.type == pafs.FileType.Directory)
+        return [
+            n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._tables.path(n))
+        ]
 
     def properties(self, table: str) -> dict[str, str]:
         """Return the properties of a table."""
-        ...
+        found = self._tables.newest(table).metadata().configuration
+        return {name: value or "" for name, value in found.items()}
 
     def committed_at(self, table: str, version: int) -> int | None:
         """Return when a version was committed, in microseconds; None if its entry was removed."""
-        ...
+        system, folder = file_system(self._tables.path(table))
+        info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+        return None if info.type == pafs.FileType.NotFound else written_at(info)
 
     def rows_at(self, table: str, version: int) -> Rows:
         """Return the rows of a version of a table; in memory if they are known to be few."""
-        ...
+        then = DeltaTable(self._tables.path(table), version)
+        if file_list.at_most(then, ()) <= SMALL_BATCH_ROWS:
+            return file_list.load(then, ())
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self._tables.path(table))
 
     def readable(self, table: str, version: int) -> bool:
         """Return whether the transaction log has a version, and all of its files exist."""
-        ...
+        try:
+            then = DeltaTable(self._tables.path(table), version)
+        except DeltaError:
+            return False
+        system, folder = file_system(self._tables.path(table))
+        paths = pa.table(then.get_add_actions(flatten=True))["path"].to_pylist()
+        infos = system.get_file_info([f"{folder}/{path}" for path in paths])
+        return all(info.type == pafs.FileType.File for info in infos)
 
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
         """Rewrite small files into files of about `target` bytes; large files stay as they are.
@@ -283,16 +376,126 @@ class Committer(Protocol):
         Raises:
             ConflictError: other writers keep changing the table; nothing was changed.
         """
-        ...
+        for n in range(_FOLD_ATTEMPTS):
+            try:
+                with translate_refusals(f"compact table '{table}'"):
+                    opened = self._tables.reopen(table)
+                    folded = compact_files(opened, target, dry_run=dry_run)
+                    self._sync(table, opened)
+                    return folded
+            except ConflictError:
+                _wait(n)
+        raise ConflictError(
+            f"Table '{table}' is busy: its compaction is postponed to the next maintenance."
+        )
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
         """Write a checkpoint of the transaction log. With `forget`, also remove expired entries."""
-        ...
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
+            opened.create_checkpoint()
+            durable.sync_log(self._tables.path(table))
+            if forget:
+                opened.cleanup_metadata()
 
-    def shorten(self, table: str) -> bool:
-        """Reduce the transaction log to the newest version. Return False if it can't be done."""
-        ...
+    def shorten(self, table: str) -> None:
+        """Reduce the transaction log to the newest version."""
+        with translate_refusals(f"write table '{table}'"):
+            opened = self._tables.reopen(table)
+            opened.create_checkpoint()
+            # Remove the old entries only after the checkpoint is on the disk.
+            durable.sync_log(self._tables.path(table))
+            trim_log(opened)
+        self._tables.forget(table)
 
     def vacuum(self, table: str, spared: KeptFiles, *, dry_run: bool = False) -> VacuumResult:
         """Remove the files that neither the table nor `spared` needs."""
-        ...
+        with translate_refusals(f"vacuum table '{table}'"):
+            return vacuum(
+                self._tables.reopen(table),
+                spared,
+                lambda number: DeltaTable(self._tables.path(table), number),
+                dry_run=dry_run,
+            )
+
+    def _ready(
+        self, table: str, rows: Rows, also: pa.Table | None, *, anew: bool = False
+    ) -> pa.Table | Staged:
+        """Return rows that can be committed: with the table's columns, and staged if many.
+
+        Args:
+            anew: true if they replace all rows of the table, so that it takes over their columns.
+        """
+        there = delta_schema(rows.schema) if anew else self._tables.newest(table).schema()
+        ready = fit_to_schema(rows, there, table)
+        if isinstance(ready, pa.Table):
+            return ready if also is None else pa.concat_tables([ready, also])
+        path, materialized = self._tables.path(table), self._materialized.get(cast(DataFrame, rows))
+        with translate_refusals(f"write table '{table}'"):
+            staged = stage(ready, path) if materialized is None else materialized.within(path)
+            return staged if also is None else staged.with_rows(also)
+
+    def _committed(
+        self,
+        table: str,
+        app: str | None,
+        version: int,
+        write: Callable[[DeltaTable, CommitProperties], T],
+        *,
+        upon: bool = False,
+        vouches: Vouches | None = None,
+    ) -> T | None:
+        """Return the result of `write`, which is retried if another commit came first.
+
+        None if the table has this version of the application.
+
+        Args:
+            upon: true if every other commit is a conflict, not only an incompatible one.
+        """
+        for n in range(_ATTEMPTS):
+            opened = self._tables.newest(table)
+            done = None if app is None else opened.transaction_version(app)
+            if done is not None and done >= version:
+                return None
+            named = {} if app is None else {app: version}
+            told = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
+            properties = CommitProperties(None, 0 if upon else None, told or None)
+            try:
+                with translate_refusals(f"write table '{table}'"):
+                    written_rows = write(opened, properties)
+                    self._sync(table, opened)
+            except ConflictError:
+                self._tables.forget(table)
+                _wait(n)
+                continue
+            except BaseException:
+                self._tables.forget(table)
+                raise
+            self._fold_in_passing(table, opened.version())
+            return written_rows
+        raise ConflictError(
+            f"Can't write table '{table}': other writers keep changing it. Try again when they "
+            "have finished."
+        )
+
+    def _fold_in_passing(self, table: str, version: int) -> None:
+        """Compact many small files every `_FOLD_EVERY` commits, so that readers open few."""
+        if version % _FOLD_EVERY:
+            return
+        # The commit is done, even if this fails. `maintain` reports the error.
+        with suppress(Exception):
+            opened = self._tables.reopen(table)
+            compact_files(opened, _FOLD_TARGET, most=_FOLD_FILES)
+            self._sync(table, opened)
+
+    def _sync(self, table: str, opened: DeltaTable) -> None:
+        durable.sync_commit(self._tables.path(table), opened)
+
+
+def _head(table: str, opened: DeltaTable) -> Head:
+    found = opened.metadata()
+    return Head.from_properties(table, str(found.id), opened.version(), found.configuration)
+
+
+def _wait(attempt: int) -> None:
+    time.sleep(random.uniform(0, 0.05 * min(2**attempt, 20)))

@@ -23,8 +23,8 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.store.committers import statistics
-from tidemark.store.committers.committer import CompactionResult
 from tidemark.store.committers.staged import File, file_system
+from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
 
 SMALL_FILE_DIVISOR = 4

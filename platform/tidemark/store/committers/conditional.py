@@ -1,5 +1,6 @@
-"""Verify conditional writes: an object store must refuse to create a key that exists.
+"""Verify conditional writes: a store must refuse to create a file that exists.
 
+A local disk does, and so do object stores whose client in delta-rs uses conditional writes.
 delta-rs creates each commit's key with `If-None-Match: *`, and treats a refusal as another writer's
 commit. A store that ignores the header overwrites commits that were reported as done.
 
@@ -32,6 +33,8 @@ A round proves nothing if a writer starts so late that it sees another's table, 
 store has not checked yet.
 """
 
+_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
+
 _COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
 """The data that the writers send: a table's comment is a part of the key's content."""
 
@@ -39,11 +42,18 @@ _SCHEMA = pa.schema({"n": pa.int64()})
 
 
 def check_allowed(place: str) -> None:
-    """Raise an error if the client's conditional writes are turned off.
+    """Raise an error if a store's client does not use conditional writes.
 
     Raises:
-        StoreError: the variable is set.
+        StoreError: the store is of another kind, or the variable is set.
     """
+    scheme, found, _ = place.partition(":/")
+    if found and scheme not in _SCHEMES:
+        raise StoreError(
+            f"Tables can't be kept in '{place}': a store of the kind '{scheme}' can't create a "
+            "file only if it does not exist, so commits would be lost. Use a folder on a disk, or "
+            "a bucket of s3://, gs:// or abfss://."
+        )
     if "://" in place and os.environ.get(DISABLED, "").lower() == "disabled":
         raise StoreError(
             f"{DISABLED} is 'disabled', but commits to '{place}' rely on conditional writes: "

@@ -23,8 +23,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.instants import instant
-from tidemark.store.committers.committer import KeptFiles, VacuumResult
 from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.values import KeptFiles, VacuumResult
 
 _HOUR = 3_600_000_000
 _FEED = "_change_data"

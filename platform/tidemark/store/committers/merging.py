@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
-from tidemark.store.committers.committer import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.rows import arrow_schema
 
 _INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")

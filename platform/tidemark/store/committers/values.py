@@ -1,0 +1,102 @@
+"""Define the arguments and results of commits and of table maintenance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidemark.define.tables import TableName
+from tidemark.store import rollup_generation
+
+
+class Head(NamedTuple):
+    """A table's identity, newest version, and Tidemark properties.
+
+    Fields:
+
+    - `life`: its identity, from its creation until it is dropped.
+    - `version`: the number of its newest commit.
+    - `format`: its layout version; 0 for a table that Tidemark did not create.
+    - `kind`: for a roll-up, the kind of its windows (`store.rollup_generation`).
+    - `name`: its owner and role; None for a table without an owner.
+    """
+
+    life: str
+    version: int
+    format: int
+    kind: str = ""
+    name: TableName | None = None
+
+    @classmethod
+    def from_properties(
+        cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
+    ) -> "Head":
+        """Create a head from a table's properties."""
+        form = int(properties.get("tidemark.format") or 0)
+        kind = properties.get(rollup_generation.PROPERTY) or ""
+        return cls(life, version, form, kind, TableName.of(table, properties))
+
+
+class CompactionResult(NamedTuple):
+    """The number of a table's files before and after a compaction."""
+
+    before: int
+    after: int
+
+
+class VacuumResult(NamedTuple):
+    """The files that a vacuum removed: their number, and their bytes."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KeptFiles:
+    """The files that a vacuum keeps in addition to the table's current ones.
+
+    Instants are microseconds.
+
+    Args:
+        removed_since: keep files that were removed from the table since then.
+        written_since: keep files that no version refers to and that were written since then.
+        versions: keep the files of these versions.
+        fed_since: keep files of the change data feed that were written since then. The default is
+            `written_since`.
+    """
+
+    removed_since: int
+    written_since: int
+    versions: tuple[int, ...] = ()
+    fed_since: int | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A merge; conditions refer to the table as `t` and to the new rows as `s`.
+
+    Args:
+        on: the columns that must be equal for rows to match; nulls are equal.
+        within: a condition on the table that allows data skipping.
+        delete: condition under which a matched row is deleted.
+        update: condition under which another matched row is updated; None means never.
+        insert: condition under which an unmatched new row is inserted; None means never.
+        only: the columns that an update changes, with SQL expressions; None means all columns.
+    """
+
+    on: Sequence[str]
+    within: str = "TRUE"
+    delete: str | None = None
+    update: str | None = "TRUE"
+    insert: str | None = "TRUE"
+    only: dict[str, str] | None = None
+
+    def matching(self) -> str:
+        """Return the match condition, with `{same}` for null-safe equality."""
+        return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
+
+
+Vouches = Mapping[str, int]
+"""Versions of other tables that a commit vouches for, as additional application transactions.
+
+`store.integrity` compares them with those tables.
+"""
