@@ -20,10 +20,35 @@ from tidemark.store.coverage import BackfilledRange, Coverage
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 
-MAX_ATTEMPTS = 20
+MAX_CONFLICTS = 20
+"""Maximum number of commit conflicts of a run, whether it is recomputed or rebased after them."""
 
 
-def store(asset: Asset, todo: Plan, partials: Rows, place: TempTables) -> Plan:
+class Conflicts:
+    """Counts the commit conflicts of a run, and ends it if there are too many.
+
+    Args:
+        asset: the asset's name.
+    """
+
+    def __init__(self, asset: str) -> None:
+        self.asset = asset
+        self.count = 0
+
+    def add(self) -> None:
+        """Count a conflict.
+
+        Raises:
+            ConflictError: there are too many.
+        """
+        self.count += 1
+        if self.count >= MAX_CONFLICTS:
+            raise conflict_error(self.asset, MAX_CONFLICTS)
+
+
+def store(
+    asset: Asset, todo: Plan, partials: Rows, place: TempTables, conflicts: Conflicts
+) -> Plan:
     """Commit a plan's partials to the state, on top of the newest commit.
 
     Returns:
@@ -31,19 +56,19 @@ def store(asset: Asset, todo: Plan, partials: Rows, place: TempTables) -> Plan:
 
     Raises:
         ConflictError: the plan cannot be rebased onto the commits in between and must be
-            recomputed.
+            recomputed, or there were too many conflicts.
     """
-    for _ in range(MAX_ATTEMPTS):
+    while True:
         try:
             commit.store(asset, todo, partials)
         except ConflictError:
             moved = _rebase(asset, todo, partials, place)
             if moved is None:
                 raise
+            conflicts.add()
             todo, partials = moved
         else:
             return todo
-    raise conflict_error(asset.transform.name, MAX_ATTEMPTS)
 
 
 def conflict_error(asset: str, attempts: int) -> ConflictError:

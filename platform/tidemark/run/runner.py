@@ -47,8 +47,6 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
-MAX_ATTEMPTS = 12
-
 MAX_LISTED_CHANGES = 1000
 """Default number of a correction's changes that are listed."""
 
@@ -257,7 +255,8 @@ def _run(
         pinned_definition: true if the asset was run by this very definition before.
     """
     integrity.demand(warehouse, transform.source, transform)
-    for n in range(MAX_ATTEMPTS):
+    conflicts = rebase.Conflicts(transform.name)
+    while True:
         try:
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
@@ -270,13 +269,15 @@ def _run(
                     takeover.check_definition(asset, last, pinned_definition=pinned_definition)
                 if asset.rolls_up:
                     takeover.renew_rollup(asset, pinned_definition=pinned_definition)
-                facts = _attempt(asset, last, planned, reported=reported, full_refresh=full_refresh)
+                facts = _attempt(
+                    asset, last, planned, conflicts, reported=reported, full_refresh=full_refresh
+                )
                 if facts is not None:
                     send_span(asset, facts)
                 return facts
         except ConflictError:
-            time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
-    raise rebase.conflict_error(transform.name, MAX_ATTEMPTS)
+            conflicts.add()
+            time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
 
 
 def republish(asset: Asset, marker: CommitInfo) -> None:
@@ -285,7 +286,13 @@ def republish(asset: Asset, marker: CommitInfo) -> None:
 
 
 def _attempt(
-    asset: Asset, last: CommitInfo, planned: _Planner, *, reported: bool, full_refresh: bool
+    asset: Asset,
+    last: CommitInfo,
+    planned: _Planner,
+    conflicts: rebase.Conflicts,
+    *,
+    reported: bool,
+    full_refresh: bool,
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
     behind = [] if full_refresh else plan.plan_unpublished(asset, last)
@@ -304,11 +311,11 @@ def _attempt(
         todo = todo.first(erased)
         check(asset.log, asset.counting)
     if todo.marker.mode.replaces:
-        todo = _store_partials(asset, todo)
+        todo = _store_partials(asset, todo, conflicts)
     return _execute(asset, todo, reported=reported)
 
 
-def _store_partials(asset: Asset, todo: Plan) -> Plan:
+def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Plan:
     """Return a plan that replaces windows, after its partials are in the state.
 
     From here on it is published like an unpublished commit of an earlier run. A stream of the asset
@@ -320,7 +327,7 @@ def _store_partials(asset: Asset, todo: Plan) -> Plan:
         open_from = sessions.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.life = asset.state.create(partials)
-        committed = rebase.store(asset, todo, partials, place).after("store")
+        committed = rebase.store(asset, todo, partials, place, conflicts).after("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
