@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import dagster as dg
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.verify.parity import ParityReport
@@ -50,8 +51,8 @@ def parity_result(
         passed=not verified.wrong,
         severity=dg.AssetCheckSeverity.ERROR,
         description=(
-            f"{span}: compared {verified.windows:,} windows{said} with a bounded computation of "
-            f"the event log, {verified.total:,} differences."
+            f"{span}: compared {format_count(verified.windows, 'window')}{said} with a bounded "
+            f"computation of the event log, {format_count(verified.total, 'difference')}."
         ),
         metadata={
             "windows": verified.windows,

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 from dagster import OpExecutionContext
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
@@ -84,7 +85,7 @@ def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
             asset,
             found.windows,
             found.total,
-            f"{found.facts.too_late:,} events",
+            format_count(found.facts.too_late, "event"),
             f"{found.facts.seconds:.1f}",
         )
         for asset, found in done.items()

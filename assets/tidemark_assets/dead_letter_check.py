@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from tidemark.base.counts import format_count
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark_assets.names import Names
@@ -31,8 +32,10 @@ def evaluation(
     count = sum(letters.values())
     text = "All rows could be decoded."
     if letters:
-        text = f"{count:,} rows could not be decoded, the first in arrival {min(letters)}: "
-        text += f"`tidemark dead-letters list {source.name}` shows why."
+        text = (
+            f"{format_count(count, 'row')} could not be decoded, the first in arrival "
+            f"{min(letters)}: `tidemark dead-letters list {source.name}` shows why."
+        )
     return dg.AssetCheckEvaluation(
         asset_key=names.key(source.log_table),
         check_name=NAME,

@@ -13,6 +13,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field, create_model
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
@@ -102,7 +103,9 @@ def _job(
             starts = action(tidemark.warehouse, chosen.transform, _choice(config))
             made = find_definition(tidemark.warehouse, chosen.transform)
         tags = provenance_tags(context, names, chosen.transform, made, context.run_id)
-        context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
+        context.log.info(
+            f"{format_count(len(starts), 'window')} of {config.asset}: {context.op.name}."
+        )
         events = _events(chosen, action, starts, tags, names)
         for event in chain(
             events, checks.current_results(names, tidemark.snapshot(), chosen.transform)

@@ -8,6 +8,7 @@ materialized. Otherwise the log would look as if it had never been filled.
 import dagster as dg
 from dagster import SensorEvaluationContext
 
+from tidemark.base.counts import format_count
 from tidemark.define.source import Source
 from tidemark_assets import clock_checks, dead_letter_check, run_metadata
 from tidemark_assets.arrivals import TICK_SECONDS
@@ -50,7 +51,7 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
             tags=version_tags(version),
         )
         return dg.SensorResult(
-            skip_reason=f"Reported {len(new)} arrivals of '{name}'.",
+            skip_reason=f"Reported {format_count(len(new), 'arrival')} of '{name}'.",
             asset_events=[
                 told,
                 dead_letter_check.evaluation(names, source, new),

@@ -11,6 +11,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
@@ -173,13 +174,13 @@ _COLUMNS = ("asset", "days", "windows", "as published", "too late", "watermark",
 
 
 def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> tuple[object, ...]:
-    same = "equal" if verified.equal else f"{verified.total:,} differences"
+    same = "equal" if verified.equal else format_count(verified.total, "difference")
     return (
         verified.asset,
         _span(days),
         verified.windows,
         same,
-        f"{verified.lost:,} events",
+        format_count(verified.lost, "event"),
         iso(facts.watermark) or "-infinity",
         f"{facts.seconds:.1f}",
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import SensorEvaluationContext
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import describe, is_wait_over
 from tidemark.define.definition import Definition
@@ -91,7 +92,7 @@ def check_progress(
 
 
 def _versions(count: int) -> str:
-    return "1 version" if count == 1 else f"{count:,} versions"
+    return format_count(count, "version")
 
 
 def _describe_delay(transform: Definition, stands: SinkStatus) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster import AssetExecutionContext
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import duration
 from tidemark.define.source import Source, reference_name
 from tidemark_assets import clock_checks, dead_letter_check, describe, run_metadata, side_tables
@@ -122,7 +123,7 @@ def source_assets(
                 furnish(warehouse, inlet)
                 commits = ingest(warehouse, inlet.feed(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
-            context.log.info(f"Ingested {len(arrivals)} arrivals.")
+            context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")
             found = run_metadata.ingest_metadata(warehouse, source, arrivals)
             version = log_data_version(tidemark.snapshot(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)

@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 from dagster import SensorEvaluationContext
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
 from tidemark.base.settings import Settings
@@ -184,7 +185,7 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
         return f"{asset} has been running since {iso(stream.changed // 1_000_000 * 1_000_000)}."
     if stream.state == WAITING:
         left = max(0, stream.changed + stream.wait - now) // 1_000_000
-        return f"{asset} will be restarted in {left} seconds{ended}"
+        return f"{asset} will be restarted in {format_count(left, 'second')}{ended}"
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} attempts{ended}"
     return f"{asset} is being started."

@@ -7,6 +7,7 @@ no ingest may run during an erasure, marts must be rebuilt, and the same events 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
@@ -165,14 +166,16 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
         )
     if done.unsearched > 0:
         told.append(
-            f"{done.unsearched:,} dead letters of '{wanted.source.name}' keep their bytes: they "
-            "have no columns to search, and contain none of the texts of --dead-letters-containing."
+            f"The bytes of {format_count(done.unsearched, 'dead letter')} of "
+            f"'{wanted.source.name}' were kept, because there are no columns to search, and none "
+            "of the texts of --dead-letters-containing is in them."
         )
     for each in done.sent:
         told.append(
-            f"{each.outlet} has records of {each.total:,} windows of '{each.asset}' that contained "
-            f"an erased event. Published records can't be recalled: `tidemark sink {each.asset}` "
-            "publishes the corrected windows, and the topic's retention deletes the others."
+            f"{each.outlet} has records of {format_count(each.total, 'window')} of '{each.asset}' "
+            "that contained an erased event. Published records can't be recalled: "
+            f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
+            "retention deletes the others."
         )
     for lane in known.lanes.values():
         if lane.feed.source.name == wanted.source.name:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import telemetry
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.telemetry import Clock
 from tidemark.compute.materialize import temp_tables
@@ -250,7 +251,7 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     if chunks and last is not None and last.ends:
         raise DataError(
             f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
-            f"{len(chunks)} arrivals that are pending."
+            f"{format_count(len(chunks), 'pending arrival')}."
         )
     done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
     try:

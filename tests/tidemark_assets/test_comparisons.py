@@ -105,7 +105,7 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     some, all_ = told(instance)
     assert some["said"] == (
         "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: compared 10 windows, 3 of them quarantined "
-        "with a bounded computation of the event log, 1 differences."
+        "with a bounded computation of the event log, 1 difference."
     )
     assert (some["quarantined"], some["quarantined by"]) == (
         3,

@@ -97,7 +97,7 @@ def test_a_stream_that_has_ended_takes_no_letter_back(warehouse: Warehouse, land
     replay(warehouse, feed(landing), one)
     end(warehouse, SOURCE)
     assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
-    with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 arrivals that"):
+    with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
         replay(warehouse, feed(landing), other)
 
 

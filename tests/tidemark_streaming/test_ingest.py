@@ -214,7 +214,7 @@ def test_the_end_of_the_stream_is_an_arrival_and_the_last(
     assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).last()
     assert list(ingest(warehouse, feed(tmp_path / "in"))) == []
     land(tmp_path / "in", "more.csv", HEADER, 600)
-    with pytest.raises(DataError, match=r"'sensors' ended with arrival 1, .* the 1 arrivals that"):
+    with pytest.raises(DataError, match=r"ended with arrival 1, .* the 1 pending arrival"):
         list(ingest(warehouse, feed(tmp_path / "in")))
 
 

@@ -117,7 +117,7 @@ def test_avro_of_a_given_schema_becomes_columns(tmp_path: Path) -> None:
     ("value", "reason"),
     [
         (b"", "The record can't be decoded with the given schema: it ends too early."),
-        (avro(SMALL, {"n": 1}) + b"x", "The record is 1 bytes longer than the given schema spec"),
+        (avro(SMALL, {"n": 1}) + b"x", "The record is 1 byte longer than the given schema spec"),
         (b"\xff" * 12, "The record can't be decoded with the given schema: it is damaged."),
         (avro(SMALL, {"n": 2**40}), "The field 'n' is not a valid INT."),
     ],

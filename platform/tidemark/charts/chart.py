@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import INFINITY, describe
 from tidemark.charts.picture import BLUE, INK, MUTED, VERMILION
 from tidemark.store.arrival import Arrival
@@ -83,7 +84,7 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
         alt.LayerChart(layer=[bars, labels]),
         220,
         "Lag of events on arrival",
-        f"{observed.events:,} events in the event log.{said}",
+        f"{format_count(observed.events, 'event')} in the event log.{said}",
     )
 
 

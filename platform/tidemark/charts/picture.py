@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import altair as alt
 import pandas as pd
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY, describe
 from tidemark.store.arrival import Arrival
@@ -80,8 +81,9 @@ def arrivals(
     )
     chart.width, chart.height = WIDTH, 500
     subtitle = [
-        f"{sum(a.rows for a in timeline):,} events in {len(timeline)} arrivals; each dot is an "
-        "event, placed within its arrival by its order.",
+        f"{format_count(sum(a.rows for a in timeline), 'event')} in "
+        f"{format_count(len(timeline), 'arrival')}; each dot is an event, "
+        "placed within its arrival by its order.",
         "An event is late if its whole window lies below the watermark before the event's arrival.",
     ]
     return style_chart(chart, title, subtitle)
@@ -188,8 +190,8 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     )
     lost, total = int(days["too_late"].sum()), int((days["events"] + days["too_late"]).sum())
     subtitle = [
-        f"{int(days['late'].sum()):,} of {total:,} events arrived after their window had closed "
-        "and were counted;",
+        f"{int(days['late'].sum()):,} of {format_count(total, 'event')} arrived after their "
+        "window had closed and were counted;",
         f"{lost:,} ({lost / max(total, 1):.3%}) arrived {describe(allowed_lateness)} or more "
         "after that: not counted, but kept in the late table.",
     ]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, style_chart
 from tidemark.define.expectations.expectation import WARNING
@@ -59,7 +60,8 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     )
     failed = sum(not r.success for r in results)
     subtitle = [
-        f"{len(results):,} results of {table['run'].nunique():,} runs, {failed:,} of them failed. "
+        f"{format_count(len(results), 'result')} of "
+        f"{format_count(table['run'].nunique(), 'run')}, {failed:,} of them failed. "
         "The bar is the share of the validated rows that failed."
     ]
     return style_chart(strips, title, subtitle)

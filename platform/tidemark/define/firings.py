@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
 from tidemark.define.helper_columns import helper
@@ -156,7 +157,7 @@ class Count(Firing):
             raise DefinitionError(f"The count of a trigger must be 1 or more (got {self.n}).")
 
     def __str__(self) -> str:
-        return f"every {self.n} events"
+        return f"every {format_count(self.n, 'event')}"
 
     def is_full(self, pending: int) -> bool:
         return pending >= self.n

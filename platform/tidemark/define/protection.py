@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidemark.base.arguments import checked_class
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import Secret, secret
 
@@ -133,7 +134,8 @@ class Tokenize(Protection):
         found = self.key.reveal().encode()
         if len(found) < MIN_KEY_CHARACTERS:
             raise DefinitionError(
-                f"The tokenization key {self.key.reference} has {len(found)} characters, but "
+                f"The tokenization key {self.key.reference} has "
+                f"{format_count(len(found), 'character')}, but "
                 f"needs at least {MIN_KEY_CHARACTERS}, so that it can't be guessed. Create one "
                 "with `openssl rand -hex 32`."
             )

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
@@ -92,7 +93,7 @@ class Result:
         if self.observed is not None:
             return self.observed
         if not self.failures:
-            return f"{self.judged:,} rows as expected"
+            return f"{format_count(self.judged, 'row')} as expected"
         some = [f"{f.observed} ({_format_place(f)})" for f in self.failures[:_OBSERVED]]
         more = len(self.failures) - len(some)
         return "; ".join(some) + (f"; and {more:,} more" if more else "")

@@ -8,6 +8,7 @@ arrivals in between are counted in addition.
 
 from dataclasses import replace
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import count_scope
@@ -74,8 +75,8 @@ def store(
 def conflict_error(asset: str, attempts: int) -> ConflictError:
     """Return the error of a run that gives up after so many commit conflicts."""
     return ConflictError(
-        f"Gave up after {attempts} commit conflicts with other runs of '{asset}'. Retry when fewer "
-        "runs are active."
+        f"Gave up after {format_count(attempts, 'commit conflict')} with other runs of '{asset}'. "
+        "Retry when fewer runs are active."
     )
 
 

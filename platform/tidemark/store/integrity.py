@@ -31,6 +31,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileSelector
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -267,7 +268,8 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
             return f"is missing the data file '{path}' at version {opened.version()}"
         if there != size:
             return (
-                f"has the data file '{path}' with {there:,} bytes instead of {size:,} at version "
+                f"has the data file '{path}' with {format_count(there, 'byte')} instead of "
+                f"{size:,} at version "
                 f"{opened.version()}"
             )
     return None
@@ -299,7 +301,7 @@ def _rows_lacking(
     if there != total:
         yield Damage(
             table,
-            f"has {there:,} rows (version {tables.version(table)}), but the table "
+            f"has {format_count(there, 'row')} (version {tables.version(table)}), but the table "
             f"'{source.timeline_table}' records {total:,}",
         )
 

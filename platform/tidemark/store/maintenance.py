@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DataError, describe_unknown
 from tidemark.define.tables import TableName
 from tidemark.store import retention_holds
@@ -144,7 +145,7 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         freed = warehouse.committer.vacuum(table, spared)
         if not versions:
             warehouse.committer.shorten(table)
-        told = f"{len(versions)} recorded versions" if versions else ""
+        told = format_count(len(versions), "recorded version") if versions else ""
         yield MaintenanceResult(table, *(0, 0), *freed, spared=told)
 
 
@@ -198,7 +199,7 @@ def _maintain(
     spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
     freed = committer.vacuum(table, spared, dry_run=dry_run)
     told = [
-        *([f"{len(versions)} recorded versions"] if versions else []),
+        *([format_count(len(versions), "recorded version")] if versions else []),
         *([f"unread changes since version {feed}"] if unread is not None else []),
         *([f"version {kept}, from before a switch"] if kept is not None else []),
     ]

@@ -28,6 +28,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
@@ -108,8 +109,8 @@ def _back_to_whole(place: Path) -> Iterator[str]:
         durable.sync_log(str(place))
         version = int(entries(str(place))[-1].stem)
         yield (
-            f"Table '{table}' was moved back to version {version}: {removed} newer commits were "
-            "damaged."
+            f"Table '{table}' was moved back to version {version}, because of "
+            f"{format_count(removed, 'damaged commit')}."
         )
 
 
@@ -171,7 +172,8 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
     )
     yield (
         f"Source '{source.name}' was moved back to arrival {through}: the next ingest reads the "
-        f"{last - through:,} arrivals after it again, with {events:,} events."
+        f"{format_count(last - through, 'arrival')} after it again, with "
+        f"{format_count(events, 'event')}."
     )
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from json import loads
 from typing import TYPE_CHECKING
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
@@ -78,8 +79,10 @@ def ingest_and_report(
             if logs.structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)
-            letters = f", {dead:,} dead letters" if dead else ""
-            work.note = f"{count:,} arrivals, {events:,} events{letters}"
+            letters = f", {format_count(dead, 'dead letter')}" if dead else ""
+            work.note = (
+                f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
+            )
             if following:
                 work.tell(f"follow {name}: {work.note}{also()}")
     ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
@@ -135,8 +138,8 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
         if count := arrival.unreadable_marks:
             print_warning(
                 f"The watermark of '{source.name}' ({source.watermark}) can't be read from "
-                f"{count:,} events of arrival {arrival.arrival}: they are in the event log, but "
-                "do not advance the watermark."
+                f"{format_count(count, 'event')} of arrival {arrival.arrival}, which the event log "
+                "has, but which did not advance the watermark."
             )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import (
@@ -84,7 +85,7 @@ def run(
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
         events = None if done is None else count_events(settings, transform, done)
-        work.note = "no new arrivals" if events is None else f"{events:,} events"
+        work.note = "no new arrivals" if events is None else format_count(events, "event")
     if done is not None:
         show_run(done, json, events)
         if (ahead := find(Snapshot(settings), transform.source)) is not None:
@@ -131,7 +132,7 @@ def backfill(
             store, transform, start, stop, late_events=late_events.replace("-", "_")
         )
         events = count_events(settings, transform, done)
-        work.note = f"{events:,} events"
+        work.note = format_count(events, "event")
     show_run(done, json, events)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.compute import as_plain
 from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
@@ -38,7 +39,7 @@ def correct(
     store = warehouse(settings, meanwhile=gx.import_library)
     with step(f"correct {asset}") as work:
         done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES if json else show)
-        work.note = f"{done.windows:,} windows" if done else "nothing to correct"
+        work.note = format_count(done.windows, "window") if done else "nothing to correct"
     if json:
         print_json(done and {**asdict(done), "facts": as_plain(done.facts)})
         return
@@ -46,8 +47,9 @@ def correct(
         err().print(f"No window of '{asset}' lacks a late event: there is nothing to correct.")
         return
     table = Table(
-        title=f"{asset}: {done.total:,} values of {done.windows:,} windows changed, for "
-        f"{done.facts.too_late:,} events that had come too late",
+        title=f"{asset}: {format_count(done.total, 'value')} of "
+        f"{format_count(done.windows, 'window')} changed, for "
+        f"{format_count(done.facts.too_late, 'event')} that had come too late",
         title_justify="left",
     )
     for name in ("window start", "window end", "keys", "column", "before", "after"):

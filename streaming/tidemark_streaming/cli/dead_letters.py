@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, err, facts_table, out, print_json, step
@@ -64,7 +65,7 @@ def list_(source: SourceName, json: Json = False) -> None:
         err().print(f"'{source}' has no dead letters.")
         return
     total = sum(row["letters"] for row in rows)
-    table = Table(title=f"{source}: {total:,} dead letters", title_justify="left")
+    table = Table(title=f"{source}: {format_count(total, 'dead letter')}", title_justify="left")
     for name in ("day", "topic", "reason", "letters", "came back", "first"):
         table.add_column(name)
     for row in rows:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import as_datetime, duration, iso
 from tidemark.base.settings import Settings
@@ -115,7 +116,7 @@ def command(
             try:
                 for domain in DOMAINS:
                     services.launch(settings, domain, orchestrator.catch_up(domain))
-                work.note = f"{len(DOMAINS)} runs launched"
+                work.note = f"{format_count(len(DOMAINS), 'run')} launched"
             except EngineError as error:
                 # All that the demo shows is there without them.
                 work.note = str(error)
@@ -142,7 +143,7 @@ def check_parity(
     windows = "all windows" if start is None else "quarantined windows"
     with step(f"parity: compare {windows} with a bounded computation") as work:
         report = parity(store, transform, start, end)
-        work.note = f"{report.windows:,} rows"
+        work.note = format_count(report.windows, "row")
     record.append(store, report, start, end)
     print_report(report)
     faults = sorted(INTEGRITY_CHECKS & report.withheld.keys())
@@ -182,12 +183,13 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
                 f"[green]✓[/] the event log of {SOURCE} is complete until {until:%B %-d, %Y}"
             )
             return
-    with step(f"ingest {days} days of {SOURCE} in bulk") as work:
+    with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
         part = Excerpt(days=days, span=SPAN)
         commits = list(play(store, inlet, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
-        work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
+        flights = format_count(sum(a.rows for a in arrivals), "flight")
+        work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
 
 
 def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
@@ -199,7 +201,7 @@ def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until:
     with step(f"ingest the {name} until the same time") as work:
         part = Excerpt(end=iso(until), span=SPAN)
         commits = list(play(store, inlet, settings.landing / name, part, batch=None))
-        work.note = f"{sum(a.rows for c in commits for a in c.arrivals):,} readings"
+        work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
 
 
 def _catch_up(store: "Warehouse", transform: "Definition") -> None:
@@ -209,15 +211,19 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
     if not store.exists(transform.state_table):
         with step(f"backfill {transform.name}") as work:
             facts = run.backfill(store, transform)
-            work.note = f"{facts.events:,} events, {facts.late:,} late, {facts.too_late:,} too late"
+            work.note = (
+                f"{format_count(facts.events, 'event')}, {facts.late:,} late, "
+                f"{facts.too_late:,} too late"
+            )
             if transform.expectations:
                 work.note += (
-                    f"; {facts.warned:,} windows with warnings, {facts.quarantined:,} quarantined"
+                    f"; {format_count(facts.warned, 'window')} with warnings, "
+                    f"{facts.quarantined:,} quarantined"
                 )
         return
     with step(f"run {transform.name}") as work:
         facts = run.incremental(store, transform)
-        work.note = "no new arrivals" if facts is None else f"{facts.events:,} events"
+        work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
 
 
 def _play_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
@@ -268,9 +274,9 @@ def _stream(
         return log.timeline()[-total:]
     until = as_datetime(streamed[-1].arrived_at)
     print_done(
-        f"streamed {len(streamed)} arrivals, until {until:%B %-d, %Y}",
+        f"streamed {format_count(len(streamed), 'arrival')}, until {until:%B %-d, %Y}",
         time.monotonic() - began,
-        f"{sum(a.rows for a in streamed):,} flights",
+        format_count(sum(a.rows for a in streamed), "flight"),
     )
     return streamed
 

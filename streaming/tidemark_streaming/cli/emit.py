@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
@@ -75,7 +76,7 @@ def command(
                 nonlocal done, said
                 done, said = done.and_then(more), ""
                 entry.goes_on()
-                work.tell(f"follow {asset}: {done.records:,} records")
+                work.tell(f"follow {asset}: {format_count(done.records, 'record')}")
                 at = more.position
                 logs.tell(
                     "published",
@@ -101,7 +102,7 @@ def command(
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
             done = Outbox(store, transform).emit(anew=anew)
-        work.note = f"{done.records:,} records"
+        work.note = format_count(done.records, "record")
     if not done.transactions and not json:
         print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")
     result: dict[str, object] = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, confirm, err, out, print_json, step
@@ -81,7 +82,7 @@ def command(
     known = domains.load(settings.domains)
     with step(f"{'look at' if dry_run else 'erase from'} {source}") as work:
         report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)
-        work.note = f"{report.erased.events:,} events"
+        work.note = format_count(report.erased.events, "event")
     if json:
         print_json(asdict(report))
     else:
@@ -105,12 +106,14 @@ def _show(report: "Report", wanted: "Wanted") -> None:
     else:
         out().print("The event log has no such events.")
     if done.resumed:
-        out().print(f"Completed first: {done.resumed} interrupted erasures.")
+        out().print(f"Completed first: {format_count(done.resumed, 'interrupted erasure')}.")
     if done.swept:
-        out().print(f"Removed temporary data of {done.swept} killed processes.")
+        out().print(f"Removed temporary data of killed processes: {done.swept}.")
     if report.vacuumed:
         files = sum(each.removed for each in report.vacuumed)
-        out().print(f"{files:,} old files were removed: earlier versions can no longer be read.")
+        out().print(
+            f"Removed {format_count(files, 'old file')}: earlier versions can no longer be read."
+        )
     elif report.readable_until is not None:
         out().print(
             "Earlier versions of the tables contain the events until `tidemark maintain` removes "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.compute import as_plain, show_run
@@ -49,7 +50,7 @@ def changes(
     with step(f"compare definitions of {asset}") as work:
         start, stop = span or (None, None)
         found = verify.compute_changes(store, transform, start, stop, most=most)
-        work.note = f"{found.windows:,} rows compared" if found.windows else ""
+        work.note = f"{format_count(found.windows, 'row')} compared" if found.windows else ""
     if json:
         print_json({"same": found.same, **asdict(found)})
     else:
@@ -82,11 +83,13 @@ def print_changes(found: "Changes") -> None:
     if found.effect == "none" and found.earlier_through is None:
         return
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
-    out().print(f"Of {found.windows:,} rows through arrival {found.as_of:,}: {kinds}.")
+    out().print(
+        f"Of {format_count(found.windows, 'row')} through arrival {found.as_of:,}: {kinds}."
+    )
     if found.earliest is not None:
         out().print(f"Their windows start from {found.earliest} to {found.latest}.")
     for column, count in found.columns.items():
-        of = "in every row" if count is None else f"{count:,} values"
+        of = "in every row" if count is None else format_count(count, "value")
         out().print(f"[bold]{column}[/]: {of}")
     if found.examples:
         table = Table()
@@ -144,14 +147,14 @@ def rebuild(
     if discard:
         with step(f"discard rebuilt tables of {asset}") as work:
             gone = run.discard(store, transform)
-            work.note = f"{len(gone)} tables"
+            work.note = format_count(len(gone), "table")
         if json:
             print_json({"asset": asset, "discarded": gone})
         return
     if not switch and not back:
         with step(f"rebuild {asset}") as work:
             made = run.rebuild(store, transform)
-            work.note = f"{made.windows:,} windows"
+            work.note = format_count(made.windows, "window")
         print_json(asdict(made)) if json else _print_rebuilt(made)
         return
     with step(f"{'switch' if switch else 'roll back'} {asset}") as work:
@@ -159,7 +162,7 @@ def rebuild(
             done = run.switch(store, transform, way_back=way_back)
         else:
             done = run.roll_back(store, transform)
-        work.note = f"{done.windows:,} windows"
+        work.note = format_count(done.windows, "window")
     print_json(as_plain(done)) if json else show_run(done)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
@@ -81,7 +82,7 @@ def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) ->
         )
     with step("repair the tables") as work:
         done = [*repair(folder, [*known.all_sources()], [*known.transforms.values()])]
-        work.note = f"{len(done)} steps"
+        work.note = format_count(len(done), "step")
     if json:
         print_json(done)
         return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, confirm, err, out, print_json, step
@@ -57,7 +58,9 @@ def maintain(
             found.append(done)
             work.at(len(found), total)
             work.tell(done.table)
-        work.note = f"{len(found)} tables, {_size(sum(each.freed for each in found))} freed"
+        work.note = (
+            f"{format_count(len(found), 'table')}, {_size(sum(each.freed for each in found))} freed"
+        )
     if json:
         print_json([asdict(each) for each in found])
     else:
@@ -94,7 +97,7 @@ def drop(
     store = warehouse(settings)
     with step(f"drop {asset}") as work:
         gone = remove(store, transform)
-        work.note = f"{len(gone)} tables"
+        work.note = format_count(len(gone), "table")
     if json:
         print_json({"asset": asset, "dropped": gone})
         return

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
@@ -61,7 +62,9 @@ def list_(
     if not rows:
         err().print(f"No window of '{asset}' is in quarantine.")
         return
-    table = Table(title=f"{asset}: {len(rows):,} windows in quarantine", title_justify="left")
+    table = Table(
+        title=f"{asset}: {format_count(len(rows), 'window')} in quarantine", title_justify="left"
+    )
     for name in ("window start", *transform.keys, "events", "failed", "status"):
         table.add_column(name)
     for row in rows:
@@ -164,7 +167,7 @@ def _decide(
     store = warehouse(settings)
     with step(f"{what} windows of {asset}") as work:
         count = len(action(store, transform, chosen))
-        work.note = f"{count:,} windows"
+        work.note = format_count(count, "window")
     if json:
         print_json({"asset": asset, "action": what, "windows": count})
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
@@ -81,7 +82,7 @@ def command(
     if discard and side is not None:
         with step(f"discard {side.name}") as work:
             gone = drop(store, side)
-            work.note = f"{len(gone)} tables"
+            work.note = format_count(len(gone), "table")
         if json:
             print_json({"asset": asset, "discarded": gone})
         return
@@ -91,7 +92,7 @@ def command(
             done = run.replay(store, transform, since)
         else:
             done = run.replay_to_side_tables(store, transform, since, into)
-        work.note = f"{done.windows:,} windows"
+        work.note = format_count(done.windows, "window")
     if json:
         print_json({**asdict(done), "facts": None if done.facts is None else as_plain(done.facts)})
     else:

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, out, print_json
@@ -159,7 +160,7 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
         table.add_row(*(escape(_text(value)) for value in row.values()))
     out().print(table)
     if rows.num_rows == limit:
-        err().print(f"These are the newest {limit:,} rows: increase --limit to show more.")
+        err().print(f"Only the newest {format_count(limit, 'row')}: increase --limit to show more.")
 
 
 def _text(value: object) -> str:

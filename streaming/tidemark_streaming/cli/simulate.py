@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, err, out, print_error, print_json, step
@@ -81,7 +82,7 @@ def command(
     if json:
         print_json(results)
     if failed:
-        print_error(f"{failed} of {len(scenarios)} scenarios failed.")
+        print_error(f"{failed} of {format_count(len(scenarios), 'scenario')} failed.")
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, facts_table, out, print_json
@@ -126,7 +127,11 @@ def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
 def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     first, last = run["from_arrival"] + 1, run["through_arrival"]
     span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
-    count = f"the first {len(found.rows):,} rows" if found.more else f"{len(found.rows):,} rows"
+    count = (
+        f"the first {format_count(len(found.rows), 'row')}"
+        if found.more
+        else format_count(len(found.rows), "row")
+    )
     console = out()
     console.print(f"[bold]run {run['seq']}[/] ({run['mode']}, {span}), {step}: {count}")
     for row in found.rows:
@@ -138,7 +143,7 @@ def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
 
 def _text(value: object) -> str:
     if isinstance(value, bytes):
-        return f"({len(value)} bytes)"
+        return f"({format_count(len(value), 'byte')})"
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return NONE if value is None else str(value)

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 from rich.tree import Tree
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, iso
 from tidemark.base.settings import Settings
@@ -243,7 +244,7 @@ def _mart(found: "MartRows") -> str:
     if not found.rows:
         return f"mart [bold]{found.mart}[/] has no row of {by} yet: `tidemark marts {found.mart}`"
     if len(found.rows) > SHOWN:
-        return f"mart [bold]{found.mart}[/]: {len(found.rows)} rows of {by}"
+        return f"mart [bold]{found.mart}[/]: {format_count(len(found.rows), 'row')} of {by}"
     rows = "; ".join(
         _values({k: v for k, v in row.items() if k not in found.by}) for row in found.rows
     )

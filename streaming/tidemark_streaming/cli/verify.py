@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import describe
 from tidemark.base.settings import Settings
@@ -66,7 +67,7 @@ def parity(
     with step(f"parity {asset}") as work:
         start, stop = span or (None, None)
         report = compare(store, transform, start, stop)
-        work.note = f"{report.windows:,} rows"
+        work.note = format_count(report.windows, "row")
     if report.windows == 0:
         raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
     record.append(store, report, start, stop)
@@ -82,13 +83,14 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
     """Print the result of a comparison."""
     if report.equal:
         out().print(
-            f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are equal to a bounded "
-            f"computation through arrival {report.as_of:,}."
+            f"[green]equal[/]: {format_count(report.windows, 'row')} of '{report.asset}', compared "
+            f"with a bounded computation through arrival {report.as_of:,}."
         )
         _print_quarantined(report)
         return
     table = Table(
-        title=f"{report.asset}: {report.total:,} differences in {report.windows:,} rows",
+        title=f"{report.asset}: {format_count(report.total, 'difference')} in "
+        f"{format_count(report.windows, 'row')}",
         title_justify="left",
     )
     for name in ("kind", "window start", "keys", "column", "published", "recomputed"):
@@ -142,11 +144,11 @@ def lateness(
     store = warehouse(settings)
     with step(f"lateness {source}") as work:
         found = measure_lags(store, inlet.source, target)
-        work.note = f"{found.events:,} events"
+        work.note = format_count(found.events, "event")
     if json:
         print_json(asdict(found))
         return
-    lags = Table(title=f"{source}: delay of {found.events:,} events")
+    lags = Table(title=f"{source}: delay of {format_count(found.events, 'event')}")
     lags.add_column("percentile", justify="right")
     lags.add_column("lag", justify="right")
     for percentile, lag in found.percentiles.items():

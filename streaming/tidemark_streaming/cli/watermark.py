@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
@@ -89,7 +90,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     store = warehouse(settings, meanwhile=gx.import_library)
     with step(f"lower the watermark of {name}") as work:
         done = lower(store, source)
-        work.note = f"{done.arrivals:,} arrivals"
+        work.note = format_count(done.arrivals, "arrival")
     ran = [d for d in own if Asset(store, d).state.last().seq >= 0]
     for each in sorted(ran, key=lambda d: d.follows is not None):
         with step(f"recompute {each.name}"):

@@ -12,6 +12,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.payloads.nested import MAX_DEPTH, is_too_deep, refers_to_itself
 from tidemark_streaming.payloads.payload import (
@@ -121,7 +122,9 @@ class _Writer:
             why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
             raise UndecodableError(f"The record can't be decoded with {told}: {why}.") from None
         if left := len(content) - stream.tell():
-            raise UndecodableError(f"The record is {left} bytes longer than {told} specifies.")
+            raise UndecodableError(
+                f"The record is {format_count(left, 'byte')} longer than {told} specifies."
+            )
         if not isinstance(event, dict):
             raise UndecodableError(f"The value is not a record in {told}.")
         if self.bounded and is_too_deep(event):

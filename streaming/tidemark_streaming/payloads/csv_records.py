@@ -12,6 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow import csv
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
@@ -156,7 +157,9 @@ class Csv:
             try:
                 told = fields if value is None else self.fields(value)
                 if len(told) != len(columns):
-                    raise UndecodableError(f"The record does not have {len(columns)} fields.")
+                    raise UndecodableError(
+                        f"The record does not have {format_count(len(columns), 'field')}."
+                    )
                 fields = told
             except UndecodableError as error:
                 found.refuse(row, str(error))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import csv
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
@@ -71,13 +72,17 @@ def read_sample(path: Path) -> Sample:
     _check_columns(path, table.column_names)
     rename = _new_names(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
-    misfits = [f"{len(odd_lines):,} lines with another number of fields"] if odd_lines else []
+    misfits = (
+        [f"{format_count(len(odd_lines), 'line')} with another number of fields"]
+        if odd_lines
+        else []
+    )
     kinds = dict[str, str]()
     for place, name in enumerate(table.column_names):
         kinds[name], column, odd = _infer_type(table[name])
         table = table.set_column(place, name, column)
         if odd:
-            misfits.append(f"{odd:,} rows of '{name}' without a valid {kinds[name]}")
+            misfits.append(f"{format_count(odd, 'row')} of '{name}' without a valid {kinds[name]}")
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
         there = [name for kind in wanted for name in kinds if kinds[name] == kind]

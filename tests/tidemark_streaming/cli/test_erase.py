@@ -65,7 +65,7 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
     said = " ".join((looked.stdout + looked.stderr).split())
     assert "sensors_log" in said
     assert "6" in said
-    assert "3 dead letters of 'sensors' keep their bytes" in said
+    assert "The bytes of 3 dead letters of 'sensors' were kept" in said
     assert f"The files in '{here.landing / 'sensors'}' are unchanged" in said
     assert found(home, ANN)
 

@@ -39,7 +39,7 @@ def test_files_are_folded_and_what_was_done_is_shown(store: Warehouse) -> None:
     shown = call("maintain", "gated_state", "--retention", "0")
     words = shown.stdout.split()
     assert words[words.index("gated_state") :][:8:2] == ["gated_state", "3", "1", "3"]
-    assert "1 tables" in shown.stderr
+    assert "1 table" in shown.stderr
     assert store.take("gated_state").num_rows > 3
     assert incremental(store, gated) is None
 

@@ -79,7 +79,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     assert "run 0 (incremental, arrival 0), read: 2 rows" in shown
     assert "sensor=a value=1" in shown
     cut = call("tap", "by_minute", "--step", "partials", "--run", "0", "--limit", "1")
-    assert "the first 1 rows" in cut.stdout
+    assert "the first 1 row" in cut.stdout
     assert "increase --limit" in cut.stderr
 
 

@@ -109,8 +109,8 @@ def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> No
     result = call("new", "house", "--from-csv", "own.csv")
     assert result.exit_code == 0, result.stderr
     assert (
-        "own.csv has 2 lines with another number of fields, 1 rows of 'at' without a valid "
-        "TIMESTAMP, 1 rows of 'amount' without a valid DOUBLE: `tidemark ingest` will make "
+        "own.csv has 2 lines with another number of fields, 1 row of 'at' without a valid "
+        "TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark ingest` will make "
         "them dead letters"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()

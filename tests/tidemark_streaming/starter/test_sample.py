@@ -48,11 +48,11 @@ def test_a_type_is_inferred_as_the_ingest_decodes_it(tmp_path: Path, value: str,
 def test_a_value_that_the_ingest_refuses_is_reported(tmp_path: Path, odd: str) -> None:
     found = sample(tmp_path, [*map(str, range(20)), odd])
     assert found.columns["x"] == "BIGINT"
-    assert found.misfits == ["1 rows of 'x' without a valid BIGINT"]
+    assert found.misfits == ["1 row of 'x' without a valid BIGINT"]
     assert found.table["x"].to_pylist() == [*range(20), None]
 
 
 def test_a_text_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "own.csv"
     file.write_bytes(f"at,city,amount\n{AT},york,1.5\n{AT},m\xfcnchen,1.5\n".encode("latin-1"))
-    assert read_sample(file).misfits == ["1 rows of 'city' without a valid STRING"]
+    assert read_sample(file).misfits == ["1 row of 'city' without a valid STRING"]

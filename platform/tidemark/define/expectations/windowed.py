@@ -17,6 +17,7 @@ from pyspark.sql import Window as Order
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates.combiner import SLACK
@@ -316,7 +317,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
 
     return Windowed(
         name=f"no_gap({windows})",
-        expected=f"no silence of {windows} windows",
+        expected=f"no silence of {format_count(windows, 'window')}",
         level=level,
         absent=absent,
         supports=_check_step,
