@@ -1,5 +1,7 @@
 """The marts, built by dbt from Dagster on the tests' engine: what changed is computed anew."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import date
@@ -98,6 +100,16 @@ class Platform:
         """Bring the mart back as it was at a version."""
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"RESTORE TABLE {mart} TO VERSION AS OF {version}")
+
+    def forget_catalog(self) -> None:
+        """Remove everything from the catalog, as a restart of a server with one in memory does."""
+        sql = self.warehouse.spark.sql
+        for database in (self.marts.database, self.settings.database):
+            views = {row["viewName"] for row in sql(f"SHOW VIEWS IN {database}").collect()}
+            for row in sql(f"SHOW TABLES IN {database}").collect():
+                kind = "VIEW" if row["tableName"] in views else "TABLE"
+                sql(f"DROP {kind} {database}.{row['tableName']}")
+            sql(f"DROP DATABASE {database}")
 
     def latest(self, *key: str) -> dg.AssetMaterialization | None:
         """The last materialization of a model that Dagster knows of."""
@@ -277,6 +289,30 @@ def test_a_mart_alone_makes_its_views_anew(
     assert alone.success
     view = f"{platform.marts.database}.{STAGING}"
     assert platform.warehouse.spark.catalog.tableExists(view)
+
+
+def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) -> None:
+    before = platform.mart()
+    platform.mark(FIRST)
+    ways = (
+        lambda: platform.build(MART).success,
+        lambda: call("marts", MART).exit_code == 0,
+        lambda: _run_dbt("build", "--select", f"+{MART}", "--exclude", "test_type:unit"),
+    )
+    for build in ways:
+        platform.forget_catalog()
+        assert build()
+        assert platform.mart() == before
+        # The table is the same: days without changes were not computed again.
+        assert platform.marked() == {FIRST}
+    assert call("marts", MART, "--full-refresh").exit_code == 0
+
+
+def _run_dbt(*arguments: str) -> bool:
+    tidemark = Path(sys.executable).with_name("tidemark")
+    done = subprocess.run([tidemark, "dbt", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
 
 
 def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> None:

@@ -93,7 +93,9 @@ def dbt(
     settings = Settings()
     project = Marts(settings)
     told = arguments or ["--help"]
+    variables = dict[str, str]()
     # Help and the version need no engine.
-    asks = not {"--help", "-h", "--version"}.isdisjoint(told)
-    variables = {} if asks else project.environment(engine.ensure(settings))
+    if {"--help", "-h", "--version"}.isdisjoint(told):
+        warehouse(settings).restore()
+        variables = project.environment(engine.ensure(settings))
     os.execve(DBT, [str(DBT), *told], {**os.environ, **variables})

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -87,7 +88,7 @@ class AssetSnapshot:
     def waiting(self) -> str:
         """The number of waiting rows, as text."""
         limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
-        return f"{self.rows_waiting:,} rows waiting{limit}"
+        return f"{format_count(self.rows_waiting, 'row')} waiting{limit}"
 
 
 class Snapshot:
