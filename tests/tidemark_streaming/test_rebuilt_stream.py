@@ -1,5 +1,5 @@
-"""An asset is rebuilt, or replayed, while it is alive: beside a query, of sessions, where the
-engine commits, and with a topic that tells its table."""
+"""An asset is rebuilt or replayed while its streaming query runs, also with sessions and with a
+topic that publishes its table."""
 
 import time
 from collections.abc import Callable

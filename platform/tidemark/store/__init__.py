@@ -1,1 +1,1 @@
-"""Storage layer: the warehouse, event logs, asset states, the run ledger, and the committers."""
+"""Storage layer: the warehouse, event logs, asset states, the run ledger, and commits."""
