@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -287,6 +287,69 @@ def test_a_mean_does_not_overflow_because_its_sum_does(spark: SparkSession, part
     mean = answer_of(agg.mean("v"), rows, F.col("id") % parts)
     assert mean == pytest.approx(LARGE)
     assert isinstance(mean, float)
+
+
+SIZES = {
+    # Digits, decimals, and decimals of the mean.
+    "tiny": (10, 2, 10),
+    "mixed": (20, 10, 12),
+    "last": (22, 0, 6),
+    "first": (23, 0, 6),
+    "small": (27, 26, 28),
+    "money": (30, 2, 6),
+    "narrow": (33, 0, 5),
+    "mostly": (35, 2, 5),
+    "large": (38, 0, 0),
+    "cents": (38, 2, 2),
+    "half": (38, 19, 19),
+    "share": (38, 38, 38),
+}
+
+
+def some_decimals(digits: int, decimals: int, seed: int) -> list[Decimal]:
+    """Up to nine values: arbitrary ones, small ones, the largest and the smallest."""
+    chance = random.Random(f"{digits} {decimals} {seed}")
+    most = 10**digits - 1
+    kinds: list[Callable[[], int]] = [
+        lambda: chance.randint(-most, most),
+        lambda: chance.randint(-9, 9),
+        lambda: chance.choice([most, -most]),
+        lambda: most - chance.randint(0, 9),
+        lambda: chance.randint(-1, 1) * 10 ** chance.randrange(digits),
+    ]
+    some = chance.sample(kinds, chance.randint(1, 3))
+    values = [chance.choice(some)() for _ in range(chance.randint(1, 9))]
+    with localcontext(prec=80):
+        return [Decimal(v).scaleb(-decimals) for v in values]
+
+
+def test_means_of_decimals_of_any_size_are_exact(spark: SparkSession) -> None:
+    cases = range(150)
+    made = {(n, c): some_decimals(*size[:2], c) for n, size in SIZES.items() for c in cases}
+    rows = [
+        (c, i, *(format(made[n, c][i], "f") if i < len(made[n, c]) else None for n in SIZES))
+        for c in cases
+        for i in range(9)
+    ]
+    columns = ["case INT", "i INT", *(f"{n} STRING" for n in SIZES)]
+    numbers = [f"CAST({n} AS DECIMAL({p},{s}))" for n, (p, s, _) in SIZES.items()]
+    events = spark.createDataFrame(rows, ", ".join(columns)).selectExpr("case", "i", *numbers)
+    types = {n: f"decimal(38,{decimals})" for n, (_, _, decimals) in SIZES.items()}
+    own = {n: agg.mean(n) for n in SIZES}
+    for part in (F.lit(0), F.col("i") % 3):
+        columns = [mean.partial().alias(n) for n, mean in own.items()]
+        partials = events.groupBy("case", part.alias("part")).agg(*columns)
+        merges = [mean.merge(F.col(n)).alias(n) for n, mean in own.items()]
+        means = [mean.finish(F.col(n)).alias(n) for n, mean in own.items()]
+        found = partials.groupBy("case").agg(*merges).select("case", *means)
+        assert dict(found.dtypes) == {"case": "int", **types}
+        for row in found.collect():
+            for n, (_, _, decimals) in SIZES.items():
+                values = made[n, row["case"]]
+                with localcontext(prec=120):
+                    total = sum(values, Decimal(0)) / len(values)
+                    want = total.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+                assert row[n] == want, (n, values)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])

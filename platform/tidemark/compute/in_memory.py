@@ -11,7 +11,7 @@ the rows.
 | windows | windows of a transform (not of a roll-up) that don't merge and are all complete |
 | | through the same arrival |
 | firings | none, or each arrival |
-| aggregates | `count`; sums that are far from overflowing; their means, except of decimals; |
+| aggregates | `count`; sums that are far from overflowing; means, except of decimals; |
 | | minimums and maximums of values other than NaN and -0.0 |
 | keys | integers, booleans, strings; dates and timestamps only without expectations |
 """
@@ -30,7 +30,7 @@ from tidemark.compute import slot
 from tidemark.compute.closed_windows import closed_end
 from tidemark.define import trigger
 from tidemark.define import verdict as judge
-from tidemark.define.aggregates import Aggregate, count, totals
+from tidemark.define.aggregates import Aggregate, count, means, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.firings import EachArrival, Firing, Never
@@ -65,7 +65,7 @@ _MERGES = (
     (F.max, _TOTAL.finish, "max"),
     (_TOTAL.merge, _TOTAL.finish, "count"),
     (totals.merge, totals.total, "sum"),
-    (totals.merge, totals.average, "mean"),
+    (means.merge, means.average, "mean"),
 )
 _AGGREGATIONS = [
     *(
@@ -166,12 +166,12 @@ def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
             if _has_engine_order(partials)
             else None
         )
-    if not _is_far_from_overflow(partials):
-        return None
     parts = [(pc.struct_field(partials, name), "sum") for name in ("sum", "count", "plus")]
     kind = parts[0][0].type
     if function == "mean":
         return _Merging(parts, _compute_mean, _mean_slack) if pa.types.is_floating(kind) else None
+    if not _is_far_from_overflow(partials):
+        return None
     if not pa.types.is_decimal128(kind):
         return _Merging(parts, _return_merged, _sum_slack)
     wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)

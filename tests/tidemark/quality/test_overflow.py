@@ -89,11 +89,15 @@ def test_a_window_that_overflows_is_withheld_and_the_others_go_on(
 def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, [[reading(1, "a", 6), reading(2, "a", 6), reading(61, "a", 1)]])
     assert backfill(warehouse, SUMS).quarantined == 1
-    in_decimals = replace(SUMS, aggregates={**SUMS.aggregates, "total": agg.sum("ns + 0BD")})
+    wider = {"total": agg.sum("ns + 0BD"), "average": agg.mean(f"ns * {10**19}BD")}
+    in_decimals = replace(SUMS, aggregates={**SUMS.aggregates, **wider})
     facts = backfill(warehouse, replace(in_decimals, name="per_minute"))
     assert (facts.windows, facts.quarantined) == (2, 0)
     assert warehouse.read(SUMS.quarantine_table).isEmpty()
-    assert warehouse.read(SUMS.table).count() == 2
+    means = {row["average"] for row in warehouse.read(SUMS.table).collect()}
+    # Twice the first value has 39 digits.
+    assert means == {6 * 10**37, 10**37}
+    assert parity(warehouse, in_decimals).equal
 
 
 def test_balanced_accounts_are_equal(warehouse: Warehouse) -> None:

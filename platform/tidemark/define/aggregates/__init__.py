@@ -9,7 +9,8 @@ aggregate without such a form, such as a median over all values, is refused when
 | --- | --- | --- | --- |
 | `count()` | the number of events | 0 | a number |
 | `min(x)`, `max(x)` | exact | null | a value |
-| `sum(x)`, `mean(x)` | exact, except for doubles | null | `totals` |
+| `sum(x)` | exact, except for doubles | null | `totals` |
+| `mean(x)` | exact, except for doubles | null | `means` |
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
 | `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |

@@ -4,7 +4,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
-from tidemark.define.aggregates import totals
+from tidemark.define.aggregates import means, totals
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
@@ -104,8 +104,10 @@ def max(column: str, where: str | None = None) -> Aggregate:
 def mean(column: str, where: str | None = None) -> Aggregate:
     """Compute the arithmetic mean of a SQL expression's values; null if there are none.
 
-    The mean of decimals is exact. The mean of other numbers is a DOUBLE; once the sum is beyond
-    2^53, its last digits depend on the order of addition, as in every engine.
+    A mean does not overflow, even if the sum of the values would. The mean of decimals is exact
+    and rounded once, half away from zero; it has at least as many decimals as the values. The mean
+    of other numbers is a DOUBLE; once the sum is beyond 2^53, its last digits depend on the order
+    of addition, as in every engine.
 
     Example:
         agg.mean("dep_delay", where="not cancelled")
@@ -114,20 +116,12 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-
-    def partial() -> Column:
-        value = values(column, where)
-        # Division turns an integer into a DOUBLE, whose sum does not overflow.
-        number = F.try_divide(value, F.lit(1))
-        return totals.partial(number, value.isNotNull() & number.isNull())
-
     return Aggregate(
         call_name("mean", column, where),
-        partial,
-        totals.merge,
-        totals.average,
-        totals.average_slack,
-        totals.average_overflowed,
+        lambda: means.partial(values(column, where)),
+        means.merge,
+        means.average,
+        means.average_slack,
         number=lambda: values(column, where),
     )
 

@@ -1,4 +1,4 @@
-"""The partials of sums and means, which also show whether the sum is reliable.
+"""The partials of sums, which also show whether the sum is reliable.
 
 A partial has the values' `sum` and `count`, and three fields that detect an overflow:
 
@@ -23,25 +23,18 @@ ROUNDING = 2.0**-52
 """The largest effect of the order of addition, per value, as a share of the sizes added up."""
 
 
-def partial(value: Column, *unheld: Column) -> Column:
-    """Return the totals of values.
-
-    Args:
-        unheld: BOOLEAN, whether a value could not be converted to a number that can be added.
-    """
+def partial(value: Column) -> Column:
+    """Return the totals of values."""
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
     floating = F.typeof(value).isin("float", "double")
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
     minus = F.when(~floating & (value < 0), value)
-    over = _overflows(plus) | _overflows(minus)
-    for each in unheld:
-        over = over | F.coalesce(F.bool_or(each), F.lit(False))
     return F.struct(
         F.try_sum(value).alias("sum"),
         F.count(value).alias("count"),
         F.try_sum(plus).alias("plus"),
         F.try_sum(minus).alias("minus"),
-        over.alias("over"),
+        (_overflows(plus) | _overflows(minus)).alias("over"),
     )
 
 
@@ -62,30 +55,14 @@ def total(merged: Column) -> Column:
     return F.when(~merged["over"], merged["sum"])
 
 
-def average(merged: Column) -> Column:
-    """Return the mean; null if it overflowed."""
-    return F.when(~merged["over"], F.try_divide(merged["sum"], merged["count"]))
-
-
 def total_overflowed(merged: Column) -> Column:
     """Return whether the sum overflowed."""
     return merged["over"]
 
 
-def average_overflowed(merged: Column) -> Column:
-    """Return whether the mean's sum or the mean itself overflowed."""
-    return merged["over"] | ((merged["count"] > 0) & average(merged).isNull())
-
-
 def total_slack(merged: Column) -> Column:
     """Return the largest difference between two sums of the same values."""
     return ROUNDING * merged["count"] * merged["plus"].cast("double")
-
-
-def average_slack(merged: Column) -> Column:
-    """Return the largest difference between two means of the same values."""
-    share = F.try_divide(merged["plus"].cast("double"), merged["count"])
-    return ROUNDING * (merged["count"] + 1) * share
 
 
 def _overflows(values: Column) -> Column:

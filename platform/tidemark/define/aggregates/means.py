@@ -1,0 +1,134 @@
+"""The partials of means, whose sums can't overflow.
+
+A partial has the `count` of the values and their sum, in one of two forms:
+
+| fields | of FLOAT, DOUBLE, integers and most DECIMALs | of a wide DECIMAL |
+| --- | --- | --- |
+| `sum` | the sum of the values | null |
+| `plus` | the sum of the sizes \\|x\\|; null for a DECIMAL | null |
+| `high`, `low` | null | the sum of the values, in two parts |
+| `like` | null | null; its type is that of the values |
+
+The engine's sum of a DECIMAL has 10 digits more than its values, but at most 38. A DECIMAL is
+*wide* if that leaves no room for 10 more digits. A wide value is stored as an integer, in units of
+the mean's last decimal: `high * 10^19 + low`. Each part has at most 19 digits, so the sum of any
+number of parts fits.
+
+The mean of a wide `DECIMAL(p, s)` is a `DECIMAL(38, d)` with room for all p - s digits before the
+point, so it always fits. The number of decimals d is s + 2, and at least 6, but at most
+38 - (p - s). The mean is rounded only once, at its last decimal: half up, away from zero.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.define.aggregates.totals import ROUNDING
+
+_MAX_DIGITS = 38
+"""The maximum number of digits of a DECIMAL."""
+_SUM_DIGITS = 10
+"""The number of digits that the engine's sum of a DECIMAL has more than its values."""
+_INTEGER = f"decimal({_MAX_DIGITS}, 0)"
+_PART = "1" + 19 * "0"
+
+
+def partial(value: Column) -> Column:
+    """Return the partial of the mean of values."""
+    # Division turns an integer into a DOUBLE, whose sum does not overflow.
+    number = value / 1
+    # The engine knows a column's type when it plans, and drops the branch that does not apply.
+    wide, size = _is_wide(value), F.when(F.typeof(number) == "double", F.abs(number))
+    digits = F.translate(value.cast("string"), ".", "")
+    zeros = F.repeat(F.lit("0"), _mean_scale(value) - _scale(value))
+    integer = F.when(wide, F.concat(digits, zeros).cast(_INTEGER))
+    low = integer % _part()
+    return F.struct(
+        F.sum(F.when(~wide, number)).alias("sum"),
+        F.count(value).alias("count"),
+        F.sum(size).alias("plus"),
+        F.sum(((integer - low) / _part()).cast(_INTEGER)).alias("high"),
+        F.sum(low.cast(_INTEGER)).alias("low"),
+        # `abs` keeps the type, except that it makes a DOUBLE of a null that has no type.
+        F.max(F.abs(F.when(F.lit(False), value))).alias("like"),
+    )
+
+
+def merge(partials: Column) -> Column:
+    """Return the partial of the values of all partials."""
+    wide = _is_wide(partials["like"])
+    return F.struct(
+        F.sum(partials["sum"]).alias("sum"),
+        F.coalesce(F.sum(partials["count"]), F.lit(0)).alias("count"),
+        F.sum(partials["plus"]).alias("plus"),
+        F.sum(F.when(wide, partials["high"])).alias("high"),
+        F.sum(F.when(wide, partials["low"])).alias("low"),
+        F.max(partials["like"]).alias("like"),
+    )
+
+
+def average(merged: Column) -> Column:
+    """Return the mean; null without values."""
+    like, mean = merged["like"], F.try_divide(merged["sum"], merged["count"])
+    wide, scale = _is_wide(like), _mean_scale(like).cast("string")
+    # JSON with the type's text as its schema: the only cast to a type that the engine knows, but
+    # Python does not.
+    kind = F.when(wide, F.concat(F.lit(f"decimal({_MAX_DIGITS}, "), scale, F.lit(")")))
+    json = F.concat(
+        F.lit('{"mean": '), _wide_average(merged).cast("string"), F.lit("e-"), scale, F.lit("}")
+    )
+    schema = F.concat(F.lit("mean "), F.coalesce(kind, F.typeof(mean)))
+    return F.when(wide, F.from_json(json, schema)["mean"]).otherwise(mean)
+
+
+def average_slack(merged: Column) -> Column:
+    """Return the largest difference between two means of the same values."""
+    share = F.try_divide(merged["plus"].cast("double"), merged["count"])
+    return ROUNDING * (merged["count"] + 1) * share
+
+
+def _wide_average(merged: Column) -> Column:
+    """Return the mean of wide values as an integer, in units of its last decimal."""
+    count = F.when(merged["count"] > 0, merged["count"]).cast(_INTEGER)
+    high, rest = _divide(merged["high"], count)
+    low, rest = _divide(rest * _part() + merged["low"], count)
+    floor = high * _part() + low
+    # `floor` is the mean rounded down, so a half is rounded up if the mean is positive.
+    up = (2 * rest > count) | ((2 * rest == count) & (floor >= 0))
+    return floor + up.cast("int")
+
+
+def _divide(number: Column, by: Column) -> tuple[Column, Column]:
+    """Return the quotient of two integers, rounded down, and the remainder."""
+    rest = F.pmod(number, by)
+    return ((number - rest) / by).cast(_INTEGER), rest
+
+
+def _part() -> Column:
+    return F.lit(_PART).cast(_INTEGER)
+
+
+def _is_wide(value: Column) -> Column:
+    """Return whether a column is a wide DECIMAL. Constant, as all facts about a column's type."""
+    decimals = F.greatest(F.lit(6), _scale(value) + 2)
+    digits = _precision(value) - _scale(value) + decimals
+    return F.coalesce(digits > _MAX_DIGITS - _SUM_DIGITS, F.lit(False))
+
+
+def _mean_scale(value: Column) -> Column:
+    """Return the number of decimals of the mean of a wide DECIMAL column."""
+    room = _MAX_DIGITS - (_precision(value) - _scale(value))
+    return F.least(F.greatest(F.lit(6), _scale(value) + 2), room)
+
+
+def _precision(value: Column) -> Column:
+    return _type_parameter(value, 1)
+
+
+def _scale(value: Column) -> Column:
+    return _type_parameter(value, 2)
+
+
+def _type_parameter(value: Column, number: int) -> Column:
+    """Return a parameter of a column's DECIMAL type, or null if it has another type."""
+    text = F.regexp_extract(F.typeof(value), r"^decimal\((\d+),(\d+)\)$", number)
+    return text.try_cast("int")
