@@ -43,7 +43,7 @@ SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR
 def check_names(transform: Definition) -> dict[str, str]:
     """Return the name of each expectation's check, which has only letters, digits and `_`."""
     found: dict[str, str] = {}
-    for expectation in transform.expectations:
+    for expectation in transform.checks:
         plain = re.sub(r"\W+", "_", expectation.name).strip("_")
         numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
         found[expectation.name] = next(n for n in numbered if n not in found.values())
@@ -59,9 +59,7 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
             description=_description(expectation),
             metadata=_expectation_metadata(expectation),
         )
-        for expectation, name in zip(
-            transform.expectations, check_names(transform).values(), strict=True
-        )
+        for expectation, name in zip(transform.checks, check_names(transform).values(), strict=True)
     ]
 
 
@@ -73,12 +71,12 @@ def current_results(
     A check therefore fails exactly until its failures are resolved. A run, a backfill or a
     promotion may resolve them, or a person who releases or discards a window.
     """
-    last = snapshot.last_run(transform.name) if transform.expectations else None
+    last = snapshot.last_run(transform.name) if transform.checks else None
     if last is None:
         return
     results = results_since(snapshot, transform.name, last["seq"] - _RECENT)
     failing = check_results.open_failures(snapshot, transform, results)
-    for expectation in transform.expectations:
+    for expectation in transform.checks:
         own = [r for r in results if r.expectation == expectation.name]
         failures = {
             place: told[expectation.name]

@@ -82,7 +82,7 @@ def build_definitions(
                     AssetWithExpectations(transform, show.partitions_of(name))
                     for found, show in known.values()
                     for name, transform in found.transforms.items()
-                    if transform.expectations
+                    if transform.checks
                 ),
                 names,
             ),

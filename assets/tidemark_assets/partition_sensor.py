@@ -163,7 +163,7 @@ def windows(
         held = {
             t.name: snapshot.tables.version(t.quarantine_table)
             for t in transforms.values()
-            if t.expectations
+            if t.checks
         }
         for name, version in held.items():
             # A person has released or discarded windows, or a step has reported its own run.

@@ -108,7 +108,7 @@ def partition_metadata(
         "run no event time": facts.no_event_time,
         "run duplicates": facts.duplicate,
     }
-    if transform.expectations:
+    if transform.checks:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     found = _by_partition(warehouse, transform, run, begins, end)
     # The picture covers the whole range, so only the newest partition has it, which the page shows.

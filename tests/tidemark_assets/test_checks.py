@@ -14,13 +14,16 @@ from gated.definitions import presentation
 from gated.readings import ARRIVALS
 from gated.transforms import gated
 from judgements import judged, promoted, publish, withhold
+from scrapes import scraped, value
 from shown import shown
 from staleness import causes
 from steps import OnTestSession
-from support import READINGS, ingest
+from support import READINGS, T0, Event, ingest
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
 from tidemark.define.fingerprint import fingerprint
+from tidemark.quality import results
 from tidemark.run.rebuild import rebuild, roll_back, switch
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
@@ -28,8 +31,10 @@ from tidemark_assets.names import PLAIN
 from tidemark_assets.partition_sensor import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.watch.overview import Monitor
 
 BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "matches_log"
+FITS, SEEN = "values_fit", "too large: total"
 
 
 class Platform:
@@ -241,4 +246,42 @@ def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
 
 
 def test_checks_have_names_that_dagster_takes() -> None:
-    assert list(checks.check_names(gated).values()) == [BETWEEN, NOT_NULL, COMPLETE]
+    declared = [BETWEEN, NOT_NULL, COMPLETE]
+    assert list(checks.check_names(gated).values()) == [*declared, FITS]
+    # A mean can't overflow.
+    means = replace(gated, aggregates={"most": agg.max("value"), "average": agg.mean("price")})
+    assert list(checks.check_names(means).values()) == declared
+
+
+def test_a_window_that_overflows_fails_a_check_until_it_is_decided(settings: Settings) -> None:
+    judged(settings, 1, (3, "a"), expectation="values_fit()", observed=SEEN)
+    withhold(settings, (3, "a"), by="values_fit()", observed=SEEN)
+    assert stands(settings, FITS) == (False, FAILED.replace("9", SEEN))
+    assert stands(settings) == (True, "as expected")
+    withhold(settings)
+    publish(settings, 1, "released", (3, "a"))
+    assert stands(settings, FITS) == (True, "as expected")
+
+
+def test_an_overflow_is_a_failed_check_and_a_metric(engine: Settings, spark: SparkSession) -> None:
+    """Although the asset has no expectations of its own."""
+    own = {"database": f"overflowing_{uuid4().hex[:12]}", "domains": ("overflowing",)}
+    settings = engine.model_copy(update=own)
+    resource = OnTestSession(settings, spark)
+    large = [Event(T0, "a", 6), Event(T0 + 1, "a", 6)]
+    ingest(resource.warehouse, READINGS, [[*large, Event(T0, "b", 1)]])
+    job = build_definitions(["overflowing"], {"tidemark": resource})
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = job.resolve_implicit_global_asset_job_def().execute_in_process(
+            asset_selection=[dg.AssetKey("sums")], instance=instance, partition_key="2023-11-14"
+        )
+    assert result.success
+    told = {e.check_name: e for e in result.get_asset_check_evaluations()}
+    assert (told[FITS].passed, told[FITS].severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert told[FITS].description == FAILED.replace("22:17", "22:14").replace("9", SEEN)
+    [recorded] = results.read_since(resource.warehouse, "sums", -1)
+    assert (recorded.expectation, recorded.success) == ("values_fit()", False)
+    assert [f["observed"] for f in recorded.failures] == [SEEN]
+    found = scraped(Monitor(settings))
+    assert value(found, "tidemark_asset_quarantined_rows", asset="sums", status="held") == 1
+    assert value(found, "tidemark_asset_quarantined_rows_total", asset="sums") == 1

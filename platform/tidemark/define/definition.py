@@ -14,6 +14,7 @@ from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import as_expectation
+from tidemark.define.expectations.windowed import values_fit
 from tidemark.define.sink import Sink
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
 from tidemark.define.tables import Role, TableName
@@ -105,6 +106,16 @@ class Definition(ABC):
     def late_tables(self) -> list[TableName]:
         """The tables of this asset that describe too-late events."""
         return []
+
+    @property
+    def checks(self) -> tuple[Expectation, ...]:
+        """All expectations that rows must meet: the declared ones, and `values_fit()` if an
+        aggregate can exceed its type."""
+        fit = values_fit()
+        can_overflow = any(a.overflowed is not None for a in self.aggregates.values())
+        if not can_overflow or any(e.name == fit.name for e in self.expectations):
+            return self.expectations
+        return (*self.expectations, fit)
 
     def _check_expectations(self) -> None:
         given: Sequence[object] = self.expectations

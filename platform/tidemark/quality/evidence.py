@@ -16,9 +16,8 @@ from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
-from tidemark.define.aggregates.combiner import OVERFLOWED
 from tidemark.define.definition import Definition
-from tidemark.define.expectations.expectation import Evidence, Expectation, Verdict, Windowed
+from tidemark.define.expectations.expectation import Expectation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.engine.planning import Planning
 from tidemark.quality import gx
@@ -61,15 +60,9 @@ class Batch:
 
     @property
     def expectations(self) -> Sequence[Expectation]:
-        """The transform's expectations, and those that check for values that exceed their type."""
+        """The declared expectations, and `values_fit()` if it can fail or there are no others."""
         declared = self.transform.expectations
-        if not self.overflowed and declared:
-            return declared
-        aggregates = self.transform.aggregates.items()
-        return [
-            *declared,
-            *(fits_type(n, str(a)) for n, a in aggregates if a.overflowed is not None),
-        ]
+        return declared if declared and not self.overflowed else self.transform.checks
 
     @property
     def replaces(self) -> bool:
@@ -165,19 +158,3 @@ class Batch:
     def _reached(self, table: str, back: int) -> DataFrame:
         ranges = self.ranges(back)
         return self.asset.warehouse.read(table, InRanges("window_start", ranges))
-
-
-def fits_type(column: str, aggregate: str) -> Windowed:
-    """Return an expectation that an aggregate's value fits its type; if not, it is null."""
-
-    def judge(rows: DataFrame, _: Evidence) -> Verdict:
-        return Verdict(
-            rows, F.array_contains(OVERFLOWED, column), F.lit("a value that exceeds its type")
-        )
-
-    return Windowed(
-        name=f"{column}: {aggregate} fits its type",
-        expected="a value that fits its type",
-        columns=(OVERFLOWED,),
-        judge=judge,
-    )

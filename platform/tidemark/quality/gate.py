@@ -70,7 +70,8 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     together = [_describe_failure(r, r.text()) for r in found if r.together]
     levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
     total = found[0].count if found else 0
-    found = [r for r in found if r.expectation in batch.transform.expectations]
+    declared = batch.transform.expectations
+    found = [r for r in found if r.expectation in declared or not r.success]
     if ERROR not in levels and quarantine.is_empty(batch):
         warned = total if together else len(failed)
         good = _add_quality(rows, {*failed}, everything=bool(together))

@@ -1,5 +1,6 @@
 """A sum that its type can't hold: its window goes to quarantine, and every other one goes on."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-REASON = "total: sum(ns) fits its type"
+REASON = "values_fit()"
 
 
 def in_nanoseconds(rows: DataFrame) -> DataFrame:
@@ -84,6 +85,10 @@ def test_a_window_that_overflows_is_withheld_and_the_others_go_on(
     assert (published(), held()) == (good, bad)
     assert parity(warehouse, asset).equal
     assert quarantine.count_by_expectation(warehouse, asset)[REASON] == 2
+    recorded = warehouse.read("checks").where((F.col("expectation") == REASON) & ~F.col("success"))
+    failures = [f for row in recorded.collect() for f in row["failures"]]
+    assert {json.loads(f["keys"])["sensor"] for f in failures} == {"large", "even"}
+    assert {f["observed"] for f in failures} == {"too large: total"}
 
 
 def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Warehouse) -> None:

@@ -8,6 +8,7 @@
 | `volume_within(x, of)` | if its events are off by more than the share x | earlier windows |
 | `late_share_below(x)` | if the share x of its events, or more, were late | its own row |
 | `no_gap(n)` | if its key has had no window for n windows | the key's newest window |
+| `values_fit()`, never declared | if a value exceeds its type, and is null | its own row |
 """
 
 import re
@@ -20,7 +21,7 @@ from tidemark.base.arguments import checked
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
-from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import (
     ERROR,
     FACTS,
@@ -33,6 +34,24 @@ from tidemark.define.expectations.expectation import (
 _PEERS = {"yesterday": "1 day", "last week": "1 week"}
 _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
 _GAP_MEMORY_FACTOR = 10
+
+
+def values_fit() -> Windowed:
+    """Expect the type of each aggregate to hold its value.
+
+    Every asset with an aggregate that can overflow has this expectation.
+    """
+
+    def judge(rows: DataFrame, _: Evidence) -> Verdict:
+        names = F.concat_ws(", ", OVERFLOWED)
+        return Verdict(rows, F.size(OVERFLOWED) > 0, F.concat(F.lit("too large: "), names))
+
+    return Windowed(
+        name="values_fit()",
+        expected="values that fit the types of their columns",
+        columns=(OVERFLOWED,),
+        judge=judge,
+    )
 
 
 @checked

@@ -1,0 +1,1 @@
+"""A domain for tests: readings whose sums can exceed their type."""

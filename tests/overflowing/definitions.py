@@ -1,0 +1,9 @@
+"""How it appears in Dagster."""
+
+import dagster as dg
+
+from tidemark_assets.build import DagsterOptions
+
+presentation = DagsterOptions(
+    partitions=dg.DailyPartitionsDefinition(start_date="2023-11-14", end_date="2023-11-18")
+)
