@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from support import MINUTE, T0
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.quality import results
 from tidemark.store import ledger
 
@@ -33,7 +34,7 @@ _STATE = pa.schema(
     {
         **dict.fromkeys(("window_start", "window_end"), _INSTANT),
         "sensor": pa.string(),
-        "admitted": pa.bool_(),
+        ADMITTED: pa.bool_(),
     }
 )
 Window = tuple[int, str | None]

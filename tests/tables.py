@@ -8,6 +8,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.store import ledger
 from tidemark.store.arrival import TIMELINE
 
@@ -22,7 +23,7 @@ _WINDOWS = pa.schema(
     }
 )
 
-_STATE = pa.schema([*_WINDOWS, pa.field("admitted", pa.bool_())])
+_STATE = pa.schema([*_WINDOWS, pa.field(ADMITTED, pa.bool_())])
 
 
 def arrive(

@@ -11,7 +11,8 @@ from tidemark.base.instants import describe as span
 from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import base_transform
-from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.define.window_columns import WINDOW_MEANINGS
 from tidemark_assets import columns
 from tidemark_assets.names import Names

@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from tidemark.define.definition import RESERVED, Definition
+from tidemark.define.definition import Definition
+from tidemark.define.tidemark_columns import WINDOW_TABLES, find_table
 from tidemark.engine.requests import fetch
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.marts import Marts
@@ -74,7 +75,8 @@ def _made_of(
     Args:
         there: the mart's columns.
     """
-    told_apart = there - {*transform.aggregates, *RESERVED}
+    own = {c for c in there if find_table(c, WINDOW_TABLES) is None}
+    told_apart = own - {*transform.aggregates}
     try:
         rows = warehouse.spark.table(view)
         for name in ("window_start", *transform.keys):

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates import Aggregate
+from tidemark.define.helper_columns import HAPPENED_AT
 from tidemark.store.warehouse import Warehouse
 
 SCHEMA = "at BIGINT, arrival BIGINT, position BIGINT, i INT, d DECIMAL(10,2), x DOUBLE, s STRING"
@@ -50,7 +51,7 @@ def some_events(seed: int = 3, count: int = 120) -> list[Event]:
 
 def frame(spark: SparkSession, events: list[Event]) -> DataFrame:
     rows = [(e.at, e.arrival, e.position, e.i, e.d, e.x, e.s) for e in events]
-    return spark.createDataFrame(rows, SCHEMA).withColumn("happened_at", F.timestamp_micros("at"))
+    return spark.createDataFrame(rows, SCHEMA).withColumn(HAPPENED_AT, F.timestamp_micros("at"))
 
 
 def spread(**only: str) -> Aggregate:

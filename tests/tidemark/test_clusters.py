@@ -15,6 +15,7 @@ from tidemark.compute.lifecycle import clusters, session, session_workers
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import ON_TIME
 from tidemark.define import aggregates as agg
+from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
@@ -132,12 +133,12 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
         (n, f.start, f.end, f.before, i) for n, h in enumerate(histories) for i, f in enumerate(h)
     ]
     frame = spark.createDataFrame(
-        told, "sensor BIGINT, start BIGINT, end BIGINT, before BIGINT, place INT"
+        told, f"sensor BIGINT, start BIGINT, end BIGINT, {WATERMARK_BEFORE} BIGINT, place INT"
     ).withColumns(
         {
             "window_start": F.timestamp_micros("start"),
             "window_end": F.timestamp_micros("end"),
-            "admitted": F.lit(True),
+            ADMITTED: F.lit(True),
         }
     )
     found = clusters.add_clusters(frame, VISITS).groupBy("sensor", clusters.CLUSTER_START)

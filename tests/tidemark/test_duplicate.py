@@ -23,6 +23,7 @@ from support import (
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.duplicates import mark_duplicates
 from tidemark.define import verdict as judge
+from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.run.runner import backfill, incremental
@@ -135,9 +136,9 @@ def test_the_complete_answer_and_the_late_table_have_no_duplicates(logged: Wareh
 def test_the_state_keeps_count_of_duplicates(logged: Warehouse) -> None:
     asset = named("counted")
     incremental(logged, asset)
-    rows = State(logged, asset).read().where(F.col("verdict") == judge.DUPLICATE)
+    rows = State(logged, asset).read().where(F.col(VERDICT) == judge.DUPLICATE)
     assert rows.agg(F.sum("events")).collect()[0][0] == len(duplicates(ARRIVALS))
-    assert rows.where("admitted").isEmpty()
+    assert rows.where(ADMITTED).isEmpty()
 
 
 def test_a_run_looks_back_no_further_than_the_horizon(

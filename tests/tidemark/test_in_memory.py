@@ -22,6 +22,7 @@ from tidemark.compute.pane import as_of
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.firings import Count, EachArrival, Never
+from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Global, Session
@@ -52,9 +53,9 @@ KINDS: Mapping[str, pa.DataType] = {
     "window_end": INSTANT,
     "sensor": pa.string(),
     "place": pa.int32(),
-    "verdict": pa.int8(),
-    "admitted": pa.bool_(),
-    "slot": pa.int64(),
+    VERDICT: pa.int8(),
+    ADMITTED: pa.bool_(),
+    SLOT: pa.int64(),
     "events": pa.int64(),
     "last_arrival": pa.int64(),
     "n": pa.int64(),
@@ -118,9 +119,9 @@ def a_partial(chance: random.Random) -> dict[str, Any]:
         "window_end": None if bound is None else bound + MINUTE,
         "sensor": maybe(chance, chance.choice(["a", 'b"\\', "ü"])),
         "place": maybe(chance, chance.randrange(2)),
-        "verdict": verdict,
-        "admitted": verdict < 2 or chance.random() < 0.2,
-        "slot": arrival + 1 if verdict else chance.choice([0, arrival + 1]),
+        VERDICT: verdict,
+        ADMITTED: verdict < 2 or chance.random() < 0.2,
+        SLOT: arrival + 1 if verdict else chance.choice([0, arrival + 1]),
         "events": chance.randrange(1, 9),
         "last_arrival": arrival,
         "n": chance.randrange(9),
@@ -203,7 +204,7 @@ def planted(
     column_of = [*values, *partials[column].to_pylist()[len(values) :]]
     place = partials.column_names.index(column)
     fires = partials.set_column(place, column, pa.array(column_of, KINDS[column]))
-    for name, value in (("verdict", 0), ("admitted", True), ("slot", 0)):
+    for name, value in ((VERDICT, 0), (ADMITTED, True), (SLOT, 0)):
         same_value = pa.repeat(pa.scalar(value, KINDS[name]), len(column_of))
         fires = fires.set_column(fires.column_names.index(name), name, same_value)
     for name, value in {"window_start": start, "window_end": end}.items():

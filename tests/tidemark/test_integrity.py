@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from support import MINUTE, PER_MINUTE, READINGS, T0
+from tidemark.define.helper_columns import MARKER, VERDICT
 from tidemark.define.rollup import rollup
 from tidemark.define.tables import CHECKS, LEDGER
 from tidemark.define.windows import Tumbling
@@ -44,9 +45,10 @@ FACTS = {
 PARTIALS = pa.table(
     {
         "seq": pa.array([0], pa.int64()),
-        "marker": pa.nulls(1, pa.string()),
+        MARKER: pa.nulls(1, pa.string()),
         "n": pa.array([1]),
-        **dict.fromkeys(("verdict", "events"), pa.array([1], pa.int64())),
+        VERDICT: pa.array([1], pa.int64()),
+        "events": pa.array([1], pa.int64()),
     }
 )
 WINDOWS = pa.table({"n": pa.array([1], pa.int64())})

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from support import MINUTE, PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
 from tidemark import quality as q
 from tidemark.compute import materialize
+from tidemark.define.helper_columns import MARKER
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
@@ -86,4 +87,4 @@ def test_what_was_computed_into_files_is_committed_as_these_files(warehouse: War
     backfill(warehouse, PLAIN)
     for table in (PLAIN.state_table, PLAIN.table):
         assert all("/part-" in file for file in _files(warehouse, table)), table
-    assert warehouse.read(PLAIN.state_table).where("marker IS NOT NULL").count() == 1
+    assert warehouse.read(PLAIN.state_table).where(f"{MARKER} IS NOT NULL").count() == 1

@@ -16,6 +16,7 @@ from tidemark.base.settings import Settings
 from tidemark.compute import rollups as rolling
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.define.rollup import RollUp, rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, Trigger
@@ -119,7 +120,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     incremental(logged, whole)
     assert parity(logged, whole).equal
     # What was too late for its minute is in none of the larger windows either.
-    counted = logged.read(base.state_table).where("admitted").agg(F.sum("events"))
+    counted = logged.read(base.state_table).where(ADMITTED).agg(F.sum("events"))
     computed = quarantine.read_computed(logged, whole, ())
     assert computed.agg(F.sum("events")).collect() == counted.collect()
 

@@ -22,6 +22,7 @@ from support import (
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.engine.connect import address
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.state import State
@@ -85,7 +86,7 @@ def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
     want = reference(ARRIVALS)
     assert published(logged, asset) == want
     # What is published may hide what was stored twice, until a window fires again.
-    stored = State(logged, asset).read().where("admitted").groupBy("window_start", "sensor")
+    stored = State(logged, asset).read().where(ADMITTED).groupBy("window_start", "sensor")
     held = stored.agg(F.sum("events")).withColumn("window_start", F.unix_micros("window_start"))
     assert {(s, k): n for s, k, n in held.collect()} == {w: r["n"] for w, r in want.items()}
 

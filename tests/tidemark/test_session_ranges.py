@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
 from tidemark.compute.lifecycle import fragments
 from tidemark.define import aggregates as agg
+from tidemark.define.helper_columns import MARKER
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session
@@ -91,7 +92,7 @@ def _counted(rows: pa.Table) -> Counter[str]:
 
 
 def counted(warehouse: Warehouse, asset: WindowedTransform) -> Counter[str]:
-    return _counted(State(warehouse, asset).take().drop_columns("marker"))
+    return _counted(State(warehouse, asset).take().drop_columns(MARKER))
 
 
 def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:

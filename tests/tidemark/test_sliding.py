@@ -15,6 +15,7 @@ from tidemark.compute import pane, slices
 from tidemark.compute.prepare import prepare_rows
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.uniqueness import Deduplicate
@@ -133,7 +134,7 @@ def types(rows: DataFrame) -> dict[str, str]:
 def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTransform) -> Rows:
     """Compare partials, but for the bytes of sketches; gives them by their place."""
     assert types(sliced) == types(plain)
-    place = [*transform.by_window, "verdict", "admitted", "slot"]
+    place = [*transform.by_window, VERDICT, ADMITTED, SLOT]
     want = by_place(plain, place)
     check_same(by_place(sliced, place), want, *SKETCHES)
     return want
@@ -229,11 +230,11 @@ def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -
 
 def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> None:
     transform = replace(FEW, window=EVENLY)
-    place = ["correlation_id", "sensor", F.unix_micros("happened_at").alias("time")]
-    worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max("verdict"))
-    punctual = [r for r in worst.collect() if r["max(verdict)"] == 0]
+    place = ["correlation_id", "sensor", F.unix_micros(HAPPENED_AT).alias("time")]
+    worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max(VERDICT))
+    punctual = [r for r in worst.collect() if r[f"max({VERDICT})"] == 0]
     read = prepare_rows(log, transform, -1, ARRIVALS)
-    rows = read.withColumn("happened_at", transform.source.happened(F.unix_micros("arrived_at")))
+    rows = read.withColumn(HAPPENED_AT, transform.source.happened(F.unix_micros("arrived_at")))
     parts = slices.aggregate_slices(rows, transform, EVENLY, by_arrival=False).where(
         "arrival IS NULL"
     )

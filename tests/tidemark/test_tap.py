@@ -14,6 +14,7 @@ from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import verdict as judge
 from tidemark.define.firings import Count
+from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Session
@@ -49,12 +50,12 @@ def rows(found: Iterable[Mapping[str, Any]], without: Iterable[str] = ()) -> Cou
 def stored(warehouse: Warehouse, asset: WindowedTransform, seq: int) -> list[dict[str, Any]]:
     """The partials that the state took in."""
     found = State(warehouse, asset).of(seq).toArrow()
-    return [{**r, "verdict": judge.VERDICTS[r["verdict"]]} for r in found.to_pylist()]
+    return [{**r, VERDICT: judge.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
 
 
 def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> None:
     """The edges of a run, against what it has counted and written."""
-    seen = Counter(r["verdict"] for r in tapped(warehouse, asset, "judged", facts.seq))
+    seen = Counter(r[VERDICT] for r in tapped(warehouse, asset, "judged", facts.seq))
     assert seen == Counter({w: n for w in judge.VERDICTS.values() if (n := getattr(facts, w))})
     late = tapped(warehouse, asset, "late", facts.seq)
     assert len(late) == facts.too_late + facts.no_event_time

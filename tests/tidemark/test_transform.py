@@ -49,8 +49,11 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
             {"aggregates": {"median": "percentile(value, 0.5)"}},
             r"aggregate 'median' \(percentile\(value, 0.5\)\) can't be merged.* Use a function of",
         ),
-        ({"aggregates": {"revision": agg.count()}}, "column name 'revision' is taken"),
-        ({"aggregates": {"sensor": agg.count()}}, "column name 'sensor' is taken"),
+        (
+            {"aggregates": {"revision": agg.count()}},
+            "adds a column 'revision' to the published table.*'own_revision'",
+        ),
+        ({"aggregates": {"sensor": agg.count()}}, "'sensor' is both a key and an aggregate"),
         ({"aggregates": {"n": agg.count(), "n_complete": agg.count()}}, "'n_complete' is taken"),
         ({"keys": ("the sensor",)}, "'the sensor' is not a valid column name"),
         ({"allowed_lateness": -1}, "allowed lateness must not be negative"),
@@ -105,7 +108,7 @@ def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
     [
         ({"ts": "timestamp"}, "time", "event-time column 'time' is not among its columns: ts"),
         ({"ts": "string"}, "ts", "'ts' is a string; it must be a timestamp"),
-        ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved for the facts"),
+        ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved: .* the event log"),
         ({"ts": "timestamp", "a`b": "int"}, "ts", "'a`b' is not a valid column name.* a backtick"),
         ({"ts": "timestamp", "_Tidemark_x": "int"}, "ts", "'_Tidemark_x' begins with '_tidemark_'"),
         ({"ts": "timestamp", "id": "int", "ID": "int"}, "ts", "'id' and 'ID' differ only in case"),
@@ -157,7 +160,7 @@ def test_an_unknown_accumulation_is_refused() -> None:
         replace(PER_MINUTE, accumulation="adding")
 
 
-@pytest.mark.parametrize("taken", ["arrival", "verdict", "window_start", "seq"])
+@pytest.mark.parametrize("taken", ["arrival", "Watermark", "window_start", "seq"])
 def test_a_source_leaves_tidemarks_own_names_alone(taken: str) -> None:
-    with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved for"):
+    with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved:"):
         replace(READINGS, columns={**READINGS.columns, taken: "bigint"})

@@ -14,6 +14,7 @@ from tidemark.base.instants import duration
 from tidemark.charts.picture import VERDICTS
 from tidemark.compute.pane import classify_events
 from tidemark.define import verdict as judge
+from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
@@ -36,9 +37,9 @@ def read_events(
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
         classify_events(log, transform, first - 1, last)
-        .where(F.col("verdict") < judge.NO_EVENT_TIME)
+        .where(F.col(VERDICT) < judge.NO_EVENT_TIME)
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
-        .agg(F.min("verdict").alias("verdict"))
+        .agg(F.min(VERDICT).alias("verdict"))
     )
     share = sum(a.rows for a in timeline) // SHOWN_EVENTS + 1
     shown = F.pmod(F.xxhash64("correlation_id"), F.lit(share)) == 0

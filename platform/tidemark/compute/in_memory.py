@@ -34,6 +34,7 @@ from tidemark.define.aggregates import Aggregate, count, means, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.firings import EachArrival, Firing, Never
+from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
 from tidemark.store.commit_info import CommitInfo
 from tidemark.store.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT
@@ -111,7 +112,7 @@ def compute_changes(
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
-    They also have `gone` and `SLACK`. Return None if only the engine can compute them.
+    They also have `GONE` and `SLACK`. Return None if only the engine can compute them.
 
     Args:
         partials: all partials of these windows after the commit.
@@ -133,7 +134,7 @@ def compute_changes(
     again = rows["_fired"].to_numpy() > then.arrival
     closed, became_final = (end > before) & (end <= now), (final > before) & (final <= now)
     rows = rows.filter(pa.array(again | closed | became_final)).drop_columns(["_fired"])
-    stamps = {"as_of": at.arrival, "seq": marker.seq, "quality": None, "gone": False}
+    stamps = {"as_of": at.arrival, "seq": marker.seq, "quality": None, GONE: False}
     kinds = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
     for (name, value), kind in zip(stamps.items(), kinds, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
@@ -242,12 +243,12 @@ def _compute_mean(sums: Array, counts: Array, _: Array) -> Array:
 def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePosition) -> pa.Table:
     """Return the admitted partials that have fired, with their firing, as `slot.select_fired` does.
 
-    Here `fired` is never null. It is less than any arrival if no trigger fired the slot.
+    Here `FIRED` is never null. It is less than any arrival if no trigger fired the slot.
     """
-    counts = pc.and_(pc.is_valid(partials["window_start"]), partials["admitted"])
+    counts = pc.and_(pc.is_valid(partials["window_start"]), partials[ADMITTED])
     counted = partials.filter(counts)
-    place, end = counted["slot"].to_numpy(), _micros(counted["window_end"])
-    on_time = counted["verdict"].to_numpy() == judge.ON_TIME
+    place, end = counted[SLOT].to_numpy(), _micros(counted["window_end"])
+    on_time = counted[VERDICT].to_numpy() == judge.ON_TIME
     trig, now = transform.trigger, _watermark(at)
     fired = np.where(
         on_time, _find_trigger_arrival(trig.early, place), _find_trigger_arrival(trig.late, place)
@@ -259,7 +260,7 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
         np.where(on_time, slot.ON_TIME, slot.FINAL),
     )
     phase = np.where(alone, early, np.where(passed, late, _NOT_FIRED))
-    told = {"phase": phase, "fired": fired, "firing": np.where(alone, place, 0)}
+    told = {PHASE: phase, FIRED: fired, FIRING: np.where(alone, place, 0)}
     for name, values in told.items():
         counted = counted.append_column(name, pa.array(values, pa.int64()))
     return counted.filter(pa.array(phase != _NOT_FIRED))
@@ -278,10 +279,11 @@ def _merge_by_window(
     """Merge the fired partials of each window, with the columns that `_finish_windows` needs."""
     by = ["window_start", "window_end", *transform.keys]
     columns = {name: fired[name] for name in by}
-    columns |= {f"_{name}": fired[name] for name in ("phase", "fired", "events", "last_arrival")}
-    columns["_firing"] = pc.add(pc.multiply(fired["firing"], 4), fired["phase"])
-    columns["_closing"] = pc.cast(pc.equal(fired["phase"], slot.ON_TIME), pa.int8())
-    columns["_late"] = pc.if_else(pc.equal(fired["verdict"], judge.ON_TIME), 0, fired["events"])
+    columns |= {f"_{name}": fired[name] for name in ("events", "last_arrival")}
+    columns |= {"_phase": fired[PHASE], "_fired": fired[FIRED]}
+    columns["_firing"] = pc.add(pc.multiply(fired[FIRING], 4), fired[PHASE])
+    columns["_closing"] = pc.cast(pc.equal(fired[PHASE], slot.ON_TIME), pa.int8())
+    columns["_late"] = pc.if_else(pc.equal(fired[VERDICT], judge.ON_TIME), 0, fired["events"])
     asked = [*_AGGREGATIONS]
     for number, own in enumerate(merging):
         for part, (values, function) in enumerate(own.parts):

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from tidemark.compute.pane import as_of, classify_commit, finish_windows
 from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
+from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.commit_info import CommitInfo
@@ -24,20 +25,20 @@ from tidemark.store.warehouse import Warehouse
 def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return a commit's events that were too late for a window, or that no window can hold."""
     events = classify_commit(log, transform, marker)
-    verdict = F.col("verdict")
+    verdict = F.col(VERDICT)
     reason = (
         F.when(verdict != judge.NO_EVENT_TIME, "too_late")
         .when(~transform.source.possible, "invalid_timestamp")
-        .when(F.col("happened_at").isNotNull(), "window_out_of_range")
+        .when(F.col(HAPPENED_AT).isNotNull(), "window_out_of_range")
         .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "future_timestamp")
         .otherwise("no_event_time")
     )
-    lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
+    lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
     seq = uncompiled_literal(marker.seq)
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
-        .drop("verdict", "admitted", "happened_at")
+        .drop(VERDICT, ADMITTED, HAPPENED_AT)
     )
 
 
@@ -94,7 +95,7 @@ def late_loss(
         stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")
     all_in = stored.withColumns(
         {
-            "admitted": F.col("verdict") <= judge.TOO_LATE,
+            ADMITTED: F.col(VERDICT) <= judge.TOO_LATE,
             "_missed": F.when(gone, F.col("events")),
         }
     )

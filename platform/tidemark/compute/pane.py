@@ -21,6 +21,7 @@ from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.commit_info import CommitInfo
 from tidemark.store.conditions import InRanges, window_starts_in
@@ -72,7 +73,7 @@ def read_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
 def prepare_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     """Return the same rows after the transform's function."""
     rows = _prepare_scope(log, transform, Scope.from_marker(marker))
-    return rows.drop(uniqueness.MARK, "happened_at")
+    return rows.drop(uniqueness.MARK, HAPPENED_AT)
 
 
 def classify_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
@@ -92,7 +93,7 @@ def classify_events(
     """Return the prepared rows of the arrivals (after, through], one for each of their windows.
 
     Only windows that start in one of the ranges are included. Adds `window_start` and `window_end`;
-    `verdict`; `admitted`, whether the event counts; `happened_at`, the event time.
+    `VERDICT`; `ADMITTED`, whether the event counts; `HAPPENED_AT`, the event time.
 
     Args:
         complete: true if too-late events are admitted, too.
@@ -105,9 +106,9 @@ def aggregate_events(
 ) -> DataFrame:
     """Return classified events, aggregated by window, keys and slot.
 
-    Columns: window_start, window_end, the keys, verdict, admitted, slot, events, last_arrival, and
-    a partial with the name of each aggregate. Sessions have the facts of `fragments` instead of the
-    slot.
+    Columns: window_start, window_end, the keys, `VERDICT`, `ADMITTED`, `SLOT`, events,
+    last_arrival, and a partial with the name of each aggregate. Sessions have the facts of
+    `fragments` instead of the slot.
 
     Args:
         before: the partials of earlier runs, which count triggers need.
@@ -134,7 +135,7 @@ def _aggregate_scope(
     again = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
     events = _classify(parts, transform, scope, again)
     placed = slot.assign_slots(events, transform, of_these, None)
-    return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(
+    return placed.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
         *slices.merge_slice_columns(parts, transform)
     )
 
@@ -142,7 +143,7 @@ def _aggregate_scope(
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """Return the rows that may be in one of the scope's windows.
 
-    The column `happened_at` is the event time, or null if it is implausible.
+    The column `HAPPENED_AT` is the event time, or null if it is implausible.
     """
     held = _event_time_ranges(transform, scope)
     rows = prepare_rows(
@@ -151,7 +152,7 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
     if len(held) > 1:
         rows = rows.where(InRanges(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
-    return rows.select("*", happened.alias("happened_at"))
+    return rows.select("*", happened.alias(HAPPENED_AT))
 
 
 def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
@@ -178,12 +179,12 @@ def _classify(
     """
     end, watermark = F.col("window_end"), F.col("watermark")
     verdict = judge.verdict(end, watermark, transform.allowed_lateness, again)
-    admitted = F.col("verdict") <= (judge.TOO_LATE if scope.complete else judge.LATE)
+    admitted = F.col(VERDICT) <= (judge.TOO_LATE if scope.complete else judge.LATE)
     events = (
-        transform.window.assign(rows, "happened_at")
+        transform.window.assign(rows, HAPPENED_AT)
         .where(window_starts_in(scope.ranges).sql())
-        .select("*", verdict.alias("verdict"))
-        .select("*", admitted.alias("admitted"))
+        .select("*", verdict.alias(VERDICT))
+        .select("*", admitted.alias(ADMITTED))
     )
     return events if scope.arrivals is None else events.where(scope.arrivals)
 

@@ -22,6 +22,7 @@ from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.rows import finish_columns, merge_columns, name_timing
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import FIRED, PHASE, WATERMARK_AFTER
 from tidemark.store.log import Log
 
 
@@ -40,7 +41,7 @@ def compute_panes(
     )
     rows = fired.select(
         *transform.keys,
-        *("pane", name_timing(F.col("phase")).alias("timing"), "last"),
+        *("pane", name_timing(F.col(PHASE)).alias("timing"), "last"),
         F.explode(_list_versions(transform)).alias("_version"),
     ).select("*", "_version.*")
     group = [*transform.by_window, "pane", "timing", "last", "retraction"]
@@ -76,18 +77,18 @@ def _list_versions(transform: Definition) -> Column:
 
 def _watermark_steps(log: Log) -> DataFrame:
     """Return one row with `_steps`, an array of the watermarks after each arrival, in order."""
-    pairs = log.reached().withColumn("reached", F.coalesce("reached", F.lit(-INFINITY)))
+    pairs = log.reached().withColumn(WATERMARK_AFTER, F.coalesce(WATERMARK_AFTER, F.lit(-INFINITY)))
     return pairs.agg(
-        F.array_sort(F.collect_list(F.struct("arrival", "reached"))).alias("s")
-    ).select(F.transform("s", lambda s: s["reached"]).alias("_steps"))
+        F.array_sort(F.collect_list(F.struct("arrival", WATERMARK_AFTER))).alias("s")
+    ).select(F.transform("s", lambda s: s[WATERMARK_AFTER]).alias("_steps"))
 
 
 def _is_last(transform: Definition) -> Column:
-    final, phase = slot.final_watermark(transform), F.col("phase")
+    final, phase = slot.final_watermark(transform), F.col(PHASE)
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))
     last = F.when(phase == slot.FINAL, True).when(phase == slot.ON_TIME, closing >= final)
     if transform.trigger.late.by_arrival:
-        own = F.get("_steps", F.col("fired").cast("int"))
+        own = F.get("_steps", F.col(FIRED).cast("int"))
         last = last.when(phase == slot.LATE, own >= final)
     return F.coalesce(last, F.lit(False))

@@ -22,6 +22,7 @@ from tidemark.compute.closed_windows import open_range
 from tidemark.compute.pane import recount
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store.asset import Asset
 from tidemark.store.commit_info import CommitInfo, Mode
@@ -70,7 +71,7 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     )
     new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
     return marker, count_by_verdict(
-        assign_rollup_windows(warehouse, transform, new.where("admitted"), after)
+        assign_rollup_windows(warehouse, transform, new.where(ADMITTED), after)
     )
 
 
@@ -138,18 +139,18 @@ def assign_rollup_windows(
     timeline = warehouse.read(transform.source.timeline_table)
     came = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(came, F.col("watermark_before").alias("_before"))
-    punctual = F.col("verdict") == judge.ON_TIME
+    punctual = F.col(VERDICT) == judge.ON_TIME
     base = {name: f"_{name}" for name in ("window_start", "window_end")}
-    own = rows.where("admitted").withColumnsRenamed(base)
+    own = rows.where(ADMITTED).withColumnsRenamed(base)
     moved = transform.window.assign(own, base["window_start"]).drop(*base.values())
-    late = ~punctual & (F.col("slot") == F.col("_came"))
+    late = ~punctual & (F.col(SLOT) == F.col("_came"))
     anew = judge.verdict(F.col("window_end"), F.col("_before"), transform.allowed_lateness)
-    verdict = F.when(punctual, F.col("verdict")).otherwise(anew)
-    slot = F.when(verdict == judge.ON_TIME, 0).otherwise(F.col("slot"))
+    verdict = F.when(punctual, F.col(VERDICT)).otherwise(anew)
+    slot = F.when(verdict == judge.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
         moved.join(F.broadcast(before), late, "left")
-        .where(punctual | (F.col("slot") - 1 <= through.pick("arrival")))
-        .withColumns({"verdict": verdict, "slot": slot.cast("bigint")})
+        .where(punctual | (F.col(SLOT) - 1 <= through.pick("arrival")))
+        .withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
         .drop("_came", "_before")
     )
 

@@ -9,6 +9,7 @@ from tidemark.define import trigger
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import PHASE, VERDICT
 
 
 def merge_columns(transform: Definition) -> list[Column]:
@@ -42,7 +43,7 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
 
 def merge_columns_with_facts(transform: Definition) -> list[Column]:
     """Return aggregate expressions over partials: the aggregates and the window's facts."""
-    late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
+    late = F.when(F.col(VERDICT) != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
         *merge_columns(transform),
         F.sum("events").alias("events"),
@@ -52,18 +53,18 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
 
 
 def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """Return windows of merged partials, finished, with `timing` (from their `phase`) and `final`.
+    """Return windows of merged partials, finished, with `timing` (from their `PHASE`) and `final`.
 
     The columns `SLACK` and `OVERFLOWED` are added for callers that validate the rows.
     """
-    timing = name_timing(F.col("phase"))
+    timing = name_timing(F.col(PHASE))
     final = F.coalesce(slot.final_watermark(transform) <= at.watermark, F.lit(False))
     finished = (
         finish_columns(transform)
         | _exactness_columns(transform)
         | {"timing": timing, "final": final}
     )
-    return windows.withColumns(finished).drop("phase")
+    return windows.withColumns(finished).drop(PHASE)
 
 
 def name_timing(phase: Column) -> Column:

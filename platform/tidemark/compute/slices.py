@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.compute.rows import merge_columns
 from tidemark.define import uniqueness
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import HAPPENED_AT, helper
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
@@ -44,7 +44,7 @@ def aggregate_slices(
 
     Columns:
 
-    - `happened_at`: start of the slice, for all its instants; null without an event time
+    - `HAPPENED_AT`: start of the slice, for all its instants; null without an event time
     - the keys
     - `arrival`, `watermark` and `arrived_at` of the slice's arrival. For several arrivals, the
       first two are null. `arrived_at` is then the clock, rounded down to the trigger's early
@@ -56,7 +56,7 @@ def aggregate_slices(
         by_arrival: true if the arrival matters for every event.
     """
     early = transform.trigger.early
-    time = F.unix_micros("happened_at")
+    time = F.unix_micros(HAPPENED_AT)
     watermark = F.unix_micros("watermark")
     # With an early firing for each arrival, the arrival that closes a window gives its events
     # another slot.
@@ -76,7 +76,7 @@ def aggregate_slices(
     facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     slices = rows.groupBy(
-        F.timestamp_micros(window.slice_start(time)).alias("happened_at"),
+        F.timestamp_micros(window.slice_start(time)).alias(HAPPENED_AT),
         *transform.keys,
         *(F.when(anywhere, v).otherwise(F.col(name)).alias(name) for name, v in facts.items()),
         *again,

@@ -15,7 +15,16 @@ from tidemark.base.instants import INFINITY
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.firings import RANK, Side
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import (
+    ADMITTED,
+    FIRED,
+    FIRING,
+    PHASE,
+    SLOT,
+    VERDICT,
+    WATERMARK_AFTER,
+    helper,
+)
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.log import Log
 
@@ -42,7 +51,7 @@ class AsOf:
 def assign_slots(
     events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
-    """Return classified events that have `admitted`, with their `slot` BIGINT.
+    """Return classified events that have `ADMITTED`, with their `SLOT`.
 
     Args:
         before: the partials that earlier runs have stored, if any.
@@ -53,15 +62,15 @@ def assign_slots(
     early = trigger.early.slot()
     if trigger.early.by_arrival:
         events = add_watermark_after(events, log)
-        closes = F.col("reached") >= F.unix_micros("window_end")
+        closes = F.col(WATERMARK_AFTER) >= F.unix_micros("window_end")
         early = F.when(F.coalesce(closes, F.lit(False)), F.lit(0)).otherwise(early)
-    on_time = F.col("verdict") == judge.ON_TIME
+    on_time = F.col(VERDICT) == judge.ON_TIME
     chosen = F.when(on_time, early).otherwise(trigger.late.slot())
-    return events.select("*", chosen.cast("bigint").alias("slot"))
+    return events.select("*", chosen.cast("bigint").alias(SLOT))
 
 
 def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
-    """Return events with `reached`, the watermark after their arrival, BIGINT."""
+    """Return events with `WATERMARK_AFTER`."""
     told = log.few_reached()
     if not told:
         return events.join(F.broadcast(log.reached()), "arrival")
@@ -71,7 +80,7 @@ def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
     ]
     for this, mark in others:
         reached = F.when(this, mark).otherwise(reached)
-    return events.select("*", reached.alias("reached"))
+    return events.select("*", reached.alias(WATERMARK_AFTER))
 
 
 def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
@@ -79,15 +88,15 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
     Adds:
 
-    - `phase` INT
-    - `firing` BIGINT: the slot, or 0 for phases with only one firing
-    - `fired` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
+    - `PHASE` INT
+    - `FIRING` BIGINT: the slot, or 0 for phases with only one firing
+    - `FIRED` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
     trigger, end = transform.trigger, F.unix_micros("window_end")
     final_end = final_watermark(transform)
-    counted = stored.where(F.col("window_start").isNotNull() & F.col("admitted"))
-    on_time = F.col("verdict") == judge.ON_TIME
-    slots = Window.partitionBy(*transform.by_window, on_time, "admitted", "slot")
+    counted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
+    on_time = F.col(VERDICT) == judge.ON_TIME
+    slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
     before_end = Side("early", end, at.arrival, slots)
     before_final = Side("late", final_end, at.arrival, slots)
     counted, early = trigger.early.fires(counted, before_end, log.ticks)
@@ -96,11 +105,11 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
         on_time, F.when(early.isNotNull(), EARLY).when(end <= at.watermark, ON_TIME)
     ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= at.watermark, FINAL))
     marked = counted.withColumns(
-        {"phase": phase, "fired": F.when(on_time, early).otherwise(late).cast("bigint")}
+        {PHASE: phase, FIRED: F.when(on_time, early).otherwise(late).cast("bigint")}
     )
-    alone = F.col("phase").isin(EARLY, LATE)
-    marked = marked.withColumn("firing", F.when(alone, F.col("slot")).otherwise(F.lit(0)))
-    return marked.where(F.col("phase").isNotNull())
+    alone = F.col(PHASE).isin(EARLY, LATE)
+    marked = marked.withColumn(FIRING, F.when(alone, F.col(SLOT)).otherwise(F.lit(0)))
+    return marked.where(F.col(PHASE).isNotNull())
 
 
 def final_watermark(transform: Definition) -> Column:
@@ -125,19 +134,19 @@ def _watermark(then: AsOf) -> Column:
 
 
 def has_fired_since(transform: Definition, then: AsOf) -> Column:
-    """Return whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
-    phase = F.col("phase")
+    """Return whether a firing came after `then`, for rows of windows with `PHASE` and `FIRED`."""
+    phase = F.col(PHASE)
     passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
         final_watermark(transform)
     )
     alone = phase.isin(EARLY, LATE)
-    return F.when(alone, F.col("fired") > then.arrival).otherwise(passed > _watermark(then))
+    return F.when(alone, F.col(FIRED) > then.arrival).otherwise(passed > _watermark(then))
 
 
 def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
     """Return `events` with `RANK`: the rank among the on-time (or late) events of the window."""
-    group = [*transform.by_window, _ON_TIME, "admitted"]
-    on_time = F.col("verdict") == judge.ON_TIME
+    group = [*transform.by_window, _ON_TIME, ADMITTED]
+    on_time = F.col(VERDICT) == judge.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")
     ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))
     if before is None:

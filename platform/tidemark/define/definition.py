@@ -16,18 +16,11 @@ from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import as_expectation
 from tidemark.define.expectations.windowed import values_fit
 from tidemark.define.sink import Sink
-from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
+from tidemark.define.source import NAME, Source, check_name
 from tidemark.define.tables import Role, TableName
+from tidemark.define.tidemark_columns import EVENT_TABLES, WINDOW_TABLES, find_table
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Window
-
-RESERVED = (
-    *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
-    *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
-    *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
-    *("quality", "failed", "status", "run", "gone", "clock", "before"),
-    *ARRIVAL_COLUMNS,
-)
 
 COMPLETE = "_complete"
 """Suffix of an aggregate's column that includes too-late events, next to its column as streamed."""
@@ -135,10 +128,23 @@ class Definition(ABC):
                 f"Asset '{self.name}': '{column}' is not a valid column name: use lower-case "
                 "letters, digits and underscores, and start with a letter."
             )
-        if column in RESERVED or (column in self.keys and column in self.aggregates):
+        key = column in self.keys
+        if key and column in self.aggregates:
             raise DefinitionError(
-                f"Asset '{self.name}': the column name '{column}' is taken: choose another one "
-                f"(reserved names: {', '.join(RESERVED)})."
+                f"Asset '{self.name}': '{column}' is both a key and an aggregate: rename the "
+                "aggregate."
+            )
+        tables = (WINDOW_TABLES, EVENT_TABLES) if key else (WINDOW_TABLES,)
+        if table := find_table(column, *tables):
+            where = (
+                f" by rename={{'{column}': 'own_{column}'}} of the source, or in the function"
+                if key
+                else ""
+            )
+            raise DefinitionError(
+                f"Asset '{self.name}': the {'key' if key else 'aggregate'} '{column}' can't have "
+                f"this name: Tidemark adds a column '{column}' to the {table}. Give it another "
+                f"name, such as 'own_{column}'{where}."
             )
         if column.removesuffix(COMPLETE) in self.aggregates and column.endswith(COMPLETE):
             raise DefinitionError(

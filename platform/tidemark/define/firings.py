@@ -25,7 +25,7 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import SLOT, helper
 
 RANK = helper("rank")
 """The column with an event's rank, from 1, among the on-time or the late events of its window."""
@@ -127,7 +127,7 @@ class EachArrival(Firing):
     def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
         # An early slot of 0 belongs to the arrival that closed the window: it waits for the ON_TIME
         # firing.
-        return stored, F.when(F.col("slot") > 0, F.col("slot") - 1)
+        return stored, F.when(F.col(SLOT) > 0, F.col(SLOT) - 1)
 
 
 @checked_class
@@ -208,7 +208,7 @@ class Every(Firing):
         return next_tick(F.unix_micros("arrived_at"), self.interval)
 
     def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
-        stored = with_tick_arrival(stored, F.col("slot"), self.interval, side.name, ticks)
+        stored = with_tick_arrival(stored, F.col(SLOT), self.interval, side.name, ticks)
         reached, before = F.col(f"_{side.name}_at"), F.col(f"_{side.name}_watermark")
         open_then = F.coalesce(before < side.until, F.lit(True))
         return stored, F.when((reached <= side.arrival) & open_then, reached)

@@ -15,3 +15,23 @@ def helper(name: str) -> str:
 def is_helper(column: str) -> bool:
     """Return whether a name is reserved for helper columns; the engine ignores its case."""
     return column.lower().startswith(PREFIX)
+
+
+HAPPENED_AT = helper("happened_at")
+"""The event time of an event, TIMESTAMP; null if it is missing or implausible."""
+VERDICT = helper("verdict")
+"""The lateness of an event in a window, TINYINT: a code of `verdict`."""
+ADMITTED = helper("admitted")
+"""Whether an event counts in a window, BOOLEAN."""
+SLOT = helper("slot")
+"""The slot of an event in a window, BIGINT."""
+WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))
+"""The watermark before and after an arrival, and its processing time, BIGINT microseconds."""
+MARKER = helper("marker")
+"""The marker of a commit of the state, STRING; null in rows of partials."""
+PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
+"""The firing that a partial has joined, and the arrival at which it fired (`slot.select_fired`)."""
+GONE = helper("gone")
+"""Whether a row is deleted from the published table, BOOLEAN."""
+OBSERVED = helper("observed")
+"""What an expectation observed of a missing window, STRING."""

@@ -16,23 +16,8 @@ from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.protection import Protection
 from tidemark.define.tables import Role, TableName
+from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.define.watermarks import Watermark
-
-ARRIVAL_COLUMNS = {
-    "arrival": "BIGINT",
-    "position": "BIGINT",
-    "arrived_at": "TIMESTAMP",
-    "watermark": "TIMESTAMP",
-    "read_from": "STRING",
-    "correlation_id": "STRING",
-}
-"""The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
-
-RUN_COLUMNS = (
-    *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
-    *("lag_seconds", "reason", "seq"),
-)
-"""The columns that a run adds to an event."""
 
 CORRELATION = "correlation_id"
 """The only arrival column with a value from outside; it may be protected like a source column."""
@@ -106,13 +91,13 @@ class Source:
                 f"Source '{self.name}': its watermark uses the column '{by}', which is not among "
                 f"its columns: {', '.join(self.columns)}."
             )
-        for reserved, what in ((ARRIVAL_COLUMNS, "the facts of an arrival"), (RUN_COLUMNS, "runs")):
-            taken = [c for c in self.columns if c.lower() in reserved]
-            if taken:
+        for column in self.columns:
+            if table := find_table(column, EVENT_TABLES):
                 raise DefinitionError(
-                    f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
-                    f"({', '.join(reserved)}). Choose another name, such as 'own_{taken[0]}', and "
-                    f"map the field to it by rename={{'{taken[0]}': 'own_{taken[0]}'}}."
+                    f"Source '{self.name}': the column name '{column}' is reserved: Tidemark adds "
+                    f"a column '{column.lower()}' to the {table}. Choose another name, such as "
+                    f"'own_{column}', and map the field to it by "
+                    f"rename={{'{column}': 'own_{column}'}}."
                 )
         for name, column in self.rename.items():
             if list(self.rename.values()).count(column) > 1:

@@ -21,26 +21,16 @@ from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.sink import Sink
-from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
+from tidemark.define.source import Source, reference_name
 from tidemark.define.tables import Role, TableName
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
 from tidemark.define.trigger import Trigger
 from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.define.windows import Window
 
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
-CLASSIFIED_COLUMNS = (
-    "happened_at",
-    "window_start",
-    "window_end",
-    "verdict",
-    "admitted",
-    "reached",
-    "slot",
-)
-"""The columns that a run adds to prepared rows."""
-
-_REPLACED = "_taken"
+_CHECKED = "_checked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +117,12 @@ class WindowedTransform(Definition):
             DefinitionError: the function drops a key or a column that later steps need.
         """
         prepared = self._called(rows, references or {})
-        taken: list[str] | None = self.__dict__.get(_REPLACED)
-        if taken is None or references:
-            taken = self._check_prepared(prepared.columns)
-            # Reading the columns sends the rows to the engine, so the answer is cached: the same
-            # source columns always give the same result.
-            object.__setattr__(self, _REPLACED, taken)
-        return prepared.drop(*taken) if taken else prepared
+        if _CHECKED not in self.__dict__ or references:
+            self._check_prepared(prepared.columns)
+            # Reading the columns sends the rows to the engine, so it is done once: the same source
+            # columns always give the same result.
+            object.__setattr__(self, _CHECKED, True)
+        return prepared
 
     def _called(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
         """Call the user's function and return its result."""
@@ -154,8 +143,8 @@ class WindowedTransform(Definition):
             )
         return prepared
 
-    def _check_prepared(self, columns: Sequence[str]) -> list[str]:
-        """Check the result's columns. Return those that a run replaces with its own."""
+    def _check_prepared(self, columns: Sequence[str]) -> None:
+        """Check the columns of the function's result."""
         marks = [MARK] if self.deduplicate else []
         folded = [c.lower() for c in columns]
         for column in columns:
@@ -164,6 +153,12 @@ class WindowedTransform(Definition):
                     f"Asset '{self.name}': its function's result has a column '{column}', "
                     f"which begins with '{PREFIX}'. This prefix is reserved for Tidemark's helper "
                     "columns."
+                )
+            if column.lower() in LATE_COLUMNS:
+                raise DefinitionError(
+                    f"Asset '{self.name}': its function's result has a column '{column}', which is "
+                    "reserved: Tidemark adds a column of this name to the late table. Give it "
+                    f"another name, such as 'own_{column}'."
                 )
             if folded.count(column.lower()) > 1:
                 raise DefinitionError(
@@ -178,7 +173,6 @@ class WindowedTransform(Definition):
                 f"it has: {', '.join(columns)}. It must keep the keys, the event time and the "
                 "arrival columns: add columns instead of selecting a few."
             )
-        return [c for c in columns if c.lower() in CLASSIFIED_COLUMNS]
 
 
 @checked

@@ -16,6 +16,8 @@ never counts.
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.define.helper_columns import ADMITTED, VERDICT
+
 ON_TIME, LATE, TOO_LATE, NO_EVENT_TIME, DUPLICATE = 0, 1, 2, 3, 4
 VERDICTS = {
     ON_TIME: "on_time",
@@ -28,7 +30,7 @@ VERDICTS = {
 
 def is_uncounted() -> Column:
     """Return whether stored partials are of too-late events that are not counted."""
-    return (F.col("verdict") == TOO_LATE) & ~F.col("admitted")
+    return (F.col(VERDICT) == TOO_LATE) & ~F.col(ADMITTED)
 
 
 def verdict(

@@ -8,20 +8,16 @@ table has them.
 import re
 
 from tidemark.define.definition import COMPLETE, Definition
-from tidemark.define.source import ARRIVAL_COLUMNS
+from tidemark.define.tidemark_columns import (
+    ARRIVAL_COLUMNS,
+    BOUNDS,
+    FIRED,
+    LATE_COLUMNS,
+    LOST,
+    PUBLISHED,
+    QUARANTINED,
+)
 
-BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
-COUNTED = {
-    "events": "bigint",
-    "late_events": "bigint",
-    "revision": "int",
-    "timing": "string",
-    "final": "boolean",
-    "last_arrival": "bigint",
-    "as_of": "bigint",
-    "seq": "bigint",
-    "quality": "string",
-}
 WINDOW_MEANINGS = {
     "window_start": "Start of the window, inclusive",
     "window_end": "End of the window, exclusive",
@@ -39,43 +35,38 @@ WINDOW_MEANINGS = {
 }
 """Descriptions of the columns that Tidemark adds to a window's keys and aggregates."""
 
-FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"
-"""The type of the column that lists the expectations that a quarantined row failed."""
-
 _COUNTS = re.compile(r"count(_distinct)?\(")
 
 
 def published_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the published table, with their types; None if a type is unknown."""
-    return {**BOUNDS, **_keys(transform), **_values(transform), **COUNTED}
+    return {**BOUNDS, **_keys(transform), **_values(transform), **PUBLISHED}
 
 
 def quarantined_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the quarantine table."""
     columns = published_columns(transform)
     del columns["quality"]
-    return {**columns, "failed": FAILED, "status": "string", "run": "string"}
+    return {**columns, **QUARANTINED}
 
 
 def pane_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the panes table."""
-    fired = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
-    return {**BOUNDS, **_keys(transform), **fired, **_values(transform), "seq": "bigint"}
+    return {**BOUNDS, **_keys(transform), **FIRED, **_values(transform), "seq": "bigint"}
 
 
 def late_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late table, except for columns that the function adds."""
-    missed = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
     event = {**transform.source.columns, **ARRIVAL_COLUMNS}
     plain = {name: kind.lower() for name, kind in event.items()}
-    return {**plain, **_keys(transform), **BOUNDS, **missed}
+    return {**plain, **_keys(transform), **LATE_COLUMNS}
 
 
 def late_loss_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late-loss table."""
     values = _values(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
-    counted = {"lost": "bigint", **complete, **values, "seq": "bigint"}
+    counted = {**LOST, **complete, **values, "seq": "bigint"}
     return {**BOUNDS, **_keys(transform), **counted}
 
 

@@ -19,6 +19,7 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Expectation, Windowed
 from tidemark.define.expectations.general import General
+from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.engine.planning import Planning
 from tidemark.quality import gx
 from tidemark.store.asset import Asset
@@ -134,7 +135,7 @@ class Batch:
         if not marker.mode.replaces or marker.merges:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # They are not a fault.
-            waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
+            waited = (F.col(VERDICT) == judge.TOO_LATE) & F.col(ADMITTED)
             if marker.seq > 0 and asset.state.life() is not None:
                 state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
                 counted = state.withColumn(name, F.col("events"))

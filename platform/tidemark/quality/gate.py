@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import ERROR, Windowed
+from tidemark.define.helper_columns import GONE
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
@@ -35,7 +36,7 @@ class GateResult:
     """Result of the gate.
 
     Args:
-        rows: rows to publish, each with its `quality`, and with `gone` if the row is deleted.
+        rows: rows to publish, each with its `quality`, and with `GONE` if the row is deleted.
         count: number of new rows among them. The others keep their published values in place of
             quarantined ones.
         held: changes of the quarantine; None if there are none.
@@ -56,7 +57,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     """Validate the rows of a commit, and separate those to publish from those to quarantine.
 
     Args:
-        rows: computed rows as they would be published; `gone` marks a row that is deleted.
+        rows: computed rows as they would be published; `GONE` marks a row that is deleted.
     """
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count(rows))
@@ -95,9 +96,9 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
         marked = (
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
         )
-        quality = F.when(F.col("gone"), None).when(marked, WARNED).otherwise(PASSED)
+        quality = F.when(F.col(GONE), None).when(marked, WARNED).otherwise(PASSED)
         return rows.withColumn("quality", quality).drop(*MARKS)
-    numbers, gone = rows[ROW].to_pylist(), rows["gone"].to_pylist()
+    numbers, gone = rows[ROW].to_pylist(), rows[GONE].to_pylist()
     grades = [
         None if left else WARNED if everything or number in warned else PASSED
         for number, left in zip(numbers, gone, strict=True)
@@ -120,7 +121,7 @@ def _split(
     settled = quarantine.compute_changes(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
-        F.when(F.col("gone"), None)
+        F.when(F.col(GONE), None)
         .when(stands, quarantine.RELEASED)
         .when(F.size("failed") > 0, WARNED)
         .otherwise(PASSED)
@@ -133,7 +134,7 @@ def _split(
     count = batch.asset.warehouse.count(held)
     if settled.kept is not None:
         kept = frame(rows.sparkSession, held).unionByName(
-            settled.kept.withColumn("gone", F.lit(False)).select(columns)
+            settled.kept.withColumn(GONE, F.lit(False)).select(columns)
         )
         held = batch.scratch.materialize(kept, few=batch.few)
     return GateResult(held, count, settled.changes, settled.withheld, warned, found)
@@ -152,7 +153,7 @@ def _mark_failing(
         rows = rows.join(F.broadcast(local), ROW, "left")
         every = F.concat(F.coalesce("_own", none), every)
     bad = F.exists(every, lambda f: f["level"] == ERROR)
-    judged = ~F.col("gone")
+    judged = ~F.col(GONE)
     return rows.withColumns({"failed": F.when(judged, every), "_bad": judged & bad}).drop("_own")
 
 

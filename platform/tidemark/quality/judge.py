@@ -20,6 +20,7 @@ from tidemark.compute.compare import keys_as_json
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
+from tidemark.define.helper_columns import OBSERVED
 from tidemark.engine.requests import fetch, fetch_chunks
 from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
@@ -245,7 +246,7 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
     def asked() -> list[Failure]:
         sent = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
         missed = ask(frame(batch.asset.warehouse.spark, sent), batch).select(
-            F.unix_micros("window_start"), keys_as_json(batch.transform.keys), "observed"
+            F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
         )
         return [Failure(*row) for row in missed.collect()]
 

@@ -22,6 +22,7 @@ from tidemark.compute.compare import same_window
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
+from tidemark.define.helper_columns import GONE
 from tidemark.engine.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
@@ -47,7 +48,7 @@ class QuarantineChanges:
         released: numbers of the rows that the user had released with the same values.
         kept: the published rows that stay in place of quarantined ones when a backfill replaces
             rows; None otherwise.
-        changes: the rows that enter the quarantine and, with `gone` in an increment, those that
+        changes: the rows that enter the quarantine and, with `GONE` in an increment, those that
             leave.
     """
 
@@ -94,7 +95,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
         return
     like = (
         frame(warehouse.spark, rows)
-        .drop("quality", "gone", ROW, "_keys", OVERFLOWED, SLACK)
+        .drop("quality", GONE, ROW, "_keys", OVERFLOWED, SLACK)
         .withColumns(
             {
                 "failed": F.lit(None).cast(FAILED),
@@ -117,7 +118,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `gone`.
+        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `GONE`.
     """
     transform, marker = batch.transform, batch.marker
     held, few = batch.withheld(), batch.few
@@ -153,8 +154,8 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
         return QuarantineChanges(withheld, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
     leaving = held.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
-    changes = staying.withColumn("gone", F.lit(False)).unionByName(
-        leaving.withColumn("gone", F.lit(True))
+    changes = staying.withColumn(GONE, F.lit(False)).unionByName(
+        leaving.withColumn(GONE, F.lit(True))
     )
     return QuarantineChanges(withheld, again, None, batch.scratch.materialize(changes, few=few))
 
@@ -169,7 +170,7 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
         store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
         return
     if isinstance(changes, DataFrame) or changes.num_rows:
-        merge = Merge(on=asset.transform.by_window, delete="s.gone", insert="NOT s.gone")
+        merge = Merge(on=asset.transform.by_window, delete=f"s.{GONE}", insert=f"NOT s.{GONE}")
         store.merge(changes, table, merge, asset.app, marker.seq)
 
 

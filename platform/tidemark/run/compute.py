@@ -30,6 +30,7 @@ from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
+from tidemark.define.helper_columns import GONE, MARKER, VERDICT
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.planning import Planning
 from tidemark.quality.gate import MARKS
@@ -71,7 +72,7 @@ class Computation:
     Args:
         partials: partials to store; None if the state already has them.
         counts: the commit's events, by verdict.
-        windows: the changed rows, as they would be published. An increment adds `gone`, whether the
+        windows: the changed rows, as they would be published. An increment adds `GONE`, whether the
             row is deleted. If the rows are to be validated, `MARKS` are added.
         reach: SQL condition on the published rows `t` that the commit can have changed.
         others: rows for other tables.
@@ -134,7 +135,7 @@ def compute_windows(
     counts = (
         plan.counts
         if plan.counts is not None
-        else count_by_verdict(warehouse.select(new, "verdict", "events"))
+        else count_by_verdict(warehouse.select(new, VERDICT, "events"))
         if new is not None
         else Counter()
     )
@@ -275,7 +276,7 @@ class _State:
         stored, marker = self._asset.state, self._marker
         if self._new is None:
             return stored.read(ranges)
-        new = frame(self._asset.warehouse.spark, self._new).drop("marker")
+        new = frame(self._asset.warehouse.spark, self._new).drop(MARKER)
         new = new.where(window_starts_in(ranges).sql())
         if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
             return new
@@ -339,7 +340,7 @@ def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
 
 def select_published(rows: Rows) -> Rows:
     """Return `rows` with only the published columns; the caller uses just the schema."""
-    away = ["gone", *MARKS]
+    away = [GONE, *MARKS]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
     return rows.drop_columns([c for c in away if c in rows.column_names])
@@ -352,7 +353,7 @@ def _add_commit_columns(
     # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows
     plain = replaces and not marked
-    gone = [] if plain else [F.lit(False).alias("gone") if replaces else F.col("gone")]
+    gone = [] if plain else [F.lit(False).alias(GONE) if replaces else F.col(GONE)]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),

@@ -13,6 +13,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import count_scope
 from tidemark.compute.scope import Scope
+from tidemark.define.helper_columns import MARKER
 from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
@@ -92,7 +93,7 @@ def _rebase(
     if marker.mode is not Mode.BACKFILL or ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
-    counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")
+    counted = frame(asset.warehouse.spark, partials).drop("seq", MARKER)
     # The result must not include arrivals that a stream has processed from another event log.
     other_log = takeover.is_of_another_log(asset, newest)
     if other_log and marker.ranges:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import MARKER
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.run import facts
 from tidemark.store import ledger
@@ -53,9 +54,9 @@ def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInf
     warehouse = asset.warehouse
     rows = warehouse.rows_at(*state)
     if isinstance(rows, DataFrame):
-        rows = rows.where("marker IS NULL")
+        rows = rows.where(f"{MARKER} IS NULL")
     else:
-        rows = rows.filter(rows["marker"].is_null())
+        rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
         asset.state.commit(_renumber(rows, begun.seq, place), begun)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from tidemark.base.instants import INFINITY
+from tidemark.define.helper_columns import WATERMARK_AFTER
 from tidemark.store.rows import INSTANT, Rows, fetch_rows
 
 TIMELINE = pa.schema(
@@ -31,7 +32,7 @@ TIMELINE = pa.schema(
         "unreadable_marks": pa.int64(),
     }
 )
-_REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
+_REACHED = pa.schema({"arrival": pa.int64(), WATERMARK_AFTER: pa.int64()})
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class RecentArrivals:
         if not self._has(after, through):
             return None
         some = [a for a in self.arrivals if after < a.arrival <= through]
-        told = {"arrival": [a.arrival for a in some], "reached": [a.after for a in some]}
+        told = {"arrival": [a.arrival for a in some], WATERMARK_AFTER: [a.after for a in some]}
         return pa.table(told, schema=_REACHED)
 
     def _has(self, after: int, through: int) -> bool:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION, Source
+from tidemark.define.source import CORRELATION, Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.requests import fetch
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import fitting, rejected

@@ -34,6 +34,7 @@ from pyarrow.fs import FileSelector
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import MARKER
 from tidemark.define.source import Source
 from tidemark.define.tables import (
     CHECKS,
@@ -437,8 +438,8 @@ def _unpublished(
 def commits_after(state: DeltaTable, seq: int) -> Sequence[CommitInfo]:
     """Return a state's commits after a number, without superseded ones."""
     bound = InRanges("seq", ((seq + 1, last_commit(state) + 1),), instants=False)
-    rows = file_list.load(state, (bound,), ["seq", "marker"])
-    markers = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
+    rows = file_list.load(state, (bound,), ["seq", MARKER])
+    markers = rows.filter(rows[MARKER].is_valid()).sort_by("seq")[MARKER].to_pylist()
     return without_superseded([CommitInfo.from_json(marker) for marker in markers])
 
 

@@ -23,7 +23,9 @@ from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import next_tick
-from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.define.helper_columns import WATERMARK_AFTER
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store import integrity
 from tidemark.store.arrival import (
     NO_ARRIVALS,
@@ -176,12 +178,12 @@ class Log:
         return log
 
     def reached(self) -> DataFrame:
-        """Return the watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
+        """Return the watermark after each arrival: `arrival` and `WATERMARK_AFTER`."""
         if self._span is not None and (found := self._recent.reached(*self._span)) is not None:
             return frame(self.warehouse.spark, found)
         bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
         timeline = self.warehouse.read(self.source.timeline_table, *bounds)
-        return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
+        return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
     def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
         """Return the result of `reached` in memory, as pairs; None for many arrivals."""

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.rows import arrow_schema, delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 

@@ -15,6 +15,7 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidemark.define.helper_columns import GONE
 from tidemark.engine.requests import fetch, to_dataframe
 from tidemark.store.refusals import changed_columns
 
@@ -112,16 +113,16 @@ def is_empty(rows: Rows) -> bool:
 
 
 def drop_deleted(rows: Rows) -> Rows:
-    """Return the rows that stay: those whose `gone` is false, without that column.
+    """Return the rows that stay: those whose `GONE` is false, without that column.
 
-    Rows without a column `gone` all stay.
+    Rows without a column `GONE` all stay.
     """
-    if "gone" not in columns(rows):
+    if GONE not in columns(rows):
         return rows
     if isinstance(rows, DataFrame):
-        return rows.where("NOT gone").drop("gone")
-    kept = pa.array([not gone for gone in rows["gone"].to_pylist()], pa.bool_())
-    return rows.filter(kept).drop_columns(["gone"])
+        return rows.where(f"NOT {GONE}").drop(GONE)
+    kept = pa.array([not gone for gone in rows[GONE].to_pylist()], pa.bool_())
+    return rows.filter(kept).drop_columns([GONE])
 
 
 def columns(rows: Rows) -> list[str]:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import MARKER, VERDICT
 from tidemark.define.parts import Part
 from tidemark.define.verdict import VERDICTS
 from tidemark.engine.plan_literals import uncompiled_literal
@@ -66,16 +67,16 @@ class State:
     def read(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers."""
         rows = self.warehouse.read(self.table, window_starts_in(ranges), *self._bounds)
-        return rows.where("marker IS NULL").drop("marker")
+        return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def at_most(self, ranges: Ranges = ()) -> int:
         """Return an upper bound of the partials in windows that start in one of the ranges."""
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the same partials as `read` in memory, with `seq` and a null `commit_info`."""
+        """Return the same partials as `read` in memory, with `seq` and a null `MARKER`."""
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
-        return rows.filter(rows["marker"].is_null())
+        return rows.filter(rows[MARKER].is_null())
 
     def last(self) -> CommitInfo:
         """Return the newest commit's marker; one with seq -1 if there is none."""
@@ -116,7 +117,7 @@ class State:
             # All rows are replaced, but the markers of earlier commits are kept.
             notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
         elif marker.replaces:
-            where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
+            where = f"({within(marker.ranges)} AND {MARKER} IS NULL) OR seq = {marker.seq}"
         told = _notes(notes, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, marker.seq)
         vouches = {self._arrivals: marker.after.through}
@@ -146,21 +147,21 @@ class State:
 
     def counts(self, marker: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""
-        columns = ["verdict", "events", "marker"]
+        columns = [VERDICT, "events", MARKER]
         rows = self.warehouse.take(
             self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
         )
-        return count_by_verdict(rows.filter(rows["marker"].is_null()))
+        return count_by_verdict(rows.filter(rows[MARKER].is_null()))
 
     def of(self, seq: int) -> DataFrame:
         """Return the partials of one commit."""
         rows = self.warehouse.read(self.table, _numbered(seq, seq + 1))
-        return rows.where("marker IS NULL").drop("marker")
+        return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def _markers(self, start: int, end: int) -> list[CommitInfo]:
-        columns = ["seq", "marker"]
+        columns = ["seq", MARKER]
         rows = self.warehouse.take(self.table, _numbered(start, end), columns=columns)
-        told = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
+        told = rows.filter(rows[MARKER].is_valid()).sort_by("seq")[MARKER].to_pylist()
         return [CommitInfo.from_json(text) for text in told]
 
 
@@ -168,7 +169,7 @@ def with_commit_number(partials: DataFrame, seq: int) -> DataFrame:
     """Return partials as the state stores them: with their commit's number and a null marker."""
     # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
-        uncompiled_literal(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
+        uncompiled_literal(seq).alias("seq"), F.lit(None).cast("string").alias(MARKER), "*"
     )
 
 
@@ -176,12 +177,12 @@ def count_by_verdict(partials: Rows) -> Counter[int]:
     """Return the number of events in partials, by class of lateness."""
     if isinstance(partials, DataFrame):
         return count_by_verdict(
-            fetch(partials.groupBy("verdict").agg(F.sum("events").alias("events")))
+            fetch(partials.groupBy(VERDICT).agg(F.sum("events").alias("events")))
         )
     counts = Counter(dict.fromkeys(VERDICTS, 0))
-    added = partials.group_by("verdict").aggregate([("events", "sum")])
+    added = partials.group_by(VERDICT).aggregate([("events", "sum")])
     for row in added.to_pylist():
-        counts[row["verdict"]] += row["events_sum"]
+        counts[row[VERDICT]] += row["events_sum"]
     return counts
 
 
@@ -189,7 +190,7 @@ def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
     """Return marker rows of the state for the given commits, with all other columns null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
-        [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
+        [empty | {"seq": n, MARKER: text} for n, text in notes], schema=schema
     )
 
 

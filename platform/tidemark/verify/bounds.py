@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
+from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
@@ -85,10 +86,12 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
-    newest = warehouse.spark.createDataFrame(_list_newest_before(timeline), _NEWEST)
+    newest = warehouse.spark.createDataFrame(
+        _list_newest_before(timeline), f"arrival BIGINT, {_NEWEST} BIGINT"
+    )
     rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
     time = F.unix_micros(source.happened(F.unix_micros("arrived_at")))
-    lag = F.when(time.isNotNull(), F.greatest(F.col("newest") - time, F.lit(0)))
+    lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
     facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
     rows_, events, greatest, points, *lost = facts
     candidates = [
@@ -116,7 +119,7 @@ def check_target(target: float) -> None:
         raise DefinitionError(f"The target loss must be at least 0 and less than 1 (got {target}).")
 
 
-_NEWEST = "arrival BIGINT, newest BIGINT"
+_NEWEST = helper("newest")
 
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:

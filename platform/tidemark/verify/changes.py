@@ -24,6 +24,7 @@ from tidemark.compute.pane import as_of, check, finish_windows
 from tidemark.define import parts
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.parts import AGGREGATE, Change, Effect
 from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
@@ -46,7 +47,8 @@ EFFECT_TEXTS = {
 
 NEW, REMOVED, CHANGED = "new", "gone", "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
-_BY = ["window_start", "window_end", "keys"]
+_KEYS = helper("keys")
+_BY = ["window_start", "window_end", _KEYS]
 _VALIDATION_COLUMNS = ("quality", "failed", "status", "run")
 _NOT_COMPARED = ("as_of", "seq", *_VALIDATION_COLUMNS)
 
@@ -198,10 +200,10 @@ def _read_computed(
         )
         rows = warehouse.read(transform.table, bound)
         keys = _find_keys(asset, commit, rows.columns)
-        rows = rows.withColumn("keys", keys_as_json(keys))
+        rows = rows.withColumn(_KEYS, keys_as_json(keys))
         if versions[1] >= 0:
             withheld = warehouse.read(transform.quarantine_table, bound)
-            withheld = withheld.withColumn("keys", keys_as_json(keys)).drop(*_VALIDATION_COLUMNS)
+            withheld = withheld.withColumn(_KEYS, keys_as_json(keys)).drop(*_VALIDATION_COLUMNS)
             same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
             good = (
                 rows.alias("p")
@@ -247,16 +249,16 @@ def _add_changed_windows(
     def computed(partials: DataFrame) -> DataFrame:
         rows = finish_windows(partials, transform, asset.log, as_of(coverage))
         return rows.where(window_starts_in(ranges).sql()).withColumn(
-            "keys", keys_as_json(transform.keys)
+            _KEYS, keys_as_json(transform.keys)
         )
 
     streamed = computed(stored)
-    complete = computed(stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE))
+    complete = computed(stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE))
     there = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
     both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED]
     other = (c for c in (*transform.aggregates, *_changed_aggregates(told)) if c not in both)
-    rows = compare_rows(published, streamed, complete, _BY, both, F.col("key.keys"))
+    rows = compare_rows(published, streamed, complete, _BY, both, F.col(f"key.{_KEYS}"))
     rows = place.materialize_frame(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
     counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}

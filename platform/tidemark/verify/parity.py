@@ -20,6 +20,7 @@ from tidemark.compute.pane import as_of, finish_windows
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
@@ -120,7 +121,7 @@ def parity(
             )
 
         streamed = computed(stored)
-        all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
+        all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE)
         complete = computed(all_in)
         columns = [*transform.aggregates, *FACTS]
         keys = keys_as_json(transform.keys, "key")
@@ -129,7 +130,7 @@ def parity(
         found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
-        lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
+        lost = stored.where(F.col(VERDICT) == judge.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
             as_of=coverage.at.arrival,

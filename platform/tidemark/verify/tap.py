@@ -18,6 +18,7 @@ from tidemark.compute.late_rows import late_events
 from tidemark.compute.pane import classify_commit, count_commit, prepare_commit, read_commit
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
@@ -163,6 +164,6 @@ def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows in Python with their verdicts as words."""
     told = as_told(rows)
     for row in told:
-        if "verdict" in row:
-            row["verdict"] = judge.VERDICTS[row["verdict"]]
+        if VERDICT in row:
+            row[VERDICT] = judge.VERDICTS[row[VERDICT]]
     return told

@@ -21,6 +21,7 @@ from tidemark.compute.pane_table import compute_panes
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.trigger import Trigger
@@ -45,9 +46,7 @@ NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
 function left the event out (for a roll-up: no window of its base counts the event). `PLACED`: it
 has classified the event.
 """
-
-_TIMES_COUNTED = "traced"
-"""The aggregate that counts the event."""
+_THROUGH = helper("through")
 
 
 @dataclass(frozen=True)
@@ -186,10 +185,10 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     rows = _classify(asset, event, coverage, complete=taken_in)
     told = fetch(
         rows.select(
-            *transform.by_window, "verdict", "admitted", coverage.pick("arrival").alias("through")
+            *transform.by_window, VERDICT, ADMITTED, coverage.pick("arrival").alias(_THROUGH)
         ).distinct()
     )
-    seen = [r for r in told.to_pylist() if r["through"] >= event.arrival.arrival]
+    seen = [r for r in told.to_pylist() if r[_THROUGH] >= event.arrival.arrival]
     state = PLACED if seen else NOT_YET if told.num_rows else LEFT_OUT
     if not told.num_rows and event.arrival.arrival > coverage.through:
         state = NOT_YET
@@ -198,7 +197,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 
 
 def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
-    """Return the event in each of its windows: with `by_window`, `verdict` and `admitted`."""
+    """Return the event in each of its windows: with `by_window`, `VERDICT` and `ADMITTED`."""
     own, number = asset.counting, event.arrival.arrival
     rows = classify_events(asset.log, own, number - 1, number, complete=complete)
     rows = rows.where(F.col("position") == event.position)
@@ -216,12 +215,12 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
         start=_micros(row["window_start"]),
         end=_micros(row["window_end"]),
         keys=keys,
-        verdict=judge.VERDICTS[row["verdict"]],
-        counts=row["admitted"],
+        verdict=judge.VERDICTS[row[VERDICT]],
+        counts=row[ADMITTED],
     )
-    if row["verdict"] in (judge.TOO_LATE, judge.NO_EVENT_TIME):
+    if row[VERDICT] in (judge.TOO_LATE, judge.NO_EVENT_TIME):
         place = replace(place, late=_read_late_row(asset, event, place))
-    if row["verdict"] == judge.TOO_LATE and not place.counts:
+    if row[VERDICT] == judge.TOO_LATE and not place.counts:
         place = replace(place, counts=_is_counted_later(asset, event, place))
     if place.start is None or place.end is None:
         return place
@@ -253,21 +252,19 @@ def _find_firings(
 ) -> tuple[bool, list[Row]]:
     """Return whether a firing of its window includes the event, and the published panes that do."""
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
-    held = {_TIMES_COUNTED: agg.count(where=itself)}
+    # Any name of an aggregate works, because no key has it.
+    name = next(iter(asset.counting.aggregates))
+    held = {name: agg.count(where=itself)}
     own = replace(asset.counting, aggregates=held, expectations=())
     stored = recount(asset.log, own, coverage, ranges, complete=complete)
     at = as_of(coverage)
-    windows = fetch(
-        finish_windows(stored, own, asset.log, at).where(f"{_TIMES_COUNTED} > 0")
-    ).to_pylist()
+    windows = fetch(finish_windows(stored, own, asset.log, at).where(f"`{name}` > 0")).to_pylist()
     mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]
     table = own.panes_table
     if own.accumulation is None or not asset.warehouse.exists(table):
         return bool(mine), []
     which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
-    counted = (
-        compute_panes(stored, own, asset.log, at).where(f"{_TIMES_COUNTED} > 0").select(*which)
-    )
+    counted = compute_panes(stored, own, asset.log, at).where(f"`{name}` > 0").select(*which)
     there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = InRanges("window_start", ranges)
     rows = as_told(asset.warehouse.take(table, bound))
@@ -310,7 +307,7 @@ def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bo
     assert place.start is not None
     assert place.end is not None
     rows = asset.state.read(() if merges else ((place.start, place.start + 1),))
-    rows = rows.where((F.col("verdict") == judge.TOO_LATE) & F.col("admitted"))
+    rows = rows.where((F.col(VERDICT) == judge.TOO_LATE) & F.col(ADMITTED))
     if merges:
         starts, ends = F.unix_micros("window_start"), F.unix_micros("window_end")
         rows = rows.where((starts <= place.start) & (ends >= place.end))

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
-from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION
+from tidemark.define.source import CORRELATION
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.lane import json_columns
 from tidemark_streaming.lane.definition import OTHERS, Lane

@@ -7,8 +7,13 @@ from pyspark.sql import DataFrame
 
 from tidemark.base.instants import duration
 from tidemark.define import watermarks
-from tidemark.define.definition import RESERVED
-from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source
+from tidemark.define.source import NAME, Source
+from tidemark.define.tidemark_columns import (
+    ARRIVAL_COLUMNS,
+    EVENT_TABLES,
+    WINDOW_TABLES,
+    find_table,
+)
 from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Firing, Trigger
 from tidemark.define.uniqueness import Deduplicate
@@ -203,8 +208,11 @@ def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[s
                 f"{node} is not a valid name for a result column: use lowercase letters, digits "
                 "and underscores, and begin with a letter."
             )
-        if name in RESERVED:
-            raise node.error(f"{node} is reserved, as are all of {', '.join(RESERVED)}.")
+        tables = (WINDOW_TABLES, EVENT_TABLES) if node in keys else (WINDOW_TABLES,)
+        if table := find_table(name, *tables):
+            raise node.error(
+                f"{node} is reserved: Tidemark adds a column of this name to the {table}."
+            )
         if name in seen:
             raise node.error(f"{node} is already the name of a key: choose another name.")
         seen.add(name)

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.store.conditions import at_least
 from tidemark.store.rows import to_micros
 from tidemark_streaming.snapshot.tables import Tables, total
@@ -62,7 +63,7 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
             return Counter()
         by = [*transform.by_window]
         after = BEGINNING if watermark is None else watermark + 1
-        where = None if rolls_up else ds.field("admitted")
+        where = None if rolls_up else ds.field(ADMITTED)
         bounds = [at_least("window_end", after, instants=True)]
         rows = tables.read(table, by, where, bounds)
         if rows is None:

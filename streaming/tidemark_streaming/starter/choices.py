@@ -9,8 +9,7 @@ from keyword import iskeyword
 from typing import Literal
 
 from tidemark.base.errors import DefinitionError
-from tidemark.define.definition import RESERVED
-from tidemark.define.source import RUN_COLUMNS
+from tidemark.define.tidemark_columns import EVENT_TABLES, WINDOW_TABLES, find_table
 
 Kind = Literal["files", "kafka"]
 
@@ -27,8 +26,8 @@ FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "te
 code location in Dagster."""
 USED_NAMES = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
 """Names that the project's modules already use."""
-COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED, *RUN_COLUMNS)
-"""Names of columns that the project's tables already have."""
+COLUMNS = ("counted", "day", "highest", "mean", "total")
+"""Names of the project's own columns."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 
@@ -118,7 +117,7 @@ def name_problem(column: str) -> str | None:
     """Return why a column can't be one of the three chosen ones, or None if it can."""
     if not _COLUMN.fullmatch(column):
         return "use letters, digits and '_', and do not begin with a digit"
-    if column.lower() in COLUMNS:
+    if column.lower() in COLUMNS or find_table(column, WINDOW_TABLES, EVENT_TABLES):
         return "the project's tables already have a column of that name"
     return None
 

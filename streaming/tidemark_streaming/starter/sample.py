@@ -10,7 +10,7 @@ from pyarrow import csv
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import PREFIX, is_helper
-from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
+from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
@@ -167,7 +167,7 @@ def _new_names(names: list[str]) -> dict[str, str]:
     """Return new names for columns whose names are those of Tidemark's own columns."""
     found, lower = dict[str, str](), {name.lower() for name in names}
     for name in names:
-        if name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
+        if find_table(name, EVENT_TABLES):
             other = f"own_{name.lower()}"
             while other in lower:
                 other = f"own_{other}"

@@ -71,7 +71,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     finally:
         continuous.stop(store, by_minute)
     assert {line["step"] for line in told} == {"judged"}
-    seen = [(line["row"]["value"], line["row"]["verdict"]) for line in told]
+    seen = [(line["row"]["value"], line["row"]["_tidemark_verdict"]) for line in told]
     assert seen == [(3, "on_time"), (4, "on_time"), (5, "too_late")]
     runs = {r["run"]: r["seq"] for r in Snapshot(home).runs_after("by_minute", 0)}
     assert {line["run"]: line["seq"] for line in told} == runs

@@ -14,7 +14,7 @@ import pytest
 from commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.project import python_path
-from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
 from tidemark_streaming.starter import write as starter
 from tidemark_streaming.starter.choices import Choices
 
@@ -161,7 +161,7 @@ def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path
     assert "cd " not in page
 
 
-@pytest.mark.parametrize("column", [*ARRIVAL_COLUMNS, *RUN_COLUMNS, "Reason"])
+@pytest.mark.parametrize("column", [*ARRIVAL_COLUMNS, *LATE_COLUMNS, "Reason"])
 def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
     column: str, here: Path
 ) -> None:

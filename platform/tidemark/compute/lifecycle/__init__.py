@@ -66,7 +66,7 @@ class Lifecycle(Protocol):
         opened: Observation | None = None,
         all_fire_once: bool = False,
     ) -> DataFrame:
-        """Return the rows that changed between `then` and `at`; `gone` marks deleted rows.
+        """Return the rows that changed between `then` and `at`; `GONE` marks deleted rows.
 
         Args:
             opened: observation that receives `open_from` if windows merge: the start of the first
@@ -82,7 +82,7 @@ class Lifecycle(Protocol):
 
         Columns:
 
-        - the window and keys; `pane`, `phase`, `fired`
+        - the window and keys; `pane`, `PHASE`, `FIRED`
         - `_upto`: all partials in the firing; `_fresh`: those that are new in it
         - `_replaces`: the rows that it replaces, each with its window and its partials as `_upto`
 

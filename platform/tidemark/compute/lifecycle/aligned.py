@@ -10,6 +10,7 @@ from tidemark.compute import slot
 from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
 from tidemark.store.log import Log
 
 
@@ -21,7 +22,7 @@ def aggregate_events(
     before: DataFrame | None = None,
 ) -> DataFrame:
     events = slot.assign_slots(events, transform, log, before)
-    return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
+    return events.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(*columns)
 
 
 def finish_windows(
@@ -33,11 +34,11 @@ def finish_windows(
     all_fire_once: bool = False,
 ) -> DataFrame:
     fired = slot.select_fired(stored, transform, log, at)
-    phase = F.col("phase")
+    phase = F.col(PHASE)
     windows = fired.groupBy(*transform.by_window).agg(
         *merge_columns_with_facts(transform),
-        F.count_distinct("phase", "firing").alias("_firings"),
-        F.max(phase).alias("phase"),
+        F.count_distinct(PHASE, FIRING).alias("_firings"),
+        F.max(phase).alias(PHASE),
         (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
         F.max(phase == slot.ON_TIME).alias("_closing"),
         *others,
@@ -49,7 +50,7 @@ def finish_windows(
     named = windows.withColumns(
         {
             "revision": F.col("_firings") - F.when(repeats, 0).otherwise(1),
-            "phase": F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
+            PHASE: F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
         }
     )
     return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, at)
@@ -65,26 +66,26 @@ def compute_changes(
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    fired = finish_windows(stored, transform, log, at, F.max("fired").alias("fired"))
-    again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
+    fired = finish_windows(stored, transform, log, at, F.max(FIRED).alias(FIRED))
+    again = F.coalesce(F.col(FIRED) > then.arrival, F.lit(False))
     moved = slot.has_closed(at, then) | slot.has_become_final(transform, at, then)
-    return fired.where(again | moved).withColumn("gone", F.lit(False))
+    return fired.where(again | moved).withColumn(GONE, F.lit(False))
 
 
 def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     fired = slot.select_fired(stored, transform, log, at)
-    part = F.struct("phase", "firing", *transform.aggregates)
+    part = F.struct(PHASE, FIRING, *transform.aggregates)
     windows = fired.groupBy(*transform.by_window).agg(
         F.collect_list(part).alias("_parts"),
-        F.collect_set(F.struct("phase", "firing", "fired")).alias("_firings"),
+        F.collect_set(F.struct(PHASE, FIRING, FIRED)).alias("_firings"),
     )
     nothing = F.lit(None).cast("bigint")
     punctual = F.struct(
-        F.lit(slot.ON_TIME).alias("phase"),
-        F.lit(0).cast("bigint").alias("firing"),
-        nothing.alias("fired"),
+        F.lit(slot.ON_TIME).alias(PHASE),
+        F.lit(0).cast("bigint").alias(FIRING),
+        nothing.alias(FIRED),
     )
-    on_time = F.exists("_firings", lambda f: f["phase"] <= slot.ON_TIME)
+    on_time = F.exists("_firings", lambda f: f[PHASE] <= slot.ON_TIME)
     closed = on_time & F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
     order = F.when(closed, F.array_union("_firings", F.array(punctual))).otherwise(
         F.col("_firings")
@@ -94,13 +95,13 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
     )
 
     def place(of: Column) -> Column:
-        return F.struct(of["phase"], of["firing"])
+        return F.struct(of[PHASE], of[FIRING])
 
     mark = place(F.col("_f"))
     earlier = F.filter("_parts", lambda p: place(p) < mark)
     window = F.struct("window_start", "window_end", earlier.alias("_upto"))
     return each.select(
-        *(*transform.by_window, "pane", "_f.phase", "_f.fired"),
+        *(*transform.by_window, "pane", f"_f.{PHASE}", f"_f.{FIRED}"),
         F.filter("_parts", lambda p: place(p) <= mark).alias("_upto"),
         F.filter("_parts", lambda p: place(p) == mark).alias("_fresh"),
         F.filter(F.array(window), lambda _: F.col("pane") > 0).alias("_replaces"),

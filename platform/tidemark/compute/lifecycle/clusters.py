@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import INFINITY
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.ranges import Ranges
 
@@ -48,11 +49,13 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     - `_island`: the fragment's start, if it is the first of a cluster of fragments ahead
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    rows = stored.where(F.col("window_start").isNotNull() & F.col("admitted")).withColumns(
+    rows = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED)).withColumns(
         {
             "_start": start,
             "_end": end,
-            "_ahead": F.when(F.col("before").isNull() | (F.col("before") < start), end),
+            "_ahead": F.when(
+                F.col(WATERMARK_BEFORE).isNull() | (F.col(WATERMARK_BEFORE) < start), end
+            ),
         }
     )
     first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", transform.keys)
@@ -114,7 +117,7 @@ def is_plain(over: WindowSpec | None = None) -> Column:
         return aggregate if over is None else aggregate.over(over)
 
     end = of(F.max("_end"))
-    punctual = F.coalesce(of(F.max("before")) < end, F.lit(True))
+    punctual = F.coalesce(of(F.max(WATERMARK_BEFORE)) < end, F.lit(True))
     one = of(F.count("_island")) == 1
     spans = (of(F.min("_island")) <= of(F.min("_end"))) & (of(F.max("_ahead")) == end)
     return punctual & one & F.coalesce(spans, F.lit(False))

@@ -12,7 +12,14 @@ from pyspark.sql import functions as F
 from tidemark.compute import slices, slot
 from tidemark.compute.lifecycle.clusters import add_chains
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import (
+    ADMITTED,
+    CLOCK,
+    VERDICT,
+    WATERMARK_AFTER,
+    WATERMARK_BEFORE,
+    helper,
+)
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, merge_ranges
@@ -48,13 +55,13 @@ def aggregate_fragments(
         # Only this trigger needs to know whether an arrival closes its own session.
         events = slot.add_watermark_after(events, log)
     else:
-        events = events.select("*", F.lit(None).cast("bigint").alias("reached"))
+        events = events.select("*", F.lit(None).cast("bigint").alias(WATERMARK_AFTER))
     start, before = F.unix_micros("window_start"), F.unix_micros("watermark")
-    alike = [*transform.keys, "verdict", "admitted"]
+    alike = [*transform.keys, VERDICT, ADMITTED]
     facts = [
         _first_watermark(before),
-        F.min("reached").alias("reached"),
-        F.min(F.unix_micros("arrived_at")).alias("clock"),
+        F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
+        F.min(F.unix_micros("arrived_at")).alias(CLOCK),
     ]
     if trigger.ranked:
         alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
@@ -87,8 +94,8 @@ def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str
         add_chains(placed, by, _SPAN)
         .groupBy(*by, _SPAN)
         .agg(
-            _first_watermark(F.col("before")),
-            *(F.min(name).alias(name) for name in ("reached", "clock", "arrival", "position")),
+            _first_watermark(F.col(WATERMARK_BEFORE)),
+            *(F.min(name).alias(name) for name in (WATERMARK_AFTER, CLOCK, "arrival", "position")),
             *_bounds(),
             *slices.merge_slice_columns(fragments, transform),
         )
@@ -102,7 +109,7 @@ def _bounds() -> list[Column]:
 
 def _first_watermark(before: Column) -> Column:
     """Return the earliest of some watermarks; null is the earliest of all."""
-    return F.when(F.count(before) == F.count("*"), F.min(before)).alias("before")
+    return F.when(F.count(before) == F.count("*"), F.min(before)).alias(WATERMARK_BEFORE)
 
 
 def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:

@@ -24,6 +24,7 @@ from tidemark.compute.lifecycle.session_workers import partial_columns, replay_c
 from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED, FIRED, GONE, PHASE, WATERMARK_BEFORE
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 
@@ -84,7 +85,7 @@ def finish_windows(
         clusters = _aggregate_clusters(
             fragments, transform, *merge_columns_with_facts(transform), *others
         )
-        rows = _fire_plain_clusters(clusters, at).drop("fired")
+        rows = _fire_plain_clusters(clusters, at).drop(FIRED)
         return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
     names = [c for c in stored.columns if c not in transform.by_window] if others else None
     standing = replay_clusters(fragments, transform, log, at, names=names).where("_live")
@@ -93,7 +94,7 @@ def finish_windows(
         clusters = _aggregate_clusters(
             fragments, transform, *merge_columns_with_facts(transform), *others
         )
-        rows = _fire_plain_clusters(clusters, at).drop("fired").unionByName(rows)
+        rows = _fire_plain_clusters(clusters, at).drop(FIRED).unionByName(rows)
     return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
 
 
@@ -109,7 +110,7 @@ def compute_changes(
 ) -> DataFrame:
     """Return the changes of session rows between `then` and `at`.
 
-    These are current rows that fired or became final in between, and with `gone` the rows of
+    These are current rows that fired or became final in between, and with `GONE` the rows of
     sessions that no longer exist.
 
     Args:
@@ -124,7 +125,7 @@ def compute_changes(
         if opened is not None:
             clusters = clusters.observe(opened, earliest_open(transform, at))
             opened = None
-        new = _fire_plain_clusters(clusters, at).where(since | final).drop("fired")
+        new = _fire_plain_clusters(clusters, at).where(since | final).drop(FIRED)
         found.append(new.withColumn("_gone", F.lit(False)))
     if not all_fire_once:
         rows = replay_clusters(fragments, transform, log, at, opened=opened)
@@ -132,7 +133,7 @@ def compute_changes(
             _merge_fragments(_select_changed(rows, transform, since, final), transform, ["_gone"])
         )
     renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
-        {"pane": "revision", "_gone": "gone"}
+        {"pane": "revision", "_gone": GONE}
     )
     return finish_rows(renamed, transform, at)
 
@@ -143,13 +144,13 @@ def _select_changed(
     """Return the current rows of replayed firings that changed, and with `_gone` those deleted."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
-        "window_start", "window_end", "pane", "phase", F.lit(False).alias("_gone"), "_upto"
+        "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_gone"), "_upto"
     )
     left = F.transform(
         F.filter("_replaces", lambda r: r["_gone"]),
         lambda r: F.struct(
             *(r[c].alias(c) for c in ("window_start", "window_end")),
-            *(F.lit(None).cast("int").alias(c) for c in ("pane", "phase")),
+            *(F.lit(None).cast("int").alias(c) for c in ("pane", PHASE)),
             F.lit(True).alias("_gone"),
             nothing.alias("_upto"),
         ),
@@ -173,8 +174,8 @@ def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
     """
     if transform.trigger.fires_early:
         return False
-    behind = F.col("before") >= F.unix_micros("window_start")
-    return stored.where(F.col("admitted") & behind).isEmpty()
+    behind = F.col(WATERMARK_BEFORE) >= F.unix_micros("window_start")
+    return stored.where(F.col(ADMITTED) & behind).isEmpty()
 
 
 def find_open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
@@ -203,8 +204,8 @@ def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
             "window_start": F.timestamp_micros(CLUSTER_START),
             "window_end": F.timestamp_micros("_end"),
             "pane": F.lit(0),
-            "phase": F.lit(slot.ON_TIME),
-            "fired": F.lit(None).cast("bigint"),
+            PHASE: F.lit(slot.ON_TIME),
+            FIRED: F.lit(None).cast("bigint"),
         }
     ).drop(CLUSTER_START, "_end", "_plain")
 
@@ -212,7 +213,7 @@ def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
 def _merge_fragments(
     standing: DataFrame, transform: Definition, extra: list[str], *others: Column
 ) -> DataFrame:
-    group = [*transform.by_window, "pane", "phase", *extra]
+    group = [*transform.by_window, "pane", PHASE, *extra]
     parts = standing.select(*group, F.explode_outer("_upto").alias("_part"))
     return (
         parts.select(*group, "_part.*")

@@ -21,6 +21,14 @@ from tidemark.compute.slot import AsOf
 from tidemark.define.column_type import data_type
 from tidemark.define.definition import Definition
 from tidemark.define.firings import Firing, next_tick, with_tick_arrival
+from tidemark.define.helper_columns import (
+    CLOCK,
+    FIRED,
+    PHASE,
+    VERDICT,
+    WATERMARK_AFTER,
+    WATERMARK_BEFORE,
+)
 from tidemark.define.trigger import Trigger
 from tidemark.store.log import Log
 
@@ -61,7 +69,7 @@ def replay_clusters(
     facts = F.struct(
         F.col("_start").alias("start"),
         F.col("_end").alias("end"),
-        *("arrival", "position", "before", "reached"),
+        *("arrival", "position", WATERMARK_BEFORE, WATERMARK_AFTER),
         *early,
         *late,
     )
@@ -96,7 +104,7 @@ def replay_clusters(
     return planned.select(
         *window(f),
         *transform.keys,
-        *(f[name].alias(name) for name in ("pane", "phase", "fired")),
+        *(f["pane"].alias("pane"), f["phase"].alias(PHASE), f["fired"].alias(FIRED)),
         f["live"].alias("_live"),
         members(f["members"]).alias("_upto"),
         members(f["fresh"]).alias("_fresh"),
@@ -111,7 +119,7 @@ def replay_clusters(
 
 def partial_columns(transform: Definition) -> list[str]:
     """Return the columns of a partial that are merged."""
-    return ["verdict", "events", "last_arrival", *transform.aggregates]
+    return [VERDICT, "events", "last_arrival", *transform.aggregates]
 
 
 def _add_ticks(
@@ -124,7 +132,7 @@ def _add_ticks(
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
-    due = next_tick(F.col("clock"), firing.clock)
+    due = next_tick(F.col(CLOCK), firing.clock)
     stored = with_tick_arrival(stored, due, firing.clock, side, log.ticks)
     return stored, [F.col(f"_{name}").alias(name) for name in names]
 

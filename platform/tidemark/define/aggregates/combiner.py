@@ -49,7 +49,8 @@ class Aggregate:
     Args:
         name: the aggregate's name in messages and metadata, as in `mean(dep_delay)`.
         partial: returns an aggregate expression over event rows. These have the columns that the
-            transform prepared, `happened_at` (the event time), `arrival` and `position`.
+            transform prepared, `arrival`, `position`, and the event time as
+            `_tidemark_happened_at`.
         merge: from a column of partials, an aggregate expression over partials.
         finish: from a merged partial, its result.
         slack: from a merged partial, the largest difference between two results of the same events,

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, call_name, no_slack, values
+from tidemark.define.helper_columns import HAPPENED_AT
 
 
 @checked
@@ -52,7 +53,7 @@ def _ordered_aggregate(
 ) -> Aggregate:
     def partial() -> Column:
         value = values(column, where)
-        placed = F.struct("happened_at", "arrival", "position", value.alias("value"))
+        placed = F.struct(HAPPENED_AT, "arrival", "position", value.alias("value"))
         return extreme(F.when(value.isNotNull(), placed))
 
     return Aggregate(

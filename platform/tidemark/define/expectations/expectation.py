@@ -160,7 +160,7 @@ class Windowed(Expectation):
         judge: from rows and the evidence, the verdict on each row. The rows have their window,
             keys, `FACTS`, `seq` and `columns`.
         absent: from the same arguments, failures that have no row, so that nothing can be
-            quarantined. Their columns are `window_start`, the keys, and `observed`.
+            quarantined. Their columns are `window_start`, the keys, and `OBSERVED`.
         supports: refuses a transform whose windows it can't validate, as `check` does.
         confirmed: true if a failure indicates a fault in Tidemark itself. Such a failure is checked
             a second time before rows are quarantined for it.

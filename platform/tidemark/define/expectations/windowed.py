@@ -30,6 +30,7 @@ from tidemark.define.expectations.expectation import (
     Verdict,
     Windowed,
 )
+from tidemark.define.helper_columns import OBSERVED
 
 _PEERS = {"yesterday": "1 day", "last week": "1 week"}
 _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
@@ -90,7 +91,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         same = batch.same_window("log", "k")
         missing = batch.recounted.alias("log").join(known.alias("k"), same, "left_anti")
         text = F.format_string("no row, but %d events in the log", F.col("events"))
-        return missing.select("window_start", *batch.transform.keys, text.alias("observed"))
+        return missing.select("window_start", *batch.transform.keys, text.alias(OBSERVED))
 
     return Windowed(
         name="matches_log()",
@@ -331,7 +332,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         until = F.when(F.col("_next").isNull(), " so far").otherwise("")
         text = F.concat(F.lit("silent for "), F.col("_silent"), F.lit(" windows"), until)
         return gaps.where(F.col("_told") & (F.col("_silent") >= windows)).select(
-            "window_start", *keys, text.alias("observed")
+            "window_start", *keys, text.alias(OBSERVED)
         )
 
     return Windowed(

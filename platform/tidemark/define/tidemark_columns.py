@@ -1,0 +1,65 @@
+"""The columns that Tidemark adds to the tables of sources and assets, and their types.
+
+They are a public interface, in one namespace with the user's columns. A definition is therefore
+refused if it has a column of the same name in the same table. All other columns that Tidemark adds
+exist only while it processes rows, and start with a prefix (`helper_columns`).
+"""
+
+from collections.abc import Mapping
+
+ARRIVAL_COLUMNS = {
+    "arrival": "BIGINT",
+    "position": "BIGINT",
+    "arrived_at": "TIMESTAMP",
+    "watermark": "TIMESTAMP",
+    "read_from": "STRING",
+    "correlation_id": "STRING",
+    "unparsed": "STRING",
+}
+"""The facts of an event's arrival, stored with it in the log (Spark DDL types).
+
+`unparsed` is null: records that can't be decoded are dead letters. In rows from before dead letters
+existed, it has the text of such a record, and the source's columns are null.
+"""
+
+BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
+MISSED = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
+"""The facts of a too-late event, in the late table."""
+
+PUBLISHED = {
+    "events": "bigint",
+    "late_events": "bigint",
+    "revision": "int",
+    "timing": "string",
+    "final": "boolean",
+    "last_arrival": "bigint",
+    "as_of": "bigint",
+    "seq": "bigint",
+    "quality": "string",
+}
+FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"
+"""The type of the column that lists the expectations that a quarantined row failed."""
+QUARANTINED = {"failed": FAILED, "status": "string", "run": "string"}
+FIRED = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
+LOST = {"lost": "bigint"}
+
+LATE_COLUMNS = {**BOUNDS, **MISSED}
+"""The columns of the late table that are not the event's own."""
+
+EVENT_TABLES = {"event log": ARRIVAL_COLUMNS, "late table": LATE_COLUMNS}
+"""The columns that Tidemark adds to the tables with a source's columns, by table."""
+
+WINDOW_TABLES = {
+    "event log": ARRIVAL_COLUMNS,
+    "published table": {**BOUNDS, **PUBLISHED},
+    "quarantine table": QUARANTINED,
+    "panes table": FIRED,
+    "late-loss table": LOST,
+}
+"""The columns that Tidemark adds to the tables with an asset's aggregates, by table."""
+
+
+def find_table(column: str, *tables: Mapping[str, Mapping[str, str]]) -> str | None:
+    """Return the first table to which Tidemark adds a column of that name; case is ignored."""
+    each = (item for some in tables for item in some.items())
+    return next((table for table, columns in each if column.lower() in columns), None)
