@@ -67,8 +67,8 @@ def reports(
     for partition in touched:
         own = {
             ROWS: partition.rows,
-            "events": partition.events,
-            "late events": partition.late,
+            "events in windows": partition.events,
+            "late events in windows": partition.late,
             "windows not final": partition.changing,
         }
         yield dg.AssetMaterialization(

@@ -158,8 +158,8 @@ def _by_partition(
     measures: dict[str, dict[str, Column]] = {
         transform.table: {
             ROWS: F.count("*"),
-            "events": F.sum("events"),
-            "late events": F.sum("late_events"),
+            "events in windows": F.sum("events"),
+            "late events in windows": F.sum("late_events"),
             "windows not final": F.count_if(~F.col("final")),
         }
     }

@@ -157,7 +157,7 @@ def _observe(
             "watermark lag": _lag(source, asset),
             "windows": asset.windows,
             "open windows": asset.open,
-            "late events": asset.late,
+            "late events in windows": asset.late,
             "too late events": asset.too_late,
             "consecutive failures": stream.failures,
             "restarts": stream.restarts,

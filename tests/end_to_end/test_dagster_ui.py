@@ -192,7 +192,7 @@ def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> 
         materialize(page, "departures_hourly", "[2013-01-01...2013-01-31]")
     page.goto("/assets/departures_hourly?view=partitions&partition=2013-01-31")
     page.get_by_text("Materialized (31)").wait_for()
-    page.get_by_text("late events", exact=True).first.wait_for()
+    page.get_by_text("late events in windows", exact=True).first.wait_for()
     look(page, "05 month")
 
     with launched(page):

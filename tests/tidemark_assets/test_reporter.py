@@ -174,11 +174,11 @@ def test_a_report_says_how_the_partition_stands(
     assert event is not None
     assert event.asset_materialization is not None
     said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
-    assert (said["dagster/partition_row_count"], said["events"], said["windows not final"]) == (
-        2,
-        4,
-        2,
-    )
+    assert (
+        said["dagster/partition_row_count"],
+        said["events in windows"],
+        said["windows not final"],
+    ) == (2, 4, 2)
     assert said["up to date through arrival"] == 0
 
 

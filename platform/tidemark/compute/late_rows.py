@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from tidemark.compute.pane import as_of, classify_commit, finish_windows
 from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
-from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.commit_info import CommitInfo
@@ -38,7 +38,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
-        .drop(VERDICT, ADMITTED, HAPPENED_AT)
+        .drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
     )
 
 

@@ -21,7 +21,7 @@ from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, SLOT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.commit_info import CommitInfo
 from tidemark.store.conditions import InRanges, window_starts_in
@@ -115,6 +115,8 @@ def aggregate_events(
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
+    if transform.window.overlaps:
+        columns.append(F.count_if(FIRST).alias(FIRST_EVENTS))
     return lifecycle(transform).aggregate_events(events, transform, log, columns, before)
 
 
@@ -136,7 +138,8 @@ def _aggregate_scope(
     events = _classify(parts, transform, scope, again)
     placed = slot.assign_slots(events, transform, of_these, None)
     return placed.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
-        *slices.merge_slice_columns(parts, transform)
+        *slices.merge_slice_columns(parts, transform),
+        F.sum(F.when(F.col(FIRST), F.col("events")).otherwise(0)).alias(FIRST_EVENTS),
     )
 
 

@@ -30,7 +30,7 @@ from tidemark.store.conditions import window_starts_in
 from tidemark.store.coverage import BackfilledRange, Coverage
 from tidemark.store.log import Log
 from tidemark.store.ranges import EVERYTHING, Ranges, merge_ranges
-from tidemark.store.state import count_by_verdict
+from tidemark.store.state import count_by_verdict, counted_column
 from tidemark.store.warehouse import Warehouse
 
 
@@ -70,9 +70,8 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
         ranges=ranges,
     )
     new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
-    return marker, count_by_verdict(
-        assign_rollup_windows(warehouse, transform, new.where(ADMITTED), after)
-    )
+    moved = assign_rollup_windows(warehouse, transform, new.where(ADMITTED), after)
+    return marker, count_by_verdict(moved, counted_column(transform))
 
 
 def assign_windows_within(

@@ -23,6 +23,10 @@ VERDICT = helper("verdict")
 """The lateness of an event in a window, TINYINT: a code of `verdict`."""
 ADMITTED = helper("admitted")
 """Whether an event counts in a window, BOOLEAN."""
+FIRST = helper("first")
+"""Whether a window is the first of its event's windows to end, BOOLEAN, if windows overlap."""
+FIRST_EVENTS = helper("first_events")
+"""The events of a partial whose first window this is, BIGINT, if windows overlap."""
 SLOT = helper("slot")
 """The slot of an event in a window, BIGINT."""
 WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))

@@ -43,7 +43,7 @@ from tidemark.store.commit_info import CommitInfo
 from tidemark.store.conditions import window_starts_in
 from tidemark.store.ranges import NOWHERE, Ranges, merge_ranges
 from tidemark.store.rows import Rows, frame, is_empty
-from tidemark.store.state import count_by_verdict, with_commit_number
+from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
 
 _ADAPTIVE_PARTIALS = 500_000
 """Up to this number of partials, adaptive query execution brings no gain."""
@@ -132,10 +132,11 @@ def compute_windows(
         planning: the engine's planning mode for merging them.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
+    counted = counted_column(transform)
     counts = (
         plan.counts
         if plan.counts is not None
-        else count_by_verdict(warehouse.select(new, VERDICT, "events"))
+        else count_by_verdict(warehouse.select(new, VERDICT, counted), counted)
         if new is not None
         else Counter()
     )
@@ -164,8 +165,8 @@ def compute_windows(
         fired = fired.withColumn("seq", uncompiled_literal(marker.seq))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
+    missed = judge.TOO_LATE in counts or judge.NO_EVENT_TIME in counts
     own = asset.counting
-    missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     # A later commit may have replaced partials of one that is published again, so that its counts
     # are too low.
     unsure = marker.replaces or marker.begins or plan.taken_up

@@ -51,8 +51,9 @@ class RunFacts:
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
         windows: rows published; 0 if an earlier run published them but did not finish.
-        on_time, late, too_late, no_event_time, duplicate: events by class of lateness, once for
-            each of their windows; for a roll-up, only the counted ones.
+        on_time, late, too_late, no_event_time, duplicate: events by class of lateness. An event
+            counts once, with its lateness in the first of its windows to end, in the run that
+            computes that window. For a roll-up, only the counted ones.
         quarantined: rows quarantined because they failed an expectation.
         warned: rows published although they failed an expectation of level `warning`.
         reported: true if the process that started the run reports it to the orchestrator; false if
@@ -97,7 +98,7 @@ class RunFacts:
 
     @property
     def events(self) -> int:
-        """The number of all events, once for each of their windows."""
+        """The number of all events."""
         admitted = self.on_time + self.late
         return admitted + self.too_late + self.no_event_time + self.duplicate
 

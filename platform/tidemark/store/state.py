@@ -20,9 +20,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import MARKER, VERDICT
+from tidemark.define.helper_columns import FIRST_EVENTS, MARKER, VERDICT
 from tidemark.define.parts import Part
-from tidemark.define.verdict import VERDICTS
 from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.requests import fetch
 from tidemark.store import integrity
@@ -51,6 +50,7 @@ class State:
         self.table = transform.state_table
         self._bounds = () if through is None else (_numbered(0, through + 1),)
         self._arrivals = integrity.arrivals_app(transform.source)
+        self._counted = counted_column(transform)
 
     @classmethod
     def named(cls, warehouse: Warehouse, table: str) -> "State":
@@ -147,11 +147,11 @@ class State:
 
     def counts(self, marker: CommitInfo) -> Counter[int]:
         """Return the number of events of an earlier commit, by class of lateness."""
-        columns = [VERDICT, "events", MARKER]
+        columns = [VERDICT, self._counted, MARKER]
         rows = self.warehouse.take(
             self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
         )
-        return count_by_verdict(rows.filter(rows[MARKER].is_null()))
+        return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
     def of(self, seq: int) -> DataFrame:
         """Return the partials of one commit."""
@@ -173,16 +173,30 @@ def with_commit_number(partials: DataFrame, seq: int) -> DataFrame:
     )
 
 
-def count_by_verdict(partials: Rows) -> Counter[int]:
-    """Return the number of events in partials, by class of lateness."""
+def counted_column(transform: Definition) -> str:
+    """Return the column of partials that counts each event once, even if windows overlap.
+
+    An event counts in the first of its windows to end.
+    """
+    return FIRST_EVENTS if transform.window.overlaps else "events"
+
+
+def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
+    """Return the number of events in partials, by class of lateness, each of them once.
+
+    A class that no partial has is missing. A class can be there with 0 events: those are counted in
+    another window.
+
+    Args:
+        column: the result of `counted_column`.
+    """
     if isinstance(partials, DataFrame):
-        return count_by_verdict(
-            fetch(partials.groupBy(VERDICT).agg(F.sum("events").alias("events")))
-        )
-    counts = Counter(dict.fromkeys(VERDICTS, 0))
-    added = partials.group_by(VERDICT).aggregate([("events", "sum")])
+        found = partials.groupBy(VERDICT).agg(F.sum(column).alias(column))
+        return count_by_verdict(fetch(found), column)
+    counts = Counter[int]()
+    added = partials.group_by(VERDICT).aggregate([(column, "sum")])
     for row in added.to_pylist():
-        counts[row[VERDICT]] += row["events_sum"]
+        counts[row[VERDICT]] += row[f"{column}_sum"]
     return counts
 
 

@@ -31,7 +31,6 @@ from tidemark_streaming.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from tidemark.define.definition import Definition
     from tidemark.store.ledger import RunFacts
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
@@ -84,10 +83,9 @@ def run(
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
-        events = None if done is None else count_events(settings, transform, done)
-        work.note = "no new arrivals" if events is None else format_count(events, "event")
+        work.note = "no new arrivals" if done is None else format_count(done.events, "event")
     if done is not None:
-        show_run(done, json, events)
+        show_run(done, json)
         if (ahead := find(Snapshot(settings), transform.source)) is not None:
             print_warning(str(ahead))
         if done.limited_by is not None and not json:
@@ -131,41 +129,18 @@ def backfill(
         done = runs.backfill(
             store, transform, start, stop, late_events=late_events.replace("-", "_")
         )
-        events = count_events(settings, transform, done)
-        work.note = format_count(events, "event")
-    show_run(done, json, events)
+        work.note = format_count(done.events, "event")
+    show_run(done, json)
 
 
-def count_events(settings: Settings, transform: "Definition", done: "RunFacts") -> int:
-    """Return how many events a run counted, each of them once.
-
-    Its facts count an event once for each of its windows. If windows overlap, the count comes from
-    the arrivals.
-    """
-    from tidemark.define.windows import Cumulating, Sliding
-    from tidemark_streaming.snapshot.snapshot import Snapshot
-
-    overlap = isinstance(transform.window, Cumulating | Sliding)
-    if not overlap or done.window_from is not None:
-        return done.events
-    timeline = Snapshot(settings).timeline(transform.source.name)
-    return sum(a.rows for a in timeline if done.from_arrival < a.arrival <= done.through_arrival)
-
-
-def show_run(done: "RunFacts", json: bool = False, events: int | None = None) -> None:
-    """Print the facts of a run.
-
-    Args:
-        events: how many it counted, if an event may be in more than one window.
-    """
+def show_run(done: "RunFacts", json: bool = False) -> None:
+    """Print the facts of a run."""
     if json:
-        print_json({**as_plain(done), **({} if events is None else {"events": events})})
+        print_json(as_plain(done))
         return
-    counted = done.events if events is None else events
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
-        "events": f"{counted:,}",
-        **({} if counted == done.events else {"in windows": f"{done.events:,}, of which"}),
+        "events": f"{done.events:,}",
         "on time": f"{done.on_time:,}",
         "late, counted": f"{done.late:,}",
         "too late": f"{done.too_late:,}",

@@ -211,7 +211,7 @@ class Runs:
 
     Args:
         ended: the number of runs by mode.
-        counted: events by mode and lateness, once for each of their windows.
+        counted: events by mode and lateness, each of them once.
         quarantined: the rows that runs have put into quarantine.
         as_of: the arrival through which all windows are up to date; -1 before the first run.
         watermark: the watermark after that arrival.

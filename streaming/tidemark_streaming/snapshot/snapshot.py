@@ -64,7 +64,8 @@ class AssetSnapshot:
         windows: published rows.
         final: published rows that can't change any more.
         open: rows of open windows, published or not.
-        late, too_late: the events in its published table and in its late table.
+        late: the late events in its published table, once for each of their windows.
+        too_late: the events in its late table, each of them once.
         behind, rows_waiting: arrivals that it has not processed yet, and their events.
         limited_by: the limit of the newest run that left them for the next one, if there is one.
         unfollowed: the base of a roll-up, if the roll-up has not processed all of its runs.

@@ -24,7 +24,7 @@ class Published:
 
     Args:
         final: rows that can't change any more.
-        late: the late events in them.
+        late: the late events in them, once for each of their windows.
     """
 
     rows: int = 0
@@ -79,7 +79,9 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
 
     def find() -> int:
         reason = ds.field("reason") == "too_late"
-        found = [tables.read(table, ["reason"], reason) for table in late_tables]
-        return sum(rows.num_rows for rows in found if rows is not None)
+        place = ["arrival", "position"]
+        found = [tables.read(table, place, reason) for table in late_tables]
+        # The table has a row for each window that an event missed.
+        return sum(r.group_by(place).aggregate([]).num_rows for r in found if r is not None)
 
     return tables.read_if_changed((transform.name, "too late"), late_tables, find)

@@ -269,8 +269,8 @@ METRICS: tuple[MetricDefinition, ...] = (
         "events_total",
         COUNTER,
         ("mode", "verdict"),
-        "Events that runs have counted, once per window, by the run's mode and the event's "
-        "lateness.",
+        "Events that runs have classified, by the run's mode and the event's lateness in the first "
+        "of its windows to end. An event counts once, even if windows overlap.",
         lambda a: {(m, v): n for (m, v), n in a.runs.counted.items()},
     ),
     _of_assets(

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
-from tidemark.define.helper_columns import helper
+from tidemark.define.helper_columns import FIRST, helper
 from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
 
-_START, _END = helper("start"), helper("end")
+_START, _END, _PLACE = map(helper, ("start", "end", "place"))
 
 
 @checked_class
@@ -96,6 +96,8 @@ class Sliding(Window):
     slide: int
     offset: int
 
+    overlaps = True
+
     def __init__(
         self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
@@ -123,8 +125,9 @@ class Sliding(Window):
             .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
             .otherwise(F.slice(nothing, 1, 0))
         )
-        rows, start = rows.select("*", F.explode(starts).alias(_START)), F.col(_START)
-        return with_window(rows, start, start + F.lit(self.size)).drop(_START)
+        rows, start = rows.select("*", F.posexplode(starts).alias(_PLACE, _START)), F.col(_START)
+        placed = with_window(rows, start, start + F.lit(self.size), _is_first())
+        return placed.drop(_PLACE, _START)
 
     @property
     def period(self) -> int:
@@ -175,6 +178,8 @@ class Cumulating(Window):
     step: int
     offset: int
 
+    overlaps = True
+
     def __init__(
         self, size: str | timedelta, step: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
@@ -199,9 +204,9 @@ class Cumulating(Window):
         time, step = F.unix_micros(F.col(event_time)), F.lit(self.step)
         start = floor_to(time, self.size, self.offset)
         first = floor_to(time, self.step, self.offset) + step
-        ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
-        rows = rows.select("*", ends.alias(_END))
-        return with_window(rows, start, F.col(_END)).drop(_END)
+        ends = F.posexplode_outer(F.sequence(first, start + F.lit(self.size), step))
+        rows = rows.select("*", ends.alias(_PLACE, _END))
+        return with_window(rows, start, F.col(_END), _is_first()).drop(_PLACE, _END)
 
     def last_window_end(self, end: int) -> int:
         return last_window_end(end, self.size, self.size, self.offset)
@@ -249,6 +254,14 @@ class Global(Window):
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         there = F.col(event_time).isNotNull()
         return with_window(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
+
+
+def _is_first() -> Column:
+    """Return `FIRST`, from a window's place among those of its event.
+
+    An event without a window has one row, which may have no place.
+    """
+    return (F.coalesce(_PLACE, F.lit(0)) == 0).alias(FIRST)
 
 
 def _check_positive(what: str, text: str | timedelta) -> int:

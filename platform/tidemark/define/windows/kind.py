@@ -21,6 +21,9 @@ class Window(ABC):
     disjoint: ClassVar[bool] = False
     """True if no two windows contain the same instant, for any events."""
 
+    overlaps: ClassVar[bool] = False
+    """True if an event may be in several windows; `assign` then adds `FIRST`."""
+
     @property
     @abstractmethod
     def max_extent(self) -> int:
@@ -59,7 +62,8 @@ class Window(ABC):
         """Return `rows` with `window_start` and `window_end`, one row per event and window.
 
         An event without an event time has one row with a null window. A window out of range gives a
-        row with a null window too (`with_window`). `rows` must have neither column.
+        row with a null window too (`with_window`). `rows` must have neither column. If windows
+        overlap, `FIRST` marks the row with the event's first window to end.
         """
 
     def last_window_end(self, end: int) -> int:
@@ -87,17 +91,21 @@ class Slicing(Protocol):
         ...
 
 
-def with_window(rows: DataFrame, start: Column, end: Column) -> DataFrame:
+def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) -> DataFrame:
     """Return `rows` with the window's bounds, which are given in microseconds.
 
     The bounds are null if the window does not lie within the years 1 to 9999, the range of a
     TIMESTAMP.
+
+    Args:
+        others: further columns to add.
     """
     within = (start >= BEGINNING) & (end <= INFINITY)
     bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
     # A chain of `withColumns` would be slower: the engine analyzes everything below each of them
     # again.
-    return rows.select("*", bounds[0].alias("window_start"), bounds[1].alias("window_end"))
+    start, end = bounds[0].alias("window_start"), bounds[1].alias("window_end")
+    return rows.select("*", start, end, *others)
 
 
 def last_window_end(end: int, step: int, size: int, offset: int) -> int:
