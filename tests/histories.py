@@ -95,11 +95,11 @@ class _Asset:
 
     def republish(self, count: int) -> None:
         asset = Asset(self.warehouse, self.scenario.transform)
-        newest = asset.state.last().seq
+        newest = asset.state.last().commit_number
         tables = (asset.transform.table, asset.transform.panes_table, asset.counting.late_table)
         before = [self.warehouse.version(table) for table in tables]
-        for seq in range(max(newest - count + 1, 0), newest + 1):
-            run.republish(asset, asset.state.at(seq))
+        for commit_number in range(max(newest - count + 1, 0), newest + 1):
+            run.republish(asset, asset.state.at(commit_number))
         assert [self.warehouse.version(table) for table in tables] == before
 
     def backfill(self, part: list[float] | dict[str, object]) -> None:

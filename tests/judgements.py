@@ -26,7 +26,7 @@ _PUBLISHED = pa.schema(
     {
         "window_start": _INSTANT,
         "sensor": pa.string(),
-        "seq": pa.int64(),
+        "commit_number": pa.int64(),
         "quality": pa.string(),
     }
 )
@@ -53,22 +53,22 @@ def write(
     write_deltalake(path, found, mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def begun(settings: Settings, life: str) -> str:
-    """The identity of the asset's state in a life, which begins where it is another one."""
+def begun(settings: Settings, table_id: str) -> str:
+    """The identity of the asset's state in a table_id, which begins where it is another one."""
     path = f"{settings.warehouse}/{settings.database}/gated_state"
-    if not DeltaTable.is_deltatable(path) or DeltaTable(path).metadata().description != life:
+    if not DeltaTable.is_deltatable(path) or DeltaTable(path).metadata().description != table_id:
         shutil.rmtree(path, ignore_errors=True)
-        DeltaTable.create(path, _STATE, description=life)
+        DeltaTable.create(path, _STATE, description=table_id)
     return str(DeltaTable(path).metadata().id)
 
 
 def judged(
     settings: Settings,
-    seq: int,
+    commit_number: int,
     *failing: Window,
     minutes: tuple[int, int] = (0, 10),
     expectation: str = "matches_log()",
-    life: str = "one",
+    table_id: str = "one",
     observed: str = "0 events, 3 in the log",
 ) -> None:
     """A run whose result names these windows, and which judged those of some minutes."""
@@ -81,38 +81,48 @@ def judged(
         }
         for minute, sensor in failing
     ]
-    own = begun(settings, life)
+    own = begun(settings, table_id)
     result = {
         **dict.fromkeys(("expected", "observed", "run", "mode"), ""),
         "asset": "gated",
-        "life": own,
+        "table_id": own,
         "expectation": expectation,
         "level": "error",
         "success": not failing,
         "window_from": begin,
         "window_to": end,
-        "rows_judged": 9,
+        "rows_validated": 9,
         "rows_failed": len(failing),
         "failures": told,
-        "through_arrival": seq,
-        "seq": seq,
-        "at": NOW.replace(minute=seq),
+        "through_arrival": commit_number,
+        "commit_number": commit_number,
+        "at": NOW.replace(minute=commit_number),
     }
     write(settings, results.TABLE, [result], results._SCHEMA)
-    ran(settings, seq, own, "incremental")
+    ran(settings, commit_number, own, "incremental")
 
 
-def promoted(settings: Settings, seq: int) -> None:
+def promoted(settings: Settings, commit_number: int) -> None:
     """A promotion of rebuilt tables, which judges nothing itself."""
-    ran(settings, seq, begun(settings, "one"), "switch")
+    ran(settings, commit_number, begun(settings, "one"), "promotion")
 
 
-def ran(settings: Settings, seq: int, life: str, mode: str) -> None:
+def ran(settings: Settings, commit_number: int, table_id: str, mode: str) -> None:
     """A run that took in the arrival of its number, and no event."""
     counts = {f.name: 0 for f in ledger._SCHEMA if pa.types.is_integer(f.type)}
     facts = dict.fromkeys(ledger._SCHEMA.names, None) | counts
-    facts |= {"run": f"{seq}", "mode": mode, "asset": "gated", "life": life, "reported": False}
-    facts |= {"seq": seq, "through_arrival": seq, "from_arrival": seq - 1}
+    facts |= {
+        "run": f"{commit_number}",
+        "mode": mode,
+        "asset": "gated",
+        "table_id": table_id,
+        "reported": False,
+    }
+    facts |= {
+        "commit_number": commit_number,
+        "through_arrival": commit_number,
+        "from_arrival": commit_number - 1,
+    }
     facts |= {"started_at": NOW, "ended_at": NOW}
     write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
 
@@ -120,7 +130,7 @@ def ran(settings: Settings, seq: int, life: str, mode: str) -> None:
 def withhold(
     settings: Settings,
     *windows: Window,
-    status: str = "held",
+    status: str = "quarantined",
     by: str = "matches_log()",
     observed: str = "",
     mode: str = "overwrite",
@@ -138,13 +148,13 @@ def withhold(
     write(settings, "gated_quarantine", rows, _QUARANTINE, mode)
 
 
-def publish(settings: Settings, seq: int, quality: str, *windows: Window) -> None:
+def publish(settings: Settings, commit_number: int, quality: str, *windows: Window) -> None:
     """What is published from now on."""
     rows = [
         {
             "window_start": as_datetime(T0 + minute * MINUTE),
             "sensor": sensor,
-            "seq": seq,
+            "commit_number": commit_number,
             "quality": quality,
         }
         for minute, sensor in windows

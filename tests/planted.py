@@ -7,14 +7,14 @@ from tidemark.quality.evidence import Batch
 from tidemark.store.rows import Rows
 
 
-def lose_recount(monkeypatch: pytest.MonkeyPatch, seq: int, times: int) -> None:
+def lose_recount(monkeypatch: pytest.MonkeyPatch, commit_number: int, times: int) -> None:
     """The recount of one commit finds nothing in the log, the first so many times."""
     recount, done = Batch._recount, 0
 
     def planted(batch: Batch) -> Rows:
         nonlocal done
         rows = recount(batch)
-        if batch.marker.seq != seq or done == times:
+        if batch.marker.commit_number != commit_number or done == times:
             return rows
         done += 1
         assert not isinstance(rows, DataFrame)

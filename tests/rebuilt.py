@@ -98,7 +98,10 @@ class Table:
         before = self.rows.get(window)
         if value["retraction"]:
             assert before is not None, f"there is nothing to take back: {value}"
-            assert (before["seq"], before["pane"]) == (value["seq"], value["pane"])
+            assert (before["commit_number"], before["pane"]) == (
+                value["commit_number"],
+                value["pane"],
+            )
             if self.accumulation != "discarding":
                 assert before["values"] == value["values"]
             del self.rows[window], self._of[window]

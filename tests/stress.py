@@ -110,16 +110,17 @@ def _faults(
     if newest is None or last.at.arrival != newest.arrival:
         yield f"stands at arrival {last.at.arrival} of {newest and newest.arrival}"
     runs = [
-        r["seq"]
+        r["commit_number"]
         for r in warehouse.take(ledger.TABLE).to_pylist()
-        if (r["asset"], r["life"]) == (transform.name, asset_.life)
+        if (r["asset"], r["table_id"]) == (transform.name, asset_.table_id)
     ]
-    if sorted(runs) != [*range(last.seq + 1)]:
-        lacking = sorted(set(range(last.seq + 1)) - {*runs})
-        yield f"the ledger has {len(runs)} rows for {last.seq + 1} commits, and lacks {lacking}"
+    if sorted(runs) != [*range(last.commit_number + 1)]:
+        lacking = sorted(set(range(last.commit_number + 1)) - {*runs})
+        count = last.commit_number + 1
+        yield f"the ledger has {len(runs)} rows for {count} commits, and lacks {lacking}"
     for r in warehouse.take(results.TABLE).to_pylist():
         if (r["asset"], r["expectation"]) == (transform.name, "matches_log()") and not r["success"]:
-            yield f"matches_log() failed in commit {r['seq']}: {r['observed']}"
+            yield f"matches_log() failed in commit {r['commit_number']}: {r['observed']}"
     report = parity(warehouse, transform)
     if not report.equal:
         yield f"parity finds {report.kinds} in {report.windows} rows"

@@ -195,7 +195,7 @@ def published(
     found = {(instant(r["window_start"]), r["sensor"]): r for r in rows}
     assert len(found) == len(rows), "a window was published twice"
     for row in found.values():
-        for name in ("window_start", "window_end", "sensor", "as_of", "seq", "quality"):
+        for name in ("window_start", "window_end", "sensor", "as_of", "commit_number", "quality"):
             del row[name]
         if row["average"] is not None:
             row["average"] = round(row["average"], 9)

@@ -19,7 +19,7 @@ _WINDOWS = pa.schema(
         "origin": pa.string(),
         **dict.fromkeys(("events", "late_events"), pa.int64()),
         "final": pa.bool_(),
-        "seq": pa.int64(),
+        "commit_number": pa.int64(),
     }
 )
 
@@ -59,34 +59,36 @@ def arrive(
 def ran(
     settings: Settings,
     assets: str | Iterable[str],
-    seq: int,
+    commit_number: int,
     through: int,
     watermark: int,
     mode: str = "incremental",
     **others: object,
 ) -> None:
-    """Add a run of each asset to the ledger, ended `seq` seconds after 1970."""
+    """Add a run of each asset to the ledger, ended `commit_number` seconds after 1970."""
     row = {
         **dict.fromkeys(("from_arrival", "windows", "on_time", "late", "too_late"), 0),
         "no_event_time": 0,
-        "run": f"{seq}",
+        "run": f"{commit_number}",
         "mode": mode,
         "late_events": "exclude",
-        "seq": seq,
+        "commit_number": commit_number,
         "through_arrival": through,
-        "started_at": as_datetime(seq * 1_000_000),
-        "ended_at": as_datetime(seq * 1_000_000),
+        "started_at": as_datetime(commit_number * 1_000_000),
+        "ended_at": as_datetime(commit_number * 1_000_000),
         "watermark": as_datetime(watermark),
         "reported": False,
         **others,
     }
     names = [assets] if isinstance(assets, str) else assets
-    rows = [row | {"asset": name, "life": _life(settings, name)} for name in names]
+    rows = [row | {"asset": name, "table_id": _life(settings, name)} for name in names]
     _append(settings, "runs", rows, ledger.SCHEMA)
 
 
-def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], size: int) -> None:
-    """Add windows of `size` microseconds, published by the commit `seq`, with two events each."""
+def publish(
+    settings: Settings, asset: str, commit_number: int, starts: Sequence[int], size: int
+) -> None:
+    """Add windows of `size` microseconds, published by a commit, with two events each."""
     rows = [
         {
             "window_start": as_datetime(start),
@@ -95,7 +97,7 @@ def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], siz
             "events": 2,
             "late_events": 0,
             "final": False,
-            "seq": seq,
+            "commit_number": commit_number,
         }
         for start in starts
     ]

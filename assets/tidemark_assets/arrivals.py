@@ -155,7 +155,7 @@ def arrivals(
             own = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
             runs = snapshot.counts(late)
             behind |= {
-                a: f"{newest} {_identify_tables(*own, snapshot.life(a), runs[a])}" for a in late
+                a: f"{newest} {_identify_tables(*own, snapshot.table_id(a), runs[a])}" for a in late
             }
         # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
         # without them.
@@ -257,11 +257,11 @@ def _unfollowed_rollups(
     due = snapshot.unfollowed_rollups(bases)
     runs = snapshot.counts(due)
     found = dict[str, str]()
-    for name, seq in due.items():
+    for name, commit_number in due.items():
         which = _identify_tables(
-            database, snapshot.life(bases[name]), snapshot.tables.id(name), runs[name]
+            database, snapshot.table_id(bases[name]), snapshot.tables.id(name), runs[name]
         )
-        found[name] = f"{seq} {which}"
+        found[name] = f"{commit_number} {which}"
     return found
 
 

@@ -74,7 +74,7 @@ def current_results(
     last = snapshot.last_run(transform.name) if transform.checks else None
     if last is None:
         return
-    results = results_since(snapshot, transform.name, last["seq"] - _RECENT)
+    results = results_since(snapshot, transform.name, last["commit_number"] - _RECENT)
     failing = check_results.open_failures(snapshot, transform, results)
     for expectation in transform.checks:
         own = [r for r in results if r.expectation == expectation.name]
@@ -92,7 +92,12 @@ def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult |
     Such a result lists no rows.
     """
     newest = own[-1] if own else None
-    if newest is None or newest.seq != last["seq"] or newest.success or newest.failures:
+    if (
+        newest is None
+        or newest.commit_number != last["commit_number"]
+        or newest.success
+        or newest.failures
+    ):
         return None
     return newest
 
@@ -132,8 +137,10 @@ def draw_history(
     warehouse: Warehouse, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return the results of the newest runs up to this one, as a picture."""
-    seq = facts.seq
-    found = results.read_since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
+    commit_number = facts.commit_number
+    found = results.read_since(
+        warehouse, transform.name, commit_number - _DRAWN, commit_number, facts.table_id
+    )
     if not found:
         return {}
     drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")

@@ -43,7 +43,7 @@ def parity_result(
         (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
         for d in verified.differences[:MAX_SHOWN_DIFFERENCES]
     ]
-    withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
+    withheld = [f"{name}: {count:,}" for name, count in verified.quarantined_by.items()]
     said = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
     return dg.AssetCheckEvaluation(
         asset_key=names.key(verified.asset),

@@ -37,7 +37,7 @@ MEANINGS = {
     "failed": (
         "The expectations that the row failed, each with its level, observed and expected value"
     ),
-    "status": "held, or discarded by a person",
+    "status": "quarantined, or discarded manually",
     "run": "The run that quarantined the row",
     "lag_seconds": ("How far the event was behind the watermark, in seconds"),
     "reason": (

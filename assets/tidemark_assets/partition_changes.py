@@ -26,14 +26,14 @@ class ReportPosition:
     """The progress of the reports of an asset's runs: the last reported commit and its watermark.
 
     If a tick could not report everything, `until` is the commit through which it should report, and
-    `done` the start of the last partition that it reported. `life` is the ID of the asset's table.
+    `done` the start of the last partition that it reported.
     """
 
-    seq: int = -1
+    commit_number: int = -1
     watermark: int | None = None
     until: int = sys.maxsize
     done: int = -sys.maxsize
-    life: str = ""
+    table_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,17 @@ def closed_partitions(
         return
     first = max(instant(partitions.start), min([*starts, *opened]))
     edge = spans(partitions, first, first)
-    columns = ["events", "late_events", "final", "seq"]
+    columns = ["events", "late_events", "final", "commit_number"]
     found = snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
     if found is None or not found[0]:
         return
     days = spans(partitions, edge[0].start, max(found[0]))
     rows = _group_by_day(days, found[0], found[1].to_pylist())
     for day, mine in zip(days, rows, strict=True):
-        closes, commits = transform.window.last_window_end(day.end), {r["seq"] for r in mine}
+        closes, commits = (
+            transform.window.last_window_end(day.end),
+            {r["commit_number"] for r in mine},
+        )
         if mine and any(_is_affected(leg, closes, commits) for leg in legs):
             yield ChangedPartition(
                 key=day.key,
@@ -111,7 +114,7 @@ def unreported_commits(
     for own, together in groupby(runs, itemgetter("reported")):
         before, commits = low, set[int]()
         for run in together:
-            commits.add(run["seq"])
+            commits.add(run["commit_number"])
             low = run["watermark"] if advances_watermark(run) else low
         if not own:
             legs.append(CommitRange(frozenset(commits), before, low))
@@ -120,10 +123,12 @@ def unreported_commits(
 
 def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
     """Return a run as a leg of its own, for a run that reports itself, or should have."""
-    before = (r for r in snapshot.runs_before(run["asset"], run["seq"]) if advances_watermark(r))
+    before = (
+        r for r in snapshot.runs_before(run["asset"], run["commit_number"]) if advances_watermark(r)
+    )
     low = next((r["watermark"] for r in reversed(list(before))), None)
     return CommitRange(
-        frozenset({run["seq"]}),
+        frozenset({run["commit_number"]}),
         low if advances_watermark(run) else run["watermark"],
         run["watermark"],
     )

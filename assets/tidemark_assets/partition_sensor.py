@@ -90,12 +90,16 @@ def windows(
         tables = {t.table for t in transforms.values()}
         for transform in transforms.values():
             name = transform.name
-            before = _continue(marks.get(name, ReportPosition()), snapshot.life(name))
-            mine = [r for r in runs if r["asset"] == name and before.seq < r["seq"] <= before.until]
+            before = _continue(marks.get(name, ReportPosition()), snapshot.table_id(name))
+            mine = [
+                r
+                for r in runs
+                if r["asset"] == name and before.commit_number < r["commit_number"] <= before.until
+            ]
             if not mine or sum(told.values()) >= MAX_PARTITIONS_PER_TICK:
                 continue
             legs, mark = unreported_commits(mine, before.watermark)
-            after = ReportPosition(mine[-1]["seq"], mark, life=before.life)
+            after = ReportPosition(mine[-1]["commit_number"], mark, table_id=before.table_id)
             fresh = [r for r in mine if not r["reported"]]
             if fresh:
                 touched = list(closed_partitions(snapshot, transform, partitions(name), legs))
@@ -104,7 +108,7 @@ def windows(
                 room = MAX_PARTITIONS_PER_TICK - sum(told.values())
                 if len(touched) > room:
                     touched, checked = touched[:room], iter(())
-                    after = replace(before, until=after.seq, done=touched[-1].start)
+                    after = replace(before, until=after.commit_number, done=touched[-1].start)
                 made = find_definition(tidemark.tables, transform)
                 events += reports(
                     context,
@@ -188,9 +192,9 @@ def windows(
     return dg.Definitions(sensors=[sensor])
 
 
-def _continue(mark: ReportPosition, life: str | None) -> ReportPosition:
+def _continue(mark: ReportPosition, table_id: str | None) -> ReportPosition:
     """Return the mark to continue from: a recreated asset is reported from the start."""
-    return mark if mark.life == life else ReportPosition(life=life or "")
+    return mark if mark.table_id == table_id else ReportPosition(table_id=table_id or "")
 
 
 def _memory(cursor: str | None, ledger: str | None) -> dict[str, Any]:

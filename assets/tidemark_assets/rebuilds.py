@@ -172,7 +172,9 @@ def _swap(
         for evaluation in checks.current_results(names, tidemark.snapshot(), transforms[asset]):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
-    rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
+    rows = [
+        (a, f.commit_number, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()
+    ]
     context.add_output_metadata({"tables": as_table(columns, rows)})
     failures.raise_all()
 

@@ -32,8 +32,8 @@ MADE_BY = {
     "correction": "a correction",
     "erasure": "an erasure",
     "rollup": "a run of a roll-up",
-    "switch": "a switch to rebuilt tables",
-    "back": "a rollback to earlier tables",
+    "promotion": "a promotion of rebuilt tables",
+    "rollback": "a rollback to earlier tables",
 }
 
 

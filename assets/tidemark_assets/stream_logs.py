@@ -37,10 +37,10 @@ def log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], told: LoggedRuns
     """
     found = LoggedRuns()
     for asset in {**told, **streams}:
-        life, before = snapshot.life(asset) or "", told.get(asset)
-        seq = before[1] if before is not None and before[0] == life else -1
-        runs = snapshot.runs_after(asset, seq)
+        table_id, before = snapshot.table_id(asset) or "", told.get(asset)
+        commit_number = before[1] if before is not None and before[0] == table_id else -1
+        runs = snapshot.runs_after(asset, commit_number)
         for run in runs if before is not None else []:
             logs.tell("ran", **logs.of_run(run))
-        found[asset] = (life, runs[-1]["seq"] if runs else seq)
+        found[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
     return {asset: found[asset] for asset in streams}

@@ -124,7 +124,10 @@ def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) ->
 
 def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], LoggedRuns]:
     memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
-    ran = {asset: (life, seq) for asset, (life, seq) in memory.get("ran", {}).items()}
+    ran = {
+        asset: (table_id, commit_number)
+        for asset, (table_id, commit_number) in memory.get("ran", {}).items()
+    }
     return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"], ran
 
 

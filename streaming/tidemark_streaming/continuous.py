@@ -247,7 +247,7 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
         # The run does not depend on the batch's rows: a run of the base may have finished before
         # the batch. If the base has no state yet, its first run adds a row to the ledger, which
         # triggers the next batch.
-        if state.life() is None:
+        if state.table_id() is None:
             return
         known = standing or state.last().definition == fingerprint(base_transform(transform))
         incremental(warehouse, transform, pinned_definition=standing)

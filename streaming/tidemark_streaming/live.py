@@ -56,7 +56,7 @@ class View:
         published: list[dict[str, Any]] = []
         if newest is not None and newest["run"] != self._run:
             self._run = newest["run"]
-            published = self._snapshot.last_published_rows(t.name, newest["seq"])
+            published = self._snapshot.last_published_rows(t.name, newest["commit_number"])
             self._recent.extendleft(reversed(published[:_SHOWN]))
         look = Look(self._snapshot.source(t.source), asset, published)
         self._first = self._first or look

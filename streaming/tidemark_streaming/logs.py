@@ -71,7 +71,7 @@ def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     from tidemark.store.ledger import spans
 
-    kept = ("asset", "run", "mode", "seq", "from_arrival", "through_arrival", "windows")
+    kept = ("asset", "run", "mode", "commit_number", "from_arrival", "through_arrival", "windows")
     counted = ("on_time", "late", "too_late", "no_event_time", "duplicate", "quarantined")
     return {
         **{name: row[name] for name in kept},

@@ -30,14 +30,14 @@ def _of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
     """Return whether the checkpoint is of that table and of no other."""
     head = warehouse.head(table)
     told = {read.table for read in checkpoints.read(warehouse, transform.name)}
-    return head is not None and told == {head.life}
+    return head is not None and told == {head.table_id}
 
 
 def _behind(warehouse: Warehouse, transform: Definition) -> bool:
     """Return whether the asset has not processed all arrivals, or not published all runs."""
     asset = Asset(warehouse, transform)
     last = asset.state.last()
-    if asset.published() < last.seq:
+    if asset.published() < last.commit_number:
         return True
     if asset.rolls_up and takeover.is_renewed(asset):
         return True

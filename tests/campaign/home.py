@@ -118,7 +118,7 @@ class Home:
             return False
         if stands is None or head is None:
             return False
-        return stands.table == head.life and stands.version >= version
+        return stands.table == head.table_id and stands.version >= version
 
     def widen(self) -> None:
         """Let the source gain a column, with the next process that takes it up."""

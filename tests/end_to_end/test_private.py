@@ -211,7 +211,7 @@ def played(
     bring_out(warehouse, asset)
     for name, *arguments in (
         ("prepared", "tap", "orders_hourly", "--step", "prepared", "--json"),
-        ("withheld", "tap", "orders_hourly", "--step", "withheld", "--json"),
+        ("quarantined", "tap", "orders_hourly", "--step", "quarantined", "--json"),
         ("trace", "trace", f"{PLAIN}-trace"),
     ):
         shown = call(*arguments)
@@ -248,7 +248,7 @@ def test_no_file_has_a_protected_value(played: Played, topics: Topics) -> None:
     assert found(topics.files(TOPIC), MARK)
     assert found(panes, PLAIN)
     assert found(played.tables / "_checkpoints" / "orders_hourly", "reservoirVersion")
-    there, logs = played.found(PLAIN), ("ingest", "prepared", "withheld", "trace")
+    there, logs = played.found(PLAIN), ("ingest", "prepared", "quarantined", "trace")
     for where in (
         *(played.folder / "logs" / f"{name}.log" for name in logs),
         *(played.tables / name for name in (orders.log_table, orders.dead_letters_table, "checks")),

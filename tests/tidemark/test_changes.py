@@ -257,7 +257,7 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
         with monkeypatch.context() as patch:
             beside(patch, now, lambda: incremental(warehouse, PER_MINUTE))
             facts = backfill(warehouse, now)
-        assert (facts.seq, facts.through_arrival) == (2, 3)
+        assert (facts.commit_number, facts.through_arrival) == (2, 3)
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), [now])
     assert snapshot.behind([now.name], 3) == []
     ingest(warehouse, others, ARRIVALS[4:])

@@ -47,7 +47,7 @@ def listed(done: Correction) -> set[tuple[int, str | None, str]]:
 
 
 def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
-    found = warehouse.read(table).drop("seq", "as_of").collect()
+    found = warehouse.read(table).drop("commit_number", "as_of").collect()
     return sorted((tuple(r) for r in found), key=str)
 
 
@@ -96,7 +96,7 @@ def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> Non
     run_all(logged, asset, 4)
     done = correct(logged, asset)
     assert done is not None
-    written = logged.read(asset.table).where(f"seq = {done.facts.seq}")
+    written = logged.read(asset.table).where(f"commit_number = {done.facts.commit_number}")
     lost = changed(reference(ARRIVALS), reference(ARRIVALS, complete=True))
     starts = {r[0] for r in written.select(F.unix_micros("window_start")).collect()}
     assert starts == {start for start, _, _ in lost}

@@ -107,5 +107,9 @@ def test_kills_among_runs_backfills_and_releases_leave_nothing_lost_or_doubled(
     out = warehouse.take(CROWD.table).select(["n", "quality"]).to_pylist()
     assert {r["quality"] for r in out if r["n"] > MOST} <= {quarantine.RELEASED}
     assert parity(warehouse, CROWD).equal
-    done = [r["seq"] for r in warehouse.take(ledger.TABLE).to_pylist() if r["asset"] == "crowd"]
+    done = [
+        r["commit_number"]
+        for r in warehouse.take(ledger.TABLE).to_pylist()
+        if r["asset"] == "crowd"
+    ]
     assert sorted(done) == list(range(len(done)))

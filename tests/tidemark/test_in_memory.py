@@ -151,7 +151,7 @@ def between(before: int | None, after: int | None) -> CommitInfo:
         mark = None if minutes is None else INFINITY if ahead else T0 + minutes * MINUTE + 5
         return Coverage(TimelinePosition(arrival, mark))
 
-    return CommitInfo(seq=3, before=at(3, before), after=at(7, after))
+    return CommitInfo(commit_number=3, before=at(3, before), after=at(7, after))
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
             "revision", F.col("revision").cast("int")
         )
     )
-    names = [n for n in found.column_names if n not in ("as_of", "seq", "quality")]
+    names = [n for n in found.column_names if n not in ("as_of", "commit_number", "quality")]
     assert SLACK in names
     engines = engines.select(names)
     for name in {*names} - {SLACK}:

@@ -44,7 +44,7 @@ FACTS = {
 }
 PARTIALS = pa.table(
     {
-        "seq": pa.array([0], pa.int64()),
+        "commit_number": pa.array([0], pa.int64()),
         MARKER: pa.nulls(1, pa.string()),
         "n": pa.array([1]),
         VERDICT: pa.array([1], pa.int64()),
@@ -126,16 +126,16 @@ def arrive(store: Warehouse, number: int) -> None:
 def run(store: Warehouse, number: int) -> None:
     """Count an arrival and publish it."""
     asset = Asset(store, ASSET)
-    asset.life = asset.state.create(PARTIALS)
-    marker = CommitInfo(seq=number, after=Coverage(TimelinePosition(number)))
-    asset.state.commit(PARTIALS.set_column(0, "seq", [[number]]), marker)
+    asset.table_id = asset.state.create(PARTIALS)
+    marker = CommitInfo(commit_number=number, after=Coverage(TimelinePosition(number)))
+    asset.state.commit(PARTIALS.set_column(0, "commit_number", [[number]]), marker)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)
         store.append(WINDOWS, table, asset.app, number)
     facts = replace(
         FACTS_OF_A_RUN,
-        life=asset.life,
-        seq=number,
+        table_id=asset.table_id,
+        commit_number=number,
         from_arrival=number - 1,
         through_arrival=number,
     )
@@ -234,7 +234,7 @@ def test_the_next_run_publishes_again_what_one_table_lacks(
     assert store.take(LEDGER).num_rows == 4
     asset = Asset(store, ASSET)
     waiting = plan_unpublished(asset, asset.state.last())
-    assert [each.marker.seq for each in waiting] == [*range(4 - lost, 4)]
+    assert [each.marker.commit_number for each in waiting] == [*range(4 - lost, 4)]
 
 
 def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Path) -> None:
@@ -264,7 +264,9 @@ def test_a_commit_that_the_tables_of_a_roll_up_lost_is_found(home: Path) -> None
     asset = Asset(store, hourly)
     for number in (2, 3):
         store.append(columns, hourly.table, asset.app, number)
-        facts = replace(FACTS_OF_A_RUN, asset=hourly.name, life=str(asset.life), seq=number)
+        facts = replace(
+            FACTS_OF_A_RUN, asset=hourly.name, table_id=str(asset.table_id), commit_number=number
+        )
         ledger.append(store, facts, [*hourly.tables, CHECKS])
     assert check(str(home), [SOURCE], [hourly, ASSET]) == []
     without_commit(home / hourly.table)

@@ -30,17 +30,17 @@ SMALL = replace(PER_MINUTE, aggregates={"n": agg.count(), "most": agg.max("value
 
 
 def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[list[int]]:
-    """The numbers of what is on record, by life, in their order."""
+    """The numbers of what is on record, by the ID of the table, in their order."""
     order = "started_at" if table == ledger.TABLE else "at"
     found: dict[str, list[int]] = {}
     for row in sorted(warehouse.take(table).to_pylist(), key=lambda row: row[order]):
         if row["asset"] == asset:
-            found.setdefault(row["life"], []).append(row["seq"])
+            found.setdefault(row["table_id"], []).append(row["commit_number"])
     return list(found.values())
 
 
 def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
-    found = warehouse.read(asset.table).drop("seq", "as_of", "quality")
+    found = warehouse.read(asset.table).drop("commit_number", "as_of", "quality")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
@@ -75,7 +75,7 @@ def test_a_drop_that_is_killed_leaves_no_checkpoint_beside_tables_that_are_gone(
 
 
 def test_a_killed_run_of_a_new_life_is_completed(logged: Warehouse, engine: Settings) -> None:
-    """The old life's numbers, on record as published, are not the new one's."""
+    """The old table's numbers, on record as published, are not the new one's."""
     asset = renamed(PER_MINUTE, "again")
     run_all(logged, asset, 2)
     assert published_through(logged, asset) == 2
@@ -112,15 +112,15 @@ def test_results_of_a_new_life_are_its_own(logged: Warehouse) -> None:
     assert facts is not None
     assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
     (found,) = results.read_commit(logged, "judged", 0)
-    assert (found.run, found.life) == (facts.run, facts.life)
+    assert (found.run, found.table_id) == (facts.run, facts.table_id)
     assert [r.run for r in results.read_since(logged, "judged", -1)] == [facts.run]
-    old = results.read_since(logged, "judged", -1, life=_first_life(logged, "judged"))
-    assert [r.seq for r in old] == [0, 1, 2]
+    old = results.read_since(logged, "judged", -1, table_id=_first_life(logged, "judged"))
+    assert [r.commit_number for r in old] == [0, 1, 2]
 
 
 def _first_life(warehouse: Warehouse, asset: str) -> str:
     found = warehouse.read(ledger.TABLE).where(F.col("asset") == asset)
-    return found.orderBy("started_at").select("life").collect()[0][0]
+    return found.orderBy("started_at").select("table_id").collect()[0][0]
 
 
 # Many runs.
@@ -138,7 +138,7 @@ def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
     incremental(logged, base, limit=3)
     facts = incremental(logged, whole)
     assert facts is not None
-    assert (facts.seq, facts.window_from) == (0, None)
+    assert (facts.commit_number, facts.window_from) == (0, None)
     assert 0 < len(rows(logged, whole)) < len(old)
     run_all(logged, base)
     assert incremental(logged, whole) is not None

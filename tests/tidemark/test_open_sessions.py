@@ -54,7 +54,7 @@ def logged(shared: Warehouse) -> Warehouse:
 
 
 def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, ...]]:
-    return Counter(map(tuple, warehouse.read(asset.table).drop("seq", "as_of").collect()))
+    return Counter(map(tuple, warehouse.read(asset.table).drop("commit_number", "as_of").collect()))
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_settled_sessions_are_not_read_again(
         facts = incremental(logged, asset, limit=1)
         assert facts is not None
         assert not facts.quarantined
-        marker = state.at(facts.seq)
+        marker = state.at(facts.commit_number)
         begun.append(marker.open_from)
-        if facts.seq:
+        if facts.commit_number:
             assert marker.changing_from == begun[-2]
         if marker.changing_from is not None:
             # Only for what came too late, which may join any session, all are read.

@@ -45,15 +45,15 @@ def test_a_table_that_was_dropped_is_not_there(tables: OpenTables) -> None:
 
 def test_a_table_made_anew_is_not_taken_for_the_old_one(tables: OpenTables) -> None:
     _write(tables, 1, commits=5)
-    life = tables.newest("t").metadata().id
+    table_id = tables.newest("t").metadata().id
     for _ in range(5):
         # Once is not enough: the file system likes to give the same number to the next folder.
         shutil.rmtree(tables.path("t"))
         _write(tables, 10)
         again = tables.newest("t")
         assert (again.version(), _count(again)) == (0, 10)
-        assert again.metadata().id != life
-        life = again.metadata().id
+        assert again.metadata().id != table_id
+        table_id = again.metadata().id
 
 
 def test_log_that_was_cleaned_up(tables: OpenTables) -> None:

@@ -47,7 +47,7 @@ getattr(work, way)(warehouse, WIDER)
 def rows(warehouse: Warehouse, table: str = PER_MINUTE.table) -> list[dict[str, Any]]:
     """A table's rows without what numbers its commits."""
     found = warehouse.take(table).to_pylist()
-    plain = [{k: v for k, v in row.items() if k not in ("seq", "as_of")} for row in found]
+    plain = [{k: v for k, v in row.items() if k not in ("commit_number", "as_of")} for row in found]
     return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
 
 
@@ -72,7 +72,7 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     before = warehouse.version(PER_MINUTE.table)
     done = work.switch(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == before + 1
-    assert (done.mode, done.through_arrival) == ("switch", 5)
+    assert (done.mode, done.through_arrival) == ("promotion", 5)
     assert not warehouse.exists(made.tables[0])
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
@@ -108,7 +108,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     before = warehouse.version(PER_MINUTE.table)
     done = work.roll_back(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == before + 1
-    assert (done.mode, done.through_arrival) == ("back", 3)
+    assert (done.mode, done.through_arrival) == ("rollback", 3)
     assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
     with pytest.raises(DefinitionError, match="made by another definition"):
         incremental(warehouse, WIDER)
@@ -154,7 +154,7 @@ def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     assert rows(warehouse) == (new if where == "ledger" else old)
     done = work.switch(warehouse, WIDER)
     assert rows(warehouse) == new
-    assert Asset(warehouse, WIDER).published() == done.seq == 1
+    assert Asset(warehouse, WIDER).published() == done.commit_number == 1
     assert not warehouse.exists(work.side_definition(WIDER).table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)

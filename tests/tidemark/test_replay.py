@@ -99,7 +99,10 @@ def test_parity_holds_after_a_replay_beside_a_stream(warehouse: Warehouse, windo
 def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     """A table's rows without what numbers its commits, and a mean, which goes by the order."""
     found = warehouse.take(table).to_pylist()
-    return [{k: v for k, v in row.items() if k not in ("seq", "as_of", "average")} for row in found]
+    return [
+        {k: v for k, v in row.items() if k not in ("commit_number", "as_of", "average")}
+        for row in found
+    ]
 
 
 @pytest.mark.slow
@@ -178,7 +181,7 @@ def test_a_replay_that_is_killed_counts_nothing_twice(
     # Whoever comes next ends it.
     incremental(warehouse, PER_MINUTE)
     asset = Asset(warehouse, PER_MINUTE)
-    assert asset.published() == asset.state.last().seq == (0 if where == "state" else 1)
+    assert asset.published() == asset.state.last().commit_number == (0 if where == "state" else 1)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     work.replay(warehouse, PER_MINUTE, SINCE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)

@@ -80,7 +80,7 @@ def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
 
 
 def in_order(found: DataFrame) -> list[Any]:
-    found = found.drop("seq", "as_of", "quality")
+    found = found.drop("commit_number", "as_of", "quality")
     return sorted((tuple(r) for r in found.collect()), key=str)
 
 
@@ -208,7 +208,7 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
     assert incremental(logged, after) is not None
     assert parity(logged, after).equal
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
-    assert snapshot.life(name) == Asset(logged, after).life
+    assert snapshot.table_id(name) == Asset(logged, after).table_id
     assert snapshot.unfollowed_rollups({name: base.name}) == {}
     assert incremental(logged, after, pinned_definition=True) is None
     # Who goes by the earlier one ends; whoever begins with it has its windows again.

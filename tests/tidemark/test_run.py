@@ -56,7 +56,7 @@ def test_a_backfill_publishes_what_the_stream_publishes(logged: Warehouse) -> No
     assert facts.windows == len(want)
     assert facts.on_time + facts.late == sum(row["events"] for row in want.values())
     assert facts.no_event_time == sum(e.ts is None for events in ARRIVALS for e in events)
-    assert backfill(logged, asset).seq == facts.seq + 1
+    assert backfill(logged, asset).commit_number == facts.commit_number + 1
     assert published(logged, asset) == want
 
 

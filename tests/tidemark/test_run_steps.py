@@ -20,7 +20,7 @@ INSTANTS = {"window_from", "window_to", "started_at", "watermark", *ledger.ENDED
 
 def recorded(warehouse: Warehouse, asset: str) -> list[RunFacts]:
     """The runs of an asset as the ledger has them."""
-    rows = warehouse.take(ledger.TABLE).sort_by("seq")
+    rows = warehouse.take(ledger.TABLE).sort_by("commit_number")
     plain = {n: rows[n].cast(pa.int64()) if n in INSTANTS else rows[n] for n in rows.column_names}
     return [RunFacts(**r) for r in pa.table(plain).to_pylist() if r["asset"] == asset]
 

@@ -87,7 +87,7 @@ def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
 
 def _counted(rows: pa.Table) -> Counter[str]:
     """Rows without what numbers the commits."""
-    named = [n for n in rows.column_names if n not in ("seq", "as_of", "run")]
+    named = [n for n in rows.column_names if n not in ("commit_number", "as_of", "run")]
     return Counter(map(str, rows.select(named).to_pylist()))
 
 
@@ -149,7 +149,7 @@ def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None
     ingest(warehouse, READINGS, made[:5], ends=False)
     asset, other = some(warehouse, renamed(VISITS, "between")), renamed(VISITS, "straight")
     facts = backfill(warehouse, asset, *PIECES[1])
-    assert facts.seq == SOME + 1
+    assert facts.commit_number == SOME + 1
     assert facts.through_arrival == 4
     assert State(warehouse, asset).last().open_from is not None
     ingest(warehouse, READINGS, made[5:])
@@ -224,7 +224,7 @@ def test_what_a_killed_one_left_is_published_by_the_next_run(
             backfill(logged, asset, *KILLED, late_events="include")
     assert incremental(Warehouse(logged.spark, *logged.place), asset) is None
     assert told(logged, asset) == told(logged, unkilled)
-    assert State(logged, asset).last().seq == State(logged, unkilled).last().seq
+    assert State(logged, asset).last().commit_number == State(logged, unkilled).last().commit_number
 
 
 def test_without_sessions_of_this_definition_all_are_computed(logged: Warehouse) -> None:

@@ -52,7 +52,7 @@ def test_a_marker_survives_its_text() -> None:
     marker = CommitInfo(
         run="r",
         mode=Mode.BACKFILL,
-        seq=4,
+        commit_number=4,
         before=Coverage(TimelinePosition(3, None, 5)),
         after=Coverage(TimelinePosition(3, None, 5)).cover(cover(100, 200, 9)),
         ranges=((100, 200),),
@@ -69,22 +69,22 @@ def partials(spark: SparkSession, events: int) -> DataFrame:
     )
 
 
-def stored(spark: SparkSession, events: int, seq: int = 0) -> DataFrame:
-    return with_commit_number(partials(spark, events), seq)
+def stored(spark: SparkSession, events: int, commit_number: int = 0) -> DataFrame:
+    return with_commit_number(partials(spark, events), commit_number)
 
 
 def test_of_two_runs_with_one_number_only_the_first_counts(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     state = State(warehouse, PER_MINUTE)
-    assert state.last().seq == -1
+    assert state.last().commit_number == -1
     none = dict.fromkeys(VERDICTS, 0)
     state.create(stored(spark, 5))
-    first = CommitInfo(run="first", seq=0)
+    first = CommitInfo(run="first", commit_number=0)
     state.commit(stored(spark, 5), first)
     assert state.counts(first) == none | {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(stored(spark, 7), CommitInfo(run="second", seq=0))
+        state.commit(stored(spark, 7), CommitInfo(run="second", commit_number=0))
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5

@@ -32,9 +32,9 @@ GATED = replace(PER_MINUTE, expectations=(q.between("n", most=12),), accumulatio
 
 
 def tapped(
-    warehouse: Warehouse, asset: WindowedTransform, step: str, seq: int, limit: int = ALL
+    warehouse: Warehouse, asset: WindowedTransform, step: str, commit_number: int, limit: int = ALL
 ) -> list[dict[str, Any]]:
-    found = tap(warehouse, asset, find_step(asset, step), seq, limit)
+    found = tap(warehouse, asset, find_step(asset, step), commit_number, limit)
     assert found.more == (limit < ALL)
     return list(found.rows)
 
@@ -47,20 +47,22 @@ def rows(found: Iterable[Mapping[str, Any]], without: Iterable[str] = ()) -> Cou
     )
 
 
-def stored(warehouse: Warehouse, asset: WindowedTransform, seq: int) -> list[dict[str, Any]]:
+def stored(
+    warehouse: Warehouse, asset: WindowedTransform, commit_number: int
+) -> list[dict[str, Any]]:
     """The partials that the state took in."""
-    found = State(warehouse, asset).of(seq).toArrow()
+    found = State(warehouse, asset).of(commit_number).toArrow()
     return [{**r, VERDICT: judge.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
 
 
 def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> None:
     """The edges of a run, against what it has counted and written."""
-    seen = Counter(r[VERDICT] for r in tapped(warehouse, asset, "judged", facts.seq))
+    seen = Counter(r[VERDICT] for r in tapped(warehouse, asset, "classified", facts.commit_number))
     assert seen == Counter({w: n for w in judge.VERDICTS.values() if (n := getattr(facts, w))})
-    late = tapped(warehouse, asset, "late", facts.seq)
+    late = tapped(warehouse, asset, "late", facts.commit_number)
     assert len(late) == facts.too_late + facts.no_event_time
-    partials = tapped(warehouse, asset, "partials", facts.seq)
-    assert rows(partials) == rows(stored(warehouse, asset, facts.seq), ["seq"])
+    partials = tapped(warehouse, asset, "partials", facts.commit_number)
+    assert rows(partials) == rows(stored(warehouse, asset, facts.commit_number), ["commit_number"])
 
 
 @pytest.mark.parametrize(
@@ -80,21 +82,21 @@ def test_each_edge_has_what_passed_there(logged: Warehouse, asset: WindowedTrans
     for facts in made:
         check(logged, asset, facts)
         first, last = facts.from_arrival + 1, facts.through_arrival
-        read = tapped(logged, asset, "read", facts.seq)
+        read = tapped(logged, asset, "read", facts.commit_number)
         brought = [e for events in [*ARRIVALS, []][first : last + 1] for e in events]
         assert [r["value"] for r in read] == [e.value for e in brought]
-        assert tapped(logged, asset, "prepared", facts.seq) == read
+        assert tapped(logged, asset, "prepared", facts.commit_number) == read
     if asset.window.merges or asset.trigger != Trigger():
         return
     facts = backfill(logged, asset, *minutes(0, 3))
     check(logged, asset, facts)
     for step, table in (
         ("published", asset.table),
-        ("withheld", asset.quarantine_table),
+        ("quarantined", asset.quarantine_table),
         ("panes", asset.panes_table),
     ):
-        there = logged.take(table).filter(pc.field("seq") == facts.seq)
-        assert rows(tapped(logged, asset, step, facts.seq)) == rows(there.to_pylist())
+        there = logged.take(table).filter(pc.field("commit_number") == facts.commit_number)
+        assert rows(tapped(logged, asset, step, facts.commit_number)) == rows(there.to_pylist())
         assert there.num_rows, step
     assert len(tapped(logged, asset, "read", 0, limit=5)) == 5
 
@@ -104,7 +106,7 @@ def test_the_function_s_rows_are_those_of_the_transform(logged: Warehouse) -> No
         replace(PER_MINUTE, function=lambda rows: rows.where("value > 0.5")), "tapped_filtered"
     )
     (facts,) = run_all(logged, asset)
-    prepared = tapped(logged, asset, "prepared", facts.seq)
+    prepared = tapped(logged, asset, "prepared", facts.commit_number)
     assert all(r["value"] > 0.5 for r in prepared)
     log = Log(logged, READINGS).read(-1, facts.through_arrival)
     assert len(prepared) == log.where("value > 0.5").count() > 0
@@ -113,7 +115,7 @@ def test_the_function_s_rows_are_those_of_the_transform(logged: Warehouse) -> No
 def test_what_is_not_there_is_one_sentence(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "tapped_plain")
     assert [step.name for step in list_steps(asset)] == [
-        *("read", "prepared", "judged", "late", "partials", "published")
+        *("read", "prepared", "classified", "late", "partials", "published")
     ]
     with pytest.raises(
         DefinitionError, match=r"have no step 'panes'\. Their steps are read, prepared, "

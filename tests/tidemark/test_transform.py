@@ -160,7 +160,7 @@ def test_an_unknown_accumulation_is_refused() -> None:
         replace(PER_MINUTE, accumulation="adding")
 
 
-@pytest.mark.parametrize("taken", ["arrival", "Watermark", "window_start", "seq"])
+@pytest.mark.parametrize("taken", ["arrival", "Watermark", "window_start", "commit_number"])
 def test_a_source_leaves_tidemarks_own_names_alone(taken: str) -> None:
     with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved:"):
         replace(READINGS, columns={**READINGS.columns, taken: "bigint"})

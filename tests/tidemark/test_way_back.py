@@ -116,7 +116,7 @@ def test_tables_that_lack_several_commits_keep_what_was_decided(
     now = opened(spark, home).head(ASSET.state_table)
     assert identity is not None
     assert now is not None
-    assert now.life == identity.life
+    assert now.table_id == identity.table_id
 
 
 def test_a_copy_of_a_live_home(spark: SparkSession, moments: list[Path], tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
     assert ticks.skipped() == "All windows are up to date with the event log."
     arrive(settings, "readings", 0, 3)
     assert ticks.launched() == ["one", "two"]
-    ran(settings, "one", seq=0, through=3, watermark=0)
-    ran(settings, "two", seq=0, through=3, watermark=0)
+    ran(settings, "one", commit_number=0, through=3, watermark=0)
+    ran(settings, "two", commit_number=0, through=3, watermark=0)
     assert ticks.skipped() == "All windows are up to date with the event log."
     arrive(settings, "readings", 4, 4)
-    ran(settings, "two", seq=1, through=4, watermark=0)
+    ran(settings, "two", commit_number=1, through=4, watermark=0)
     assert ticks.launched() == ["one"]
 
 
@@ -98,7 +98,7 @@ def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
     arrive(settings, "readings", 0, 3)
     keys = [_key(ticks.tick())]
     for asset in ASSETS:
-        ran(settings, asset, seq=0, through=3, watermark=0)
+        ran(settings, asset, commit_number=0, through=3, watermark=0)
     assert ticks.skipped() == "All windows are up to date with the event log."
     tables = Path(settings.warehouse) / settings.database
     shutil.rmtree(tables / "one_state")
@@ -135,13 +135,13 @@ def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
     """A switch back leaves it where it was before."""
     own = arrivals.arrivals("some", {"one": ASSETS["one"]}, daily)
     ticks = ticks_of(own, instance, settings)
-    ran(settings, "one", seq=0, through=2, watermark=0)
+    ran(settings, "one", commit_number=0, through=2, watermark=0)
     arrive(settings, "readings", 0, 3)
     keys = [_key(ticks.tick())]
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
-    ran(settings, "one", seq=1, through=3, watermark=0)
+    ran(settings, "one", commit_number=1, through=3, watermark=0)
     assert ticks.skipped() == "All windows are up to date with the event log."
-    ran(settings, "one", seq=2, through=2, watermark=0, mode="backfill")
+    ran(settings, "one", commit_number=2, through=2, watermark=0, mode="backfill")
     keys.append(_key(ticks.tick()))
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
     # The daemon launches a run key once.
@@ -184,7 +184,7 @@ def test_an_asset_that_a_stream_keeps_is_left_to_it(
     arrive(settings, "readings", 0, 3)
     wishes.wish(settings, "one")
     assert ticks.launched() == ["two"]
-    ran(settings, "two", seq=0, through=3, watermark=0)
+    ran(settings, "two", commit_number=0, through=3, watermark=0)
     wishes.wish(settings, "two")
     assert ticks.skipped() == "All windows are up to date with the event log."
 
@@ -196,8 +196,8 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
 ) -> None:
     assets = {f"a{n}": replace(PER_MINUTE, name=f"a{n}") for n in range(50)}
     arrive(settings, "readings", 0, 9)
-    for seq in range(60):
-        ran(settings, assets, seq, through=seq - 50, watermark=0)
+    for commit_number in range(60):
+        ran(settings, assets, commit_number, through=commit_number - 50, watermark=0)
     ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
     begun = time.monotonic()
     assert ticks.skipped() == "All windows are up to date with the event log."

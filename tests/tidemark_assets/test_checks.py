@@ -283,5 +283,5 @@ def test_an_overflow_is_a_failed_check_and_a_metric(engine: Settings, spark: Spa
     assert (recorded.expectation, recorded.success) == ("values_fit()", False)
     assert [f["observed"] for f in recorded.failures] == [SEEN]
     found = scraped(Monitor(settings))
-    assert value(found, "tidemark_asset_quarantined_rows", asset="sums", status="held") == 1
+    assert value(found, "tidemark_asset_quarantined_rows", asset="sums", status="quarantined") == 1
     assert value(found, "tidemark_asset_quarantined_rows_total", asset="sums") == 1

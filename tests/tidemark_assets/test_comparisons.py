@@ -97,7 +97,7 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     held = replace(
         differing("value"),
         quarantined=3,
-        withheld={"matches_log()": 2, "max_change_after_close(1)": 2},
+        quarantined_by={"matches_log()": 2, "max_change_after_close(1)": 2},
     )
     record.append(store(settings), held, DAY[0], DAY[2])
     record.append(store(settings), EQUAL)

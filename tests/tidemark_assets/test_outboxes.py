@@ -45,11 +45,13 @@ def publish(settings: Settings, times: int = 1) -> None:
 def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
     """Commit the position after a version, as a transaction of its panes does; it can be read."""
     way = open_channel(asset, TidemarkResource(settings).tables)
-    life = str(DeltaTable(table(settings)).metadata().id)
+    table_id = str(DeltaTable(table(settings)).metadata().id)
     way.open()
     at, there = time.time_ns() // 1000, way.there()
     assert there is not None
-    way.send([], lambda: Position(life, version, there.id, 1, at, 3, "run-3", at, way.place, ""))
+    way.send(
+        [], lambda: Position(table_id, version, there.id, 1, at, 3, "run-3", at, way.place, "")
+    )
     # A transaction is committed before its topics are told.
     until(lambda: (found := way.position()) is not None and found.version == version)
 

@@ -44,14 +44,14 @@ def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[st
 
 def run(
     settings: Settings,
-    seq: int,
+    commit_number: int,
     watermark: int,
     *starts: int,
     mode: str = "incremental",
     **others: object,
 ) -> None:
-    publish(settings, "hourly", seq, starts, HOUR)
-    ran(settings, "hourly", seq, seq, watermark, mode, **others)
+    publish(settings, "hourly", commit_number, starts, HOUR)
+    ran(settings, "hourly", commit_number, commit_number, watermark, mode, **others)
 
 
 def tell(instance: dg.DagsterInstance, run: int, *days: str) -> None:
@@ -111,8 +111,13 @@ def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
 def test_many_runs_since_the_last_look_are_one_report_a_partition(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    for seq in range(24):
-        run(settings, seq, DAY[0] + (seq + 1) * 3 * HOUR, DAY[0] + seq * 3 * HOUR)
+    for commit_number in range(24):
+        run(
+            settings,
+            commit_number,
+            DAY[0] + (commit_number + 1) * 3 * HOUR,
+            DAY[0] + commit_number * 3 * HOUR,
+        )
     assert reports(instance, settings).skipped() == "hourly: 3 partitions reported"
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
 
@@ -137,8 +142,8 @@ def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
-    for seq in range(3):
-        run(settings, seq, DAY[seq + 1], DAY[seq])
+    for commit_number in range(3):
+        run(settings, commit_number, DAY[commit_number + 1], DAY[commit_number])
     assert ticks.skipped() == "hourly: 3 partitions reported"
     for table in ("hourly", "hourly_state"):
         shutil.rmtree(f"{settings.warehouse}/{settings.database}/{table}")
@@ -293,9 +298,9 @@ def test_many_steps_that_were_killed_are_looked_at_by_and_by(
     ticks.skipped()
     monkeypatch.setattr(partition_sensor, "MAX_SEARCHED_RUNS", 1)
     slack = partition_sensor.LEDGER_DISORDER_MICROS // 1_000_000
-    for seq, day in enumerate(DAY[:3], 1):
+    for commit_number, day in enumerate(DAY[:3], 1):
         # Far apart, so that the first is in view no longer when the last one is done.
-        run(settings, seq * 2 * slack, DAY[3], day, mode="backfill", reported=True)
+        run(settings, commit_number * 2 * slack, DAY[3], day, mode="backfill", reported=True)
     said = [ticks.skipped() for _ in range(4)]
     none = "No new runs except those that report themselves."
     assert said == ["hourly: 1 partitions reported"] * 3 + [none]

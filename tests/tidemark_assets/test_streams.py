@@ -240,8 +240,8 @@ def test_a_stream_from_its_start_to_its_end(
     lines = logged()
     said = [line["event"] for line in lines if line["event"] != "ran"]
     assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
-    runs = {run["seq"]: run["run"] for run in Snapshot(here).runs_after("per_minute", -1)}
-    told = {line["seq"]: line["run"] for line in lines if line["event"] == "ran"}
+    runs = {run["commit_number"]: run["run"] for run in Snapshot(here).runs_after("per_minute", -1)}
+    told = {line["commit_number"]: line["run"] for line in lines if line["event"] == "ran"}
     # Those that had run before the stream was looked at first were no news.
     assert told.items() <= runs.items()
     assert max(told) == max(runs)

@@ -52,7 +52,7 @@ def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
         continuous.start(
             warehouse, PER_MINUTE, admission=limit, available_now=True
         ).awaitTermination(120)
-    runs = warehouse.take(ledger.TABLE).sort_by("seq").to_pylist()
+    runs = warehouse.take(ledger.TABLE).sort_by("commit_number").to_pylist()
     assert [(r["through_arrival"], r["limited_by"]) for r in runs] == [
         (2, None),
         (4, "arrivals"),
@@ -120,9 +120,9 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     # Its base has never run.
     query = continuous.start(warehouse, whole)
 
-    def through(seq: int) -> None:
+    def through(commit_number: int) -> None:
         deadline = time.monotonic() + 120
-        while published_through(warehouse, whole) < seq:
+        while published_through(warehouse, whole) < commit_number:
             assert query.exception() is None
             assert query.isActive
             assert time.monotonic() < deadline, "the stream does not get on"

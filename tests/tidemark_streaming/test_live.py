@@ -15,14 +15,14 @@ def test_runs_are_fresh_once_also_after_the_asset_was_made_anew(tmp_path: Path) 
     view = View(settings, PER_MINUTE)
     assert view.fresh() == []
     arrive(settings, "readings", 0, 9)
-    for seq in range(3):
-        ran(settings, name, seq, through=seq, watermark=0)
-    assert [run["seq"] for run in view.fresh()] == [0, 1, 2]
+    for commit_number in range(3):
+        ran(settings, name, commit_number, through=commit_number, watermark=0)
+    assert [run["commit_number"] for run in view.fresh()] == [0, 1, 2]
     assert view.fresh() == []
     ran(settings, name, 3, through=3, watermark=0)
-    assert [run["seq"] for run in view.fresh()] == [3]
+    assert [run["commit_number"] for run in view.fresh()] == [3]
     shutil.rmtree(Path(settings.warehouse) / settings.database / PER_MINUTE.state_table)
     assert view.fresh() == []
     ran(settings, name, 0, through=9, watermark=0)
-    assert [run["seq"] for run in view.fresh()] == [0]
+    assert [run["commit_number"] for run in view.fresh()] == [0]
     assert view.fresh() == []

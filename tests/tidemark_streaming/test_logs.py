@@ -100,7 +100,7 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
         assert all(c.runs and c.error is None for c in told.values())
     assert commands(home) == [], "who ends them on purpose expects them no more"
     (run,) = Snapshot(home).runs_after("by_minute", -1)[:1]
-    assert (ran["asset"], ran["run"], ran["seq"]) == ("by_minute", run["run"], 0)
+    assert (ran["asset"], ran["run"], ran["commit_number"]) == ("by_minute", run["run"], 0)
     assert (ran["from_arrival"], ran["through_arrival"]) == (-1, run["through_arrival"])
     assert sum(ran["steps"].values()) == pytest.approx(ran["seconds"])
     lines = [*parsed(ingest_log), *parsed(stream_log)]
@@ -124,7 +124,11 @@ def test_direct_runs_are_told(
     land_some(home.landing / SOURCE.name, 3)
     with running(tmp_path / "log", *command) as told:
         (ran,) = told("ran")
-    assert (ran["logger"], ran["asset"], ran["seq"]) == ("tidemark.ingest", "by_minute", 0)
+    assert (ran["logger"], ran["asset"], ran["commit_number"]) == (
+        "tidemark.ingest",
+        "by_minute",
+        0,
+    )
     (run,) = Snapshot(home).runs_after("by_minute", -1)
     assert (ran["run"], ran["through_arrival"]) == (run["run"], run["through_arrival"])
     assert ran["on_time"] == run["on_time"] > 0

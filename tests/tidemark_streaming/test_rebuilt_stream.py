@@ -154,7 +154,7 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
     while True:
         asset = Asset(warehouse, transform)
         last = asset.state.last()
-        if last.after.at.arrival >= arrival and asset.published() >= last.seq:
+        if last.after.at.arrival >= arrival and asset.published() >= last.commit_number:
             return
         assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"

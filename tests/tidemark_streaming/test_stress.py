@@ -39,7 +39,7 @@ def test_nothing_is_lost_by_runs_side_by_side(engine: Settings) -> None:
 def test_a_recount_that_is_wrong_once_withholds_nothing(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lose_recount(monkeypatch, seq=2, times=1)
+    lose_recount(monkeypatch, commit_number=2, times=1)
     run_all(logged, asset("confirmed"), limit=1)
     assert faults(logged, [asset("confirmed")], explained(ARRIVALS)) == []
 
@@ -48,7 +48,7 @@ def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
     engine: Settings, logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_fault = asset("recounted")
-    lose_recount(monkeypatch, seq=ARRIVALS, times=2)
+    lose_recount(monkeypatch, commit_number=ARRIVALS, times=2)
     run_all(logged, at_fault, limit=1)
     found = faults(logged, [at_fault], explained(ARRIVALS))
     assert any(

@@ -158,7 +158,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
         facts = first if arrival.number < 2 else second
         for name, ran in (("run by_minute", facts), ("run by_hour", rolled)):
             run = below[name]
-            assert (value(run, "run"), value(run, "seq")) == (ran.run, ran.seq)
+            assert (value(run, "run"), value(run, "commit_number")) == (ran.run, ran.commit_number)
             assert run.start_time_unix_nano == ran.started_at * 1000
             assert root.end_time_unix_nano <= run.start_time_unix_nano
             steps = within(run, spans)

@@ -31,7 +31,7 @@ lost as (
     {% endfor %}
 ),
 
-withheld as (
+quarantine as (
     select null as asset, null as day, cast(0 as bigint) as quarantined, cast(0 as bigint) as discarded
     where false
     {% for asset in assets if there(source('kept', asset ~ '_quarantine')) %}
@@ -39,7 +39,7 @@ withheld as (
     select
         '{{ asset }}',
         {{ day('window_start') }},
-        count_if(status = 'held'),
+        count_if(status = 'quarantined'),
         count_if(status = 'discarded')
     from {{ source('kept', asset ~ '_quarantine') }}
     group by all
@@ -58,8 +58,8 @@ select
     coalesce(lost.lost_events, 0) as lost_events,
     round(coalesce(lost.lost_events, 0)
         / (coalesce(lost.lost_events, 0) + nullif(coalesce(published.events, 0), 0)), 6) as lost_share,
-    coalesce(withheld.quarantined, 0) as quarantined,
-    coalesce(withheld.discarded, 0) as discarded
+    coalesce(quarantine.quarantined, 0) as quarantined,
+    coalesce(quarantine.discarded, 0) as discarded
 from published
 full outer join lost using (asset, day)
-full outer join withheld using (asset, day)
+full outer join quarantine using (asset, day)

@@ -11,7 +11,7 @@ from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, style_chart
 from tidemark.define.expectations.expectation import WARNING
 from tidemark.quality.results import CheckResult
 
-OUTCOMES = ("as expected", "warning", "withheld")
+OUTCOMES = ("as expected", "warning", "quarantined")
 _ROW = 64
 
 
@@ -48,7 +48,7 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
         axis=alt.Axis(format=".0%", tickCount=2),
         scale=alt.Scale(domainMin=0),
     )
-    tooltip = ["expectation:N", "outcome:N", "failed:Q", "judged:Q", "observed:N", "at:T"]
+    tooltip = ["expectation:N", "outcome:N", "failed:Q", "validated:Q", "observed:N", "at:T"]
     bars = base.mark_bar(width={"band": 0.8}).encode(y=share, tooltip=tooltip)
     # A run without failures has a bar without height; a dot shows that it ran.
     dots = base.mark_circle(size=22, opacity=1).encode(y=alt.YDatum(0), tooltip=tooltip)
@@ -73,13 +73,13 @@ _HEADER = alt.Header(labelAnchor="start", labelOrient="top", labelFontSize=13, l
 def _to_bar(result: CheckResult) -> dict[str, object]:
     bad = OUTCOMES[1] if result.level == WARNING else OUTCOMES[2]
     return {
-        "run": f"{result.seq:09d} {result.through_arrival}",
+        "run": f"{result.commit_number:09d} {result.through_arrival}",
         "at": result.at,
         "expectation": result.expectation,
         "outcome": OUTCOMES[0] if result.success else bad,
-        "share": result.rows_failed / max(result.rows_judged, 1),
+        "share": result.rows_failed / max(result.rows_validated, 1),
         "failed": result.rows_failed,
-        "judged": result.rows_judged,
+        "validated": result.rows_validated,
         "observed": result.observed,
     }
 

@@ -134,7 +134,12 @@ def compute_changes(
     again = rows["_fired"].to_numpy() > then.arrival
     closed, became_final = (end > before) & (end <= now), (final > before) & (final <= now)
     rows = rows.filter(pa.array(again | closed | became_final)).drop_columns(["_fired"])
-    stamps = {"as_of": at.arrival, "seq": marker.seq, "quality": None, GONE: False}
+    stamps = {
+        "as_of": at.arrival,
+        "commit_number": marker.commit_number,
+        "quality": None,
+        GONE: False,
+    }
     kinds = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
     for (name, value), kind in zip(stamps.items(), kinds, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))

@@ -34,10 +34,10 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
         .otherwise("no_event_time")
     )
     lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
-    seq = uncompiled_literal(marker.seq)
+    commit_number = uncompiled_literal(marker.commit_number)
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
-        .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
+        .withColumns({"lag_seconds": lag, "reason": reason, "commit_number": commit_number})
         .drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
     )
 
@@ -86,7 +86,7 @@ def late_loss(
     at = as_of(marker.after)
     gone = judge.is_uncounted()
     if not marker.replaces:
-        gone = gone & (F.col("seq") == uncompiled_literal(marker.seq))
+        gone = gone & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
     # The merge determines which fragments share a session with a too-late event. Here, keep all
     # fragments of that event's keys.
     by = list(transform.keys) if transform.window.merges else on
@@ -107,5 +107,5 @@ def late_loss(
     return (
         there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
         .drop("_all", "_some")
-        .withColumn("seq", uncompiled_literal(marker.seq))
+        .withColumn("commit_number", uncompiled_literal(marker.commit_number))
     )

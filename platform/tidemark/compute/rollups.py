@@ -46,7 +46,7 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     warehouse, transform = asset.warehouse, asset.transform
     assert isinstance(transform, RollUp)
     started, base = time.time_ns() // 1000, transform.base
-    if asset.state.life() is None:
+    if asset.state.table_id() is None:
         raise DataError(
             f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
             f"`tidemark run {base.name}` first."
@@ -58,18 +58,20 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
     ranges = _replaced_windows(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
-        # The existing rows are from another life of the base, or of another kind.
+        # The existing rows are from a dropped and recreated base, or of another kind.
         ranges = EVERYTHING
     marker = CommitInfo(
         run=uuid.uuid4().hex,
         started=started,
         mode=Mode.ROLLUP,
-        seq=commits[-1].seq,
+        commit_number=commits[-1].commit_number,
         before=before,
         after=after,
         ranges=ranges,
     )
-    new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
+    new = asset.state.read().where(
+        (F.col("commit_number") > place) & (F.col("commit_number") <= marker.commit_number)
+    )
     moved = assign_rollup_windows(warehouse, transform, new.where(ADMITTED), after)
     return marker, count_by_verdict(moved, counted_column(transform))
 
@@ -157,7 +159,7 @@ def assign_rollup_windows(
 def coverage_after(transform: Definition, commit: CommitInfo) -> Coverage:
     """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
-        return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()
+        return coverage(transform, commit.after) if commit.commit_number >= 0 else Coverage()
     return commit.after
 
 

@@ -14,16 +14,11 @@ ARRIVAL_COLUMNS = {
     "watermark": "TIMESTAMP",
     "read_from": "STRING",
     "correlation_id": "STRING",
-    "unparsed": "STRING",
 }
-"""The facts of an event's arrival, stored with it in the log (Spark DDL types).
-
-`unparsed` is null: records that can't be decoded are dead letters. In rows from before dead letters
-existed, it has the text of such a record, and the source's columns are null.
-"""
+"""The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
 
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
-MISSED = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
+MISSED = {"lag_seconds": "double", "reason": "string", "commit_number": "bigint"}
 """The facts of a too-late event, in the late table."""
 
 PUBLISHED = {
@@ -34,7 +29,7 @@ PUBLISHED = {
     "final": "boolean",
     "last_arrival": "bigint",
     "as_of": "bigint",
-    "seq": "bigint",
+    "commit_number": "bigint",
     "quality": "string",
 }
 FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"

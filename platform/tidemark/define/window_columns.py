@@ -28,7 +28,7 @@ WINDOW_MEANINGS = {
     "final": "Whether the window can no longer change",
     "last_arrival": "Newest arrival with an event that is counted in the window",
     "as_of": "Newest arrival that was read by the run that wrote the row",
-    "seq": "Number of the run's commit",
+    "commit_number": "Number of the run's commit",
     "quality": (
         "passed, warned (it failed a warning) or released (published by a person's decision)"
     ),
@@ -52,7 +52,7 @@ def quarantined_columns(transform: Definition) -> dict[str, str | None]:
 
 def pane_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the panes table."""
-    return {**BOUNDS, **_keys(transform), **FIRED, **_values(transform), "seq": "bigint"}
+    return {**BOUNDS, **_keys(transform), **FIRED, **_values(transform), "commit_number": "bigint"}
 
 
 def late_columns(transform: Definition) -> dict[str, str | None]:
@@ -66,7 +66,7 @@ def late_loss_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late-loss table."""
     values = _values(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
-    counted = {**LOST, **complete, **values, "seq": "bigint"}
+    counted = {**LOST, **complete, **values, "commit_number": "bigint"}
     return {**BOUNDS, **_keys(transform), **counted}
 
 

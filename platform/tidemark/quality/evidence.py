@@ -136,7 +136,7 @@ class Batch:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # They are not a fault.
             waited = (F.col(VERDICT) == judge.TOO_LATE) & F.col(ADMITTED)
-            if marker.seq > 0 and asset.state.life() is not None:
+            if marker.commit_number > 0 and asset.state.table_id() is not None:
                 state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
                 counted = state.withColumn(name, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)

@@ -188,7 +188,7 @@ def _select_needed(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -
     """Return the columns of rows in memory that expectations need."""
     looked = {
         *FACTS,
-        "seq",
+        "commit_number",
         SLACK,
         *batch.transform.keys,
         *(c for e in windowed for c in e.columns),

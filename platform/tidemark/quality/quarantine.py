@@ -2,7 +2,7 @@
 
 The table `<asset>_quarantine` has one row for each quarantined window and key. It is the row as it
 would have been published, with every expectation that it fails and the observed value. Its status
-is `held` or `discarded`. A window that had been published before keeps its last good row.
+is `quarantined` or `discarded`. A window that had been published before keeps its last good row.
 
 A quarantined window is validated again when it changes, and leaves the quarantine when it passes.
 The user may `release` it, which publishes it unchanged, or `discard` it, which leaves it
@@ -34,7 +34,7 @@ from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.warehouse import Warehouse
 
-RELEASED, HELD, DISCARDED = "released", "held", "discarded"
+RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
 
 FAILED = "array<struct<expectation: string, level: string, observed: string, expected: string>>"
 
@@ -138,7 +138,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     rows = batch.scratch.materialize(
         bad.dropDuplicates(transform.by_window).select(
             *columns,
-            F.when(was, DISCARDED).otherwise(HELD).alias("status"),
+            F.when(was, DISCARDED).otherwise(QUARANTINED).alias("status"),
             F.lit(marker.run).alias("run"),
         ),
         few=few,
@@ -164,14 +164,14 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
     """Update the quarantine table, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
     if marker.begins:
-        store.replace(drop_deleted(changes), table, "TRUE", asset.app, marker.seq)
+        store.replace(drop_deleted(changes), table, "TRUE", asset.app, marker.commit_number)
         return
     if marker.replaces_windows:
-        store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
+        store.replace(changes, table, within(marker.ranges), asset.app, marker.commit_number)
         return
     if isinstance(changes, DataFrame) or changes.num_rows:
         merge = Merge(on=asset.transform.by_window, delete=f"s.{GONE}", insert=f"NOT s.{GONE}")
-        store.merge(changes, table, merge, asset.app, marker.seq)
+        store.merge(changes, table, merge, asset.app, marker.commit_number)
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
@@ -220,9 +220,11 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         released = pa.array([RELEASED] * rows.num_rows, pa.string())
         return rows.append_column("quality", released).select(names)
 
-    newer = Merge(on=transform.by_window, update="t.seq < s.seq")
+    newer = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
     warehouse.merge_if(still_held, transform.table, newer, asset.app)
-    leaving = Merge(on=transform.by_window, delete="t.seq = s.seq", update=None, insert=None)
+    leaving = Merge(
+        on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
+    )
     warehouse.merge(rows, transform.quarantine_table, leaving)
     return starts
 
@@ -236,7 +238,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,
-        update="t.seq = s.seq",
+        update="t.commit_number = s.commit_number",
         insert=None,
         only={"status": f"'{DISCARDED}'"},
     )
@@ -272,8 +274,8 @@ def count_by_expectation(
 def _read_chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
-    """Return the rows with status `held`, and their window starts."""
-    rows = fetch(read(warehouse, transform, choice).where(F.col("status") == HELD))
+    """Return the rows with status `quarantined`, and their window starts."""
+    rows = fetch(read(warehouse, transform, choice).where(F.col("status") == QUARANTINED))
     if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "
@@ -286,7 +288,7 @@ def _check_published(asset: Asset, rows: pa.Table) -> None:
     """Raise an error if a row's commit is not completely published."""
     # Check after reading the rows: commits that were published by then still are.
     through = asset.published()
-    waiting = sum(seq > through for seq in rows["seq"].to_pylist())
+    waiting = sum(commit_number > through for commit_number in rows["commit_number"].to_pylist())
     if waiting:
         name = asset.transform.name
         raise ConflictError(

@@ -88,7 +88,7 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
     transform, store = asset.transform, asset.warehouse
 
     def has(table: str) -> bool:
-        return store.transaction(table, asset.app) >= marker.seq
+        return store.transaction(table, asset.app) >= marker.commit_number
 
     validated, quarantined = has(results.TABLE), has(transform.quarantine_table)
     published = has(transform.table)
@@ -96,7 +96,7 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
         return asset
     known = _read_results(asset, marker) if validated else {}
     # A later commit may have removed or replaced rows of the quarantine.
-    whole = store.transaction(transform.quarantine_table, asset.app) == marker.seq
+    whole = store.transaction(transform.quarantine_table, asset.app) == marker.commit_number
     if quarantined and (whole or validated):
         _add_quarantined(asset, marker, known)
     partial = {name for name, one in known.items() if one.partial and not whole}
@@ -118,11 +118,14 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
 
 
 def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
-    seq, life = marker.seq, asset.life
-    rows = asset.warehouse.take(results.TABLE, InRanges("seq", ((seq, seq + 1),), instants=False))
+    commit_number, table_id = marker.commit_number, asset.table_id
+    rows = asset.warehouse.take(
+        results.TABLE,
+        InRanges("commit_number", ((commit_number, commit_number + 1),), instants=False),
+    )
     found = dict[str, _Recorded]()
     for row in rows.to_pylist():
-        if (row["asset"], row["life"]) != (asset.transform.name, life):
+        if (row["asset"], row["table_id"]) != (asset.transform.name, table_id):
             continue
         one = _Recorded(row["level"], row["expected"])
         for failure in row["failures"]:
@@ -142,7 +145,7 @@ def _unpublished(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) 
     listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
 
     def judge(rows: DataFrame, _: Evidence) -> Verdict:
-        there = asset.warehouse.read(table).where(F.col("seq") >= marker.seq)
+        there = asset.warehouse.read(table).where(F.col("commit_number") >= marker.commit_number)
         there = there.select(start.alias(_AT), keys.alias(_KEYS), F.lit("").alias(_OBSERVED))
         if listed:
             more = [(*place, "") for place in listed]
@@ -162,7 +165,7 @@ def _unpublished(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) 
 def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> None:
     """Add the failures of all quarantined rows, because a result lists only the first ones."""
     table, keys = asset.transform.quarantine_table, keys_as_json(asset.transform.keys)
-    rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)
+    rows = asset.warehouse.read(table).where(F.col("commit_number") == marker.commit_number)
     for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():
         for each in failed:
             one = known.setdefault(each["expectation"], _Recorded(each["level"], each["expected"]))

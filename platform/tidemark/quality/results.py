@@ -32,14 +32,14 @@ ERASED_TEXT = "deleted, because events of this time were erased"
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
     {
-        **dict.fromkeys(("asset", "side_of", "life", "expectation", "level"), pa.string()),
+        **dict.fromkeys(("asset", "side_of", "table_id", "expectation", "level"), pa.string()),
         "success": pa.bool_(),
         **dict.fromkeys(("window_from", "window_to"), INSTANT),
-        **dict.fromkeys(("rows_judged", "rows_failed"), pa.int64()),
+        **dict.fromkeys(("rows_validated", "rows_failed"), pa.int64()),
         **dict.fromkeys(("observed", "expected"), pa.string()),
         "failures": pa.list_(pa.struct(list(_FAILURE.items()))),
         **dict.fromkeys(("run", "mode"), pa.string()),
-        **dict.fromkeys(("through_arrival", "seq"), pa.int64()),
+        **dict.fromkeys(("through_arrival", "commit_number"), pa.int64()),
         "at": INSTANT,
     }
 )
@@ -105,25 +105,25 @@ class CheckResult:
 
     Args:
         side_of: for a rebuild or a replay, the asset that its tables belong to.
-        life: the asset's identity, as in the ledger.
+        table_id: the asset's identity, as in the ledger.
         window_from, window_to: the first window start and the last window end that were validated.
-        rows_judged, rows_failed: number of rows validated, and number of those that fail.
+        rows_validated, rows_failed: number of rows validated, and number of those that fail.
         observed, expected: in a few words.
         failures: the failures, at most a thousand (`select_listed`): `window_start`, `keys` (JSON),
             `observed`.
-        run, mode, through_arrival, seq: the run, as in the ledger.
+        run, mode, through_arrival, commit_number: the run, as in the ledger.
         at: when it was validated.
     """
 
     asset: str
     side_of: str | None
-    life: str
+    table_id: str
     expectation: str
     level: str
     success: bool
     window_from: datetime
     window_to: datetime
-    rows_judged: int
+    rows_validated: int
     rows_failed: int
     observed: str
     expected: str
@@ -131,7 +131,7 @@ class CheckResult:
     run: str
     mode: str
     through_arrival: int
-    seq: int
+    commit_number: int
     at: datetime
 
 
@@ -144,13 +144,13 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
         {
             "asset": asset.transform.name,
             "side_of": asset.transform.side_of,
-            "life": asset.life,
+            "table_id": asset.table_id,
             "expectation": r.expectation.name,
             "level": r.expectation.level,
             "success": r.success,
             "window_from": r.span[0],
             "window_to": r.span[1],
-            "rows_judged": r.judged,
+            "rows_validated": r.judged,
             "rows_failed": r.judged if r.together else len(r.failures),
             "observed": r.text(),
             "expected": r.expectation.expected,
@@ -161,14 +161,14 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
             "run": marker.run,
             "mode": marker.mode.value,
             "through_arrival": marker.at.arrival,
-            "seq": marker.seq,
+            "commit_number": marker.commit_number,
             "at": at,
         }
         for r in results
     ]
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.create(TABLE, table, "Every result of every expectation")
-    asset.warehouse.append(table, TABLE, asset.app, marker.seq)
+    asset.warehouse.append(table, TABLE, asset.app, marker.commit_number)
 
 
 def select_listed(failures: Sequence[Failure]) -> list[Failure]:
@@ -204,8 +204,11 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     rows = rows.filter(pa.array(named, pa.bool_()))
     spans = zip(to_micros(rows["window_from"]), to_micros(rows["window_to"]), strict=True)
     over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
-    own = zip(rows["life"].to_pylist(), rows["seq"].to_pylist(), strict=True)
-    past = [not (life == asset.life and seq >= through) for life, seq in own]
+    own = zip(rows["table_id"].to_pylist(), rows["commit_number"].to_pylist(), strict=True)
+    past = [
+        not (table_id == asset.table_id and commit_number >= through)
+        for table_id, commit_number in own
+    ]
     told = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]
     mask = [all(each) for each in zip(over, past, told, strict=True)]
     chosen = rows.filter(pa.array(mask, pa.bool_()))
@@ -214,7 +217,7 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     nothing = pa.array([[]] * chosen.num_rows, _SCHEMA.field("failures").type)
     chosen = chosen.set_column(chosen.column_names.index("failures"), "failures", nothing)
     wordless = Merge(
-        on=("asset", "life", "expectation", "seq"),
+        on=("asset", "table_id", "expectation", "commit_number"),
         insert=None,
         only={"failures": "s.failures", "observed": f"'{ERASED_TEXT}'"},
     )
@@ -223,10 +226,10 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
 
 
 def read_commit(
-    warehouse: Warehouse, asset: str, seq: int, life: str | None = None
+    warehouse: Warehouse, asset: str, commit_number: int, table_id: str | None = None
 ) -> list[CheckResult]:
     """Return the results of one commit of an asset's state, as `read_since` does."""
-    return read_since(warehouse, asset, seq - 1, seq, life)
+    return read_since(warehouse, asset, commit_number - 1, commit_number, table_id)
 
 
 def read_since(
@@ -234,19 +237,24 @@ def read_since(
     asset: str,
     after: int,
     through: int | None = None,
-    life: str | None = None,
+    table_id: str | None = None,
 ) -> list[CheckResult]:
     """Return the results of the commits with `after` < number <= `through`, in order.
 
     Args:
-        life: the life of the asset; the newest by default.
+        table_id: the identity of the tables; the newest by default.
     """
-    seq, rows = F.col("seq"), warehouse.read(TABLE).where(F.col("asset") == asset)
-    if life is None:
-        life = rows.agg(F.max_by("life", "at")).collect()[0][0]
-    rows = rows.where((F.col("life") == life) & (seq > after))
-    rows = rows if through is None else rows.where(seq <= through)
-    return [CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("seq").collect()]
+    commit_number, rows = (
+        F.col("commit_number"),
+        warehouse.read(TABLE).where(F.col("asset") == asset),
+    )
+    if table_id is None:
+        table_id = rows.agg(F.max_by("table_id", "at")).collect()[0][0]
+    rows = rows.where((F.col("table_id") == table_id) & (commit_number > after))
+    rows = rows if through is None else rows.where(commit_number <= through)
+    return [
+        CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("commit_number").collect()
+    ]
 
 
 def _format_place(failure: Failure) -> str:

@@ -92,7 +92,7 @@ def publish(
 def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
     """Return how many rows were written, or None if they had been written before."""
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
-    table, place = transform.table, (asset.app, marker.seq)
+    table, place = transform.table, (asset.app, marker.commit_number)
     if marker.begins:
         return store_.replace(drop_deleted(rows), table, "TRUE", *place)
     if marker.replaces_windows:
@@ -115,6 +115,6 @@ def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
     if marker.replaces or marker.begins:
         where = "TRUE" if output.whole or marker.begins else within(marker.ranges)
-        store_.replace(output.rows, output.table, where, asset.app, marker.seq)
+        store_.replace(output.rows, output.table, where, asset.app, marker.commit_number)
     elif not is_empty(output.rows):
-        store_.append(output.rows, output.table, asset.app, marker.seq)
+        store_.append(output.rows, output.table, asset.app, marker.commit_number)

@@ -96,7 +96,7 @@ def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     Also return the engine's planning mode for merging them.
     """
     marker = plan.marker
-    if asset.rolls_up or (marker.seq == 0 and not plan.stored):
+    if asset.rolls_up or (marker.commit_number == 0 and not plan.stored):
         return plan.few, plan.counting
     stored = asset.state.at_most(affected_range(asset.transform, marker))
     few = stored <= IN_MEMORY_ROWS
@@ -109,10 +109,10 @@ def count_events(asset: Asset, plan: Plan, scratch: TempTables) -> Rows:
     """Return the partials that the commit adds to the state, with its commit number."""
     transform, marker = asset.transform, plan.marker
     earlier = None
-    if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
+    if transform.trigger.ranked and marker.commit_number > 0 and not marker.replaces:
         earlier = asset.state.read(affected_range(transform, marker))
     rows = count_commit(asset.log, asset.counting, marker, earlier)
-    return scratch.materialize(with_commit_number(rows, marker.seq), few=plan.few)
+    return scratch.materialize(with_commit_number(rows, marker.commit_number), few=plan.few)
 
 
 def compute_windows(
@@ -162,7 +162,7 @@ def compute_windows(
         then = None if marker.replaces else as_of(marker.before)
         rows = _read_affected(asset, marker, state, planning)
         fired = compute_panes(rows, transform, asset.log, as_of(marker.after), then)
-        fired = fired.withColumn("seq", uncompiled_literal(marker.seq))
+        fired = fired.withColumn("commit_number", uncompiled_literal(marker.commit_number))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
     missed = judge.TOO_LATE in counts or judge.NO_EVENT_TIME in counts
@@ -179,7 +179,7 @@ def compute_windows(
         if marker.mode.records_late:
             # Too-late events stay in the late table even if a correction counts them.
             events = late_events(asset.log, own, marker)
-            if marker.seq > 0 and not marker.renews:
+            if marker.commit_number > 0 and not marker.renews:
                 events = add_missing_columns(warehouse, own, events)
             comment = f"Events that are too late for {transform.name} or have no event time"
             with warehouse.planning(Planning.of(plan.few)):
@@ -279,7 +279,7 @@ class _State:
             return stored.read(ranges)
         new = frame(self._asset.warehouse.spark, self._new).drop(MARKER)
         new = new.where(window_starts_in(ranges).sql())
-        if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
+        if marker.commit_number == 0 or (marker.replaces and ranges == marker.ranges):
             return new
         there = stored.read(ranges)
         if marker.replaces:
@@ -291,7 +291,7 @@ class _State:
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None
-        there = None if self._marker.seq == 0 and new is not None else stored.take(ranges)
+        there = None if self._marker.commit_number == 0 and new is not None else stored.take(ranges)
         if new is None:
             return there
         new = new.filter(window_starts_in(ranges).expression())
@@ -306,7 +306,7 @@ class _State:
             return ()
         if marker.replaces:
             return marker.ranges
-        new = asset.state.of(marker.seq) if self._new is None else self._new
+        new = asset.state.of(marker.commit_number) if self._new is None else self._new
         missed = frame(asset.warehouse.spark, new).where(judge.is_uncounted())
         starts = missed.select(F.unix_micros("window_start")).distinct().collect()
         return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
@@ -360,7 +360,7 @@ def _add_commit_columns(
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
         marker.after.pick("arrival").alias("as_of"),
-        uncompiled_literal(marker.seq).alias("seq"),
+        uncompiled_literal(marker.commit_number).alias("commit_number"),
         F.lit(None).cast("string").alias("quality"),
         *gone,
         *([OVERFLOWED] if marked else []),

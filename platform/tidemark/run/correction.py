@@ -72,7 +72,7 @@ def list_changes(
         most: maximum number of changes to list.
     """
     feed = warehouse.changes(transform.table, since)
-    new = (F.col("seq") == facts.seq) & F.col("_change_type").isin(*_NEW)
+    new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)
     commit = feed.where(new).select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
     columns = [*transform.aggregates, "events", "late_events"]

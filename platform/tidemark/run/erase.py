@@ -218,7 +218,7 @@ def _find_run_assets(
 ) -> tuple[list[Definition], list[Definition]]:
     """Return the assets of a source that have run: first those that count events, then roll-ups."""
     own = [d for d in definitions if d.source.name == source.name]
-    there = [d for d in own if Asset(warehouse, d).state.last().seq >= 0]
+    there = [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
     counted = [d for d in there if d.follows is None]
     return counted, [d for d in there if d.follows is not None and warehouse.exists(d.table)]
 
@@ -348,7 +348,7 @@ def _finish(
     # For an asset that was not searched, recompute all windows.
     rest = dict.fromkeys(known, ()) if erasure.events else {}
     for name, ranges in {**rest, **erasure.windows}.items():
-        there = name in known and State(warehouse, known[name]).life() is not None
+        there = name in known and State(warehouse, known[name]).table_id() is not None
         if there:
             tell(f"recompute {name}")
             _recompute(warehouse, known[name], ranges)
@@ -395,17 +395,17 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
 
 
 def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    asset, seq = Asset(warehouse, definition), -1
+    asset, commit_number = Asset(warehouse, definition), -1
     # Repeat if a switch was committed in between.
-    while seq < 0 or asset.state.at(seq).switched > asset.state.forgotten():
+    while commit_number < 0 or asset.state.at(commit_number).switched > asset.state.forgotten():
         last = asset.state.last()
         if last.switched > asset.state.forgotten():
             # The backup of a switch holds the events.
             asset.state.forget(last.switched)
-        if last.seq < 0:
-            seq = runner.backfill(warehouse, definition).seq
+        if last.commit_number < 0:
+            commit_number = runner.backfill(warehouse, definition).commit_number
         else:
-            seq = runner.recompute_erased(warehouse, definition, ranges).seq
+            commit_number = runner.recompute_erased(warehouse, definition, ranges).commit_number
     _remove_old_values(warehouse, definition, ranges)
 
 
@@ -418,9 +418,9 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
     newest = asset.published()
     if warehouse.exists(definition.quarantine_table):
         by = definition.by_window
-        held = warehouse.take(definition.quarantine_table, columns=[*by, "seq"])
+        held = warehouse.take(definition.quarantine_table, columns=[*by, "commit_number"])
         # A quarantined window keeps its last good row, which was computed with the erased events.
-        earlier = Merge(on=by, delete="t.seq < s.seq", update=None, insert=None)
+        earlier = Merge(on=by, delete="t.commit_number < s.commit_number", update=None, insert=None)
         if held.num_rows:
             warehouse.merge(_filter_by_ranges(held, ranges, definition), definition.table, earlier)
     results.delete_observations(asset, ranges, newest)

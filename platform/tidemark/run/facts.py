@@ -29,16 +29,16 @@ def build_run_facts(
         windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
         ended: end time of each step in microseconds, by the ledger's column name.
     """
-    assert asset.life is not None
+    assert asset.table_id is not None
     # A roll-up's run concerns all windows, even if it replaces only some of them.
     ranges = () if marker.mode is Mode.ROLLUP else marker.ranges
     return RunFacts(
         run=marker.run,
         asset=asset.transform.name,
-        life=asset.life,
+        table_id=asset.table_id,
         mode=marker.mode.value,
         late_events=marker.late_events,
-        seq=marker.seq,
+        commit_number=marker.commit_number,
         from_arrival=-1 if marker.replaces else marker.before.at.arrival,
         through_arrival=marker.at.arrival,
         window_from=min((start for start, _ in ranges), default=None),

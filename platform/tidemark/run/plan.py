@@ -78,9 +78,13 @@ def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
     Usually this is at most the newest one, which a killed run left behind. A table that lost
     commits may lack several (`store.repair`).
     """
-    if asset.rolls_up or last.seq <= (published := asset.published()):
+    if asset.rolls_up or last.commit_number <= (published := asset.published()):
         return []
-    waiting = [commit for commit in asset.state.since(published) if commit.seq <= last.seq]
+    waiting = [
+        commit
+        for commit in asset.state.since(published)
+        if commit.commit_number <= last.commit_number
+    ]
     counted = [(commit, asset.state.counts(commit)) for commit in without_superseded(waiting)]
     return [
         Plan(commit, n.total() <= SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
@@ -121,7 +125,7 @@ def plan_increment(
     same = last.definition == fingerprint(asset.transform)
     marker = CommitInfo(
         mode=Mode.INCREMENTAL,
-        seq=last.seq + 1,
+        commit_number=last.commit_number + 1,
         before=last.after,
         after=after,
         # Another definition may have had other sessions, so read all partials.
@@ -154,7 +158,7 @@ def plan_backfill(
     ranges = between(start, end)
     marker = CommitInfo(
         mode=Mode.BACKFILL,
-        seq=last.seq + 1,
+        commit_number=last.commit_number + 1,
         before=before,
         after=after,
         ranges=ranges,
@@ -186,7 +190,7 @@ def plan_replay(asset: Asset, last: CommitInfo, since: int, *, into_empty: bool)
         return _plan_in_place(asset, last, Mode.BACKFILL, ranges, "exclude", part=part)
     marker = CommitInfo(
         mode=Mode.BACKFILL,
-        seq=last.seq + 1,
+        commit_number=last.commit_number + 1,
         before=last.after,
         after=Coverage(_position(newest)),
         ranges=ranges,
@@ -225,7 +229,7 @@ def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
     """
     transform = asset.transform
     of_sessions = transform.window.merges and transform.accumulation is None
-    return of_sessions and last.seq >= 0 and last.definition == fingerprint(transform)
+    return of_sessions and last.commit_number >= 0 and last.definition == fingerprint(transform)
 
 
 def _plan_in_place(
@@ -239,7 +243,7 @@ def _plan_in_place(
     stands = last.after
     marker = CommitInfo(
         mode=mode,
-        seq=last.seq + 1,
+        commit_number=last.commit_number + 1,
         before=stands,
         after=stands,
         ranges=widen_to_cells(ranges, asset.transform) if part else ranges,
@@ -264,7 +268,7 @@ def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> 
         run=marker.run or uuid.uuid4().hex,
         started=marker.started or time.time_ns() // 1000,
         definition=definition,
-        defined=(-1 if last is None else last.defined) if told else marker.seq,
+        defined=(-1 if last is None else last.defined) if told else marker.commit_number,
         switched=-1 if last is None else last.switched,
         erasures=0 if last is None else last.erasures,
         parts=None if told else parts(asset.transform),

@@ -85,7 +85,7 @@ def _rebase(
     asset: Asset, todo: Plan, partials: Rows, place: TempTables
 ) -> tuple[Plan, Rows] | None:
     transform, marker, state = asset.transform, todo.marker, asset.state
-    since = state.since(marker.seq - 1)
+    since = state.since(marker.commit_number - 1)
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
     ranked = transform.trigger.ranked
@@ -93,7 +93,7 @@ def _rebase(
     if marker.mode is not Mode.BACKFILL or ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
-    counted = frame(asset.warehouse.spark, partials).drop("seq", MARKER)
+    counted = frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has processed from another event log.
     other_log = takeover.is_of_another_log(asset, newest)
     if other_log and marker.ranges:
@@ -103,14 +103,19 @@ def _rebase(
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
         more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
-    seq = newest.seq + 1
-    partials = place.materialize(with_commit_number(counted, seq), few=todo.few)
+    commit_number = newest.commit_number + 1
+    partials = place.materialize(with_commit_number(counted, commit_number), few=todo.few)
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(BackfilledRange(start, end, at))
     # The next run finds out which sessions are open after both.
-    defined = marker.defined if marker.parts is None else seq
+    defined = marker.defined if marker.parts is None else commit_number
     moved = replace(
-        marker, seq=seq, before=newest.after, after=after, open_from=None, defined=defined
+        marker,
+        commit_number=commit_number,
+        before=newest.after,
+        after=after,
+        open_from=None,
+        defined=defined,
     )
     return replace(todo, marker=moved), partials

@@ -88,7 +88,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """
     side, asset = side_definition(transform), Asset(warehouse, transform)
     last = asset.state.last()
-    if last.seq < 0:
+    if last.commit_number < 0:
         raise DataError(
             f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
             "tables."
@@ -100,7 +100,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
         tables=list(swap.list_versions(done)),
         through=done.state.last().after.through,
         current=last.after.through,
-        windows=warehouse.take(side.table, columns=["seq"]).num_rows,
+        windows=warehouse.take(side.table, columns=["commit_number"]).num_rows,
         quarantined=swap.count_rows(warehouse, side.quarantine_table),
     )
 
@@ -121,7 +121,7 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
     for _ in _retry():
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
-        if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
+        if last.mode is Mode.PROMOTION and last.definition == fingerprint(side):
             # The switch is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, last)
@@ -136,21 +136,21 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         # Positions in two different event logs can't be compared.
         other_log = takeover.is_of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
-            whole = asset.published() >= last.seq
+            whole = asset.published() >= last.commit_number
             if way_back and not whole:
                 raise _unpublished_error(transform, last)
             found = swap.list_versions(ready)
             kept = swap.list_versions(asset) if way_back and whole else {}
             marker = CommitInfo(
-                mode=Mode.SWITCH,
-                seq=last.seq + 1,
+                mode=Mode.PROMOTION,
+                commit_number=last.commit_number + 1,
                 before=last.after,
                 after=newest.after,
                 definition=newest.definition,
-                defined=last.seq + 1,
+                defined=last.commit_number + 1,
                 parts=parts(side),
                 open_from=newest.open_from,
-                switched=last.seq + 1 if kept else -1,
+                switched=last.commit_number + 1 if kept else -1,
                 swap=Swap(_rename_tables(found, side, asset.transform), kept),
             )
             with suppress(ConflictError):
@@ -173,16 +173,16 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
         switched, kept = _find_backup(asset, last)
-        earlier = asset.state.at(switched.seq - 1)
+        earlier = asset.state.at(switched.commit_number - 1)
         told = asset.state.recorded_parts(earlier)
         marker = CommitInfo(
-            mode=Mode.BACK,
-            seq=last.seq + 1,
+            mode=Mode.ROLLBACK,
+            commit_number=last.commit_number + 1,
             before=last.after,
             after=earlier.after,
             late_events=earlier.late_events,
             definition=earlier.definition,
-            defined=last.seq + 1 if told else -1,
+            defined=last.commit_number + 1 if told else -1,
             parts=told or None,
             open_from=earlier.open_from,
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
@@ -263,11 +263,11 @@ def _retry() -> Iterator[None]:
 def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
     name = transform.name
     return DataError(
-        f"The newest run of '{name}', commit {last.seq}, is not completely published after "
-        f"{_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. Nothing was "
-        "switched. Wait until it finishes. If it was killed, its stream or `tidemark run "
-        f"{name}` completes it, with the definition that it used. `tidemark rebuild {name} "
-        "--promote --no-backup` switches without a backup."
+        f"The newest run of '{name}', commit {last.commit_number}, is not completely published "
+        f"after {_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. "
+        "Nothing was promoted. Wait until it finishes. If it was killed, its stream or "
+        f"`tidemark run {name}` completes it, with the definition that it used. "
+        f"`tidemark rebuild {name} --promote --no-backup` promotes without a backup."
     )
 
 
@@ -307,9 +307,11 @@ def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, 
 def _wait_until_published(asset: Asset) -> CommitInfo:
     """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
     began, last = time.monotonic(), asset.state.last()
-    if last.swap is not None and asset.published() < last.seq:
+    if last.swap is not None and asset.published() < last.commit_number:
         swap.finish(asset, last)
-    while asset.published() < last.seq and time.monotonic() - began < _PUBLISH_WAIT_SECONDS:
+    while (
+        asset.published() < last.commit_number and time.monotonic() - began < _PUBLISH_WAIT_SECONDS
+    ):
         time.sleep(0.05)
         last = asset.state.last()
     return last

@@ -25,7 +25,7 @@ def send_span(asset: Asset, facts: RunFacts) -> None:
         {
             "asset": facts.asset,
             "run": facts.run,
-            "seq": facts.seq,
+            "commit_number": facts.commit_number,
             "events": facts.events,
             "windows": facts.windows,
             "quarantined": facts.quarantined,

@@ -261,7 +261,11 @@ def _run(
             with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
-                if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:
+                if (
+                    last.swap is not None
+                    and not asset.rolls_up
+                    and asset.published() < last.commit_number
+                ):
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
                     swap.finish(asset, last)
@@ -300,14 +304,18 @@ def _attempt(
         asset.warehouse.register(*asset.transform.tables, ledger.TABLE, results.TABLE)
         for each in behind:
             _execute(asset, each, reported=False)
-    elif last.seq < 0:
+    elif last.commit_number < 0:
         asset.warehouse.register(*asset.transform.tables)
     # Count the erasures before the log is read for the first time.
-    erased = erasures.count_erasures(asset.warehouse, asset.transform.source) if last.seq < 0 else 0
+    erased = (
+        erasures.count_erasures(asset.warehouse, asset.transform.source)
+        if last.commit_number < 0
+        else 0
+    )
     todo = planned(asset, last)
     if todo is None:
         return None
-    if last.seq < 0:
+    if last.commit_number < 0:
         todo = todo.first(erased)
         check(asset.log, asset.counting)
     if todo.marker.mode.replaces:
@@ -326,7 +334,7 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
         todo = todo.after("count")
         open_from = sessions.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
-        asset.life = asset.state.create(partials)
+        asset.table_id = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place, conflicts).after("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
@@ -334,7 +342,7 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
 def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     if todo.taken_up:
         # Later commits may follow, and what is published depends on this commit alone.
-        asset = asset.as_of_commit(todo.marker.seq)
+        asset = asset.as_of_commit(todo.marker.commit_number)
     if todo.taken_up or asset.rolls_up:
         asset = with_recorded_decisions(asset, todo.marker)
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
@@ -354,7 +362,7 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         rest.enter_context(warehouse.planning(planning))
         computed = compute.compute_windows(asset, todo, new, place, few=few, planning=planning)
         if computed.partials is not None:
-            asset.life = asset.state.create(computed.partials)
+            asset.table_id = asset.state.create(computed.partials)
         warehouse.create(
             transform.table,
             compute.select_published(computed.windows),
@@ -364,13 +372,13 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             if asset.rolls_up
             else None,
         )
-        asset.life = asset.life or asset.lifetime()
-        if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.seq)):
+        asset.table_id = asset.table_id or asset.read_table_id()
+        if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.commit_number)):
             # An erasure recomputes the base, then each roll-up that has a table. This roll-up has a
             # table by now. So either the erasure finds it, or this check detects that the base was
             # recomputed, and no earlier value of the base is published.
             raise ConflictError(f"The base of '{transform.name}' was recomputed during this run.")
-        if asset.rolls_up and asset.lifetime() != asset.life:
+        if asset.rolls_up and asset.read_table_id() != asset.table_id:
             raise ConflictError(
                 f"The kind of windows of '{transform.name}' changed during this run."
             )

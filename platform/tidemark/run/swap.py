@@ -59,7 +59,7 @@ def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInf
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
-        asset.state.commit(_renumber(rows, begun.seq, place), begun)
+        asset.state.commit(_renumber(rows, begun.commit_number, place), begun)
     return begun
 
 
@@ -100,31 +100,35 @@ def _take_over(
         # If the swap has no such table, this table gets no rows.
         if warehouse.exists(table):
             empty = warehouse.schema(table).empty_table()
-            warehouse.replace(empty, table, "TRUE", asset.app, marker.seq)
+            warehouse.replace(empty, table, "TRUE", asset.app, marker.commit_number)
         return 0
-    if warehouse.transaction(table, asset.app) >= marker.seq:
+    if warehouse.transaction(table, asset.app) >= marker.commit_number:
         return 0
     rows = warehouse.rows_at(*taken[table])
     feed = table == asset.transform.table
     warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
     with temp_tables(warehouse) as place:
-        held = _renumber(rows, marker.seq, place)
-        return warehouse.replace(held, table, "TRUE", asset.app, marker.seq) or 0
+        held = _renumber(rows, marker.commit_number, place)
+        return warehouse.replace(held, table, "TRUE", asset.app, marker.commit_number) or 0
 
 
-def _renumber(rows: Rows, seq: int, place: TempTables) -> Rows:
-    """Return the rows with `seq` set to the new commit, if they have that column."""
+def _renumber(rows: Rows, commit_number: int, place: TempTables) -> Rows:
+    """Return the rows with `commit_number` set to the new commit, if they have that column."""
     if isinstance(rows, DataFrame):
         numbered = (
-            rows.withColumn("seq", uncompiled_literal(seq)) if "seq" in rows.columns else rows
+            rows.withColumn("commit_number", uncompiled_literal(commit_number))
+            if "commit_number" in rows.columns
+            else rows
         )
         return place.materialize(numbered, few=False)
-    if "seq" not in rows.column_names:
+    if "commit_number" not in rows.column_names:
         return rows
-    numbers = pa.array([seq] * rows.num_rows, pa.int64())
-    return rows.set_column(rows.column_names.index("seq"), "seq", numbers)
+    numbers = pa.array([commit_number] * rows.num_rows, pa.int64())
+    return rows.set_column(rows.column_names.index("commit_number"), "commit_number", numbers)
 
 
 def count_rows(warehouse: Warehouse, table: str) -> int:
     """Return how many rows a table has; 0 if it does not exist."""
-    return warehouse.take(table, columns=["seq"]).num_rows if warehouse.exists(table) else 0
+    return (
+        warehouse.take(table, columns=["commit_number"]).num_rows if warehouse.exists(table) else 0
+    )

@@ -51,7 +51,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
             f"{', '.join(odd)}. Give the new column another name, or recreate the tables with "
             f"`tidemark rebuild {name}` and `--promote`."
         )
-    if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.BACK):
+    if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.ROLLBACK):
         return
     told = ", ".join(str(c) for c in found[:_MAX_SHOWN])
     told += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
@@ -82,7 +82,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
     if pinned_definition:
         raise _changed_error(asset.transform.name)
     warehouse.committer.set_properties(table, {rollup_generation.PROPERTY: kind})
-    asset.life = asset.lifetime()
+    asset.table_id = asset.read_table_id()
 
 
 def is_renewed(asset: Asset) -> bool:

@@ -19,7 +19,7 @@ class Asset:
     """An asset (a transform) in a warehouse.
 
     Args:
-        life: its identity from its first run until it is dropped, if the caller knows it. Every
+        table_id: its identity from its first run until it is dropped, if the caller knows it. Every
             write that a state commit causes in other tables carries this identity.
         recent: arrivals of its source that the caller has in memory.
     """
@@ -28,29 +28,29 @@ class Asset:
         self,
         warehouse: Warehouse,
         transform: Definition,
-        life: str | None = None,
+        table_id: str | None = None,
         recent: RecentArrivals = NO_ARRIVALS,
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
         self.log = Log(warehouse, transform.source, recent)
         self.state = State(warehouse, transform)
-        self.life = life or self.lifetime()
+        self.table_id = table_id or self.read_table_id()
 
-    def lifetime(self) -> str | None:
+    def read_table_id(self) -> str | None:
         """Return the identity of its state; None before its first run.
 
         A roll-up does not have a state. Its identity changes if its base or its own table is
         recreated, or if the definition of its windows changes.
         """
-        base = self.state.life()
+        base = self.state.table_id()
         if base is None or not self.rolls_up:
             return base
         own = self.warehouse.head(self.transform.table)
         return (
             None
             if own is None
-            else f"{base}+{own.life}{rollup_generation.identity_suffix(own.kind)}"
+            else f"{base}+{own.table_id}{rollup_generation.identity_suffix(own.kind)}"
         )
 
     @property
@@ -65,14 +65,14 @@ class Asset:
 
     def published(self) -> int:
         """Return the number of the newest commit known to be published; -1 before the first."""
-        if self.life is None:
+        if self.table_id is None:
             return -1
-        return ledger.last_published_commit(self.warehouse, self.transform.name, self.life)
+        return ledger.last_published_commit(self.warehouse, self.transform.name, self.table_id)
 
-    def as_of_commit(self, seq: int) -> "Asset":
+    def as_of_commit(self, commit_number: int) -> "Asset":
         """Return the asset with its state as of a commit."""
         found = copy(self)
-        found.state = State(self.warehouse, self.transform, through=seq)
+        found.state = State(self.warehouse, self.transform, through=commit_number)
         return found
 
     def few(self) -> bool:
@@ -87,4 +87,4 @@ class Asset:
     @property
     def app(self) -> str:
         """The application id of its commits to tables other than its state."""
-        return f"{self.transform.name}/{self.life}"
+        return f"{self.transform.name}/{self.table_id}"

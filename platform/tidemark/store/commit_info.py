@@ -19,8 +19,8 @@ class Mode(StrEnum):
     CORRECTION = "correction"
     ERASURE = "erasure"
     ROLLUP = "rollup"
-    SWITCH = "switch"
-    BACK = "back"
+    PROMOTION = "promotion"
+    ROLLBACK = "rollback"
 
     @property
     def replaces(self) -> bool:
@@ -55,8 +55,8 @@ class CommitInfo:
         run: the run's id.
         started: when it began, in microseconds.
         mode: the kind of the run; a roll-up's run stores nothing.
-        seq: the commit's number, from 0. For a roll-up's run: the last commit of its base that it
-            follows.
+        commit_number: the commit's number, from 0. For a roll-up's run: the last commit of its base
+            that it follows.
         before: the coverage that the run started from.
         after: the coverage with this commit.
         ranges: the ranges [start, end) of window starts that the commit affects; empty means all.
@@ -82,7 +82,7 @@ class CommitInfo:
     run: str = ""
     started: int = 0
     mode: Mode = Mode.INCREMENTAL
-    seq: int = -1
+    commit_number: int = -1
     before: Coverage = field(default_factory=Coverage)
     after: Coverage = field(default_factory=Coverage)
     ranges: Ranges = ()
@@ -110,7 +110,7 @@ class CommitInfo:
     @property
     def begins(self) -> bool:
         """Whether it is the state's first commit. Existing rows are then of an earlier state."""
-        return self.seq == 0 and self.mode is not Mode.ROLLUP
+        return self.commit_number == 0 and self.mode is not Mode.ROLLUP
 
     @property
     def replaces_windows(self) -> bool:

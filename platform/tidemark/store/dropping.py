@@ -1,8 +1,8 @@
 """Drop an asset: remove all of its tables, so that its next run starts under a new identity.
 
-The ledger and the check results keep their rows about it, under the old identity (`Asset.life`).
-The checkpoint of its streaming query is removed first: otherwise the query would skip the arrivals
-that the dropped tables had. The state is removed next: without it, no run continues from the other
+The ledger and the check results keep their rows about it, under the old `Asset.table_id`. The
+checkpoint of its streaming query is removed first: otherwise the query would skip the arrivals that
+the dropped tables had. The state is removed next: without it, no run continues from the other
 tables.
 """
 

@@ -366,20 +366,20 @@ def _of_asset(
             yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
     if definition.follows is not None:
         return
-    seq = last_commit(state)
+    commit_number = last_commit(state)
     for table in [*others, LEDGER, CHECKS]:
         taken = tables.transaction(table, app)
-        if taken is not None and taken > seq:
+        if taken is not None and taken > commit_number:
             yield Damage(
                 state_table,
-                f"has commits up to number {seq} (version {state.version()}), but '{table}' was "
-                f"written by commit {taken}",
+                f"has commits up to number {commit_number} (version {state.version()}), "
+                f"but '{table}' was written by commit {taken}",
                 own,
             )
             return
     published = None if ledger is None else ledger.transaction_version(app)
-    if seq - (-1 if published is None else published) > 1:
-        yield from _unpublished(tables, state, app, seq, own)
+    if commit_number - (-1 if published is None else published) > 1:
+        yield from _unpublished(tables, state, app, commit_number, own)
 
 
 def asset_app(tables: Tables, definition: Definition) -> str | None:
@@ -387,19 +387,19 @@ def asset_app(tables: Tables, definition: Definition) -> str | None:
     state = tables.open(definition.state_table)
     if state is None:
         return None
-    life = str(state.metadata().id)
+    table_id = str(state.metadata().id)
     if definition.follows is not None:
         if (published := tables.open(definition.table)) is None:
             return None
         own = published.metadata()
-        life += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
-    return f"{definition.name}/{life}"
+        table_id += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
+    return f"{definition.name}/{table_id}"
 
 
 def last_commit(state: DeltaTable) -> int:
     """Return the number of a state's newest commit; -1 if it has none."""
-    seq = state.transaction_version(STATE)
-    return -1 if seq is None else seq
+    commit_number = state.transaction_version(STATE)
+    return -1 if commit_number is None else commit_number
 
 
 def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterator[Damage]:
@@ -421,7 +421,7 @@ def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]
 
 
 def _unpublished(
-    tables: Tables, state: DeltaTable, app: str, seq: int, asset: str
+    tables: Tables, state: DeltaTable, app: str, commit_number: int, asset: str
 ) -> Iterator[Damage]:
     """Yield the damage if the ledger lacks commits of a state that can't be published again."""
     with suppress(TableNotFoundError, DeltaError):
@@ -430,16 +430,18 @@ def _unpublished(
             yield Damage(
                 LEDGER,
                 f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
-                f"{tables.version(LEDGER)}), but its state is at number {seq}",
+                f"{tables.version(LEDGER)}), but its state is at number {commit_number}",
                 asset,
             )
 
 
-def commits_after(state: DeltaTable, seq: int) -> Sequence[CommitInfo]:
+def commits_after(state: DeltaTable, commit_number: int) -> Sequence[CommitInfo]:
     """Return a state's commits after a number, without superseded ones."""
-    bound = InRanges("seq", ((seq + 1, last_commit(state) + 1),), instants=False)
-    rows = file_list.load(state, (bound,), ["seq", MARKER])
-    markers = rows.filter(rows[MARKER].is_valid()).sort_by("seq")[MARKER].to_pylist()
+    bound = InRanges(
+        "commit_number", ((commit_number + 1, last_commit(state) + 1),), instants=False
+    )
+    rows = file_list.load(state, (bound,), ["commit_number", MARKER])
+    markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
     return without_superseded([CommitInfo.from_json(marker) for marker in markers])
 
 

@@ -40,11 +40,11 @@ class RunFacts:
     Args:
         run: the run's id.
         asset: the transform's name.
-        life: the asset's identity; it changes if the asset is dropped and recreated.
+        table_id: the identity of the asset's tables; it changes if they are dropped and recreated.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         late_events: `include` or `exclude`.
-        seq: the number of its commit in the state. For a roll-up: the last commit of its base that
-            it processed.
+        commit_number: the number of its commit in the state. For a roll-up: the last commit of its
+            base that it processed.
         from_arrival, through_arrival: it processed the arrivals (from, through].
         window_from, window_to: the starts of the replaced windows are in [from, to). A correction
             replaces only some windows of that range. None means unbounded.
@@ -70,10 +70,10 @@ class RunFacts:
 
     run: str
     asset: str
-    life: str
+    table_id: str
     mode: str
     late_events: str
-    seq: int
+    commit_number: int
     from_arrival: int
     through_arrival: int
     window_from: int | None
@@ -146,9 +146,9 @@ def append(
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
     if again and (recorded := _recorded(warehouse, facts)) is not None:
         rows, facts = rows.slice(0, 0), recorded
-    app = f"{facts.asset}/{facts.life}"
+    app = f"{facts.asset}/{facts.table_id}"
     vouches = integrity.vouches(warehouse, app, tables)
-    if warehouse.append(rows, TABLE, app, facts.seq, vouches=vouches) is not None:
+    if warehouse.append(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
         return facts
     # A later commit of the asset may be recorded although this one is not.
     return _recorded(warehouse, facts) or facts
@@ -156,8 +156,15 @@ def append(
 
 def _recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the facts that the ledger has about the same commit; None if it has none."""
-    found = warehouse.take(TABLE, InRanges("seq", ((facts.seq, facts.seq + 1),), instants=False))
-    own = [r for r in to_dicts(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
+    found = warehouse.take(
+        TABLE,
+        InRanges(
+            "commit_number", ((facts.commit_number, facts.commit_number + 1),), instants=False
+        ),
+    )
+    own = [
+        r for r in to_dicts(found) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
+    ]
     return RunFacts(**own[0]) if own else None
 
 
@@ -186,10 +193,10 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return found
 
 
-def last_published_commit(warehouse: Warehouse, asset: str, life: str) -> int:
+def last_published_commit(warehouse: Warehouse, asset: str, table_id: str) -> int:
     """Return the number of the newest state commit that is known to be published; -1 if none.
 
     Args:
-        life: the identity of the asset's state.
+        table_id: the identity of the asset's state.
     """
-    return warehouse.transaction(TABLE, f"{asset}/{life}")
+    return warehouse.transaction(TABLE, f"{asset}/{table_id}")

@@ -180,7 +180,7 @@ def _maintain(
     head = committer.head(table)
     if head is None:
         raise DataError(f"Table '{table}' does not exist any more.")
-    busy, feed = False, max(read.get(head.life, head.version), 0)
+    busy, feed = False, max(read.get(head.table_id, head.version), 0)
     unread = committer.committed_at(table, feed) if feed < head.version else None
     looked = [*versions, *([feed] if unread is not None else [])]
     looked += [] if kept is None else [kept]

@@ -200,7 +200,7 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
     for table in own:
         tables.open(table)
     there = [tables.transaction(table, app) for table in lacking]
-    through = min(-1 if seq is None else seq for seq in there)
+    through = min(-1 if commit_number is None else commit_number for commit_number in there)
     commits = integrity.commits_after(state, through)
     if any(commit.swap for commit in commits) or not integrity.can_republish(commits):
         return False

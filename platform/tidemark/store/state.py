@@ -2,11 +2,11 @@
 
 A run appends the partials of its arrivals, and readers merge the partials of a window. Each commit
 also has a marker row: the arrivals that it covers, the affected windows, and the resulting
-coverage. Commits are numbered without gaps by `seq`, which is also their transaction. A commit with
-a number that exists is refused, so only one of two runs that start from the same coverage can count
-its events.
+coverage. Commits are numbered without gaps by `commit_number`, which is also their transaction. A
+commit with a number that exists is refused, so only one of two runs that start from the same
+coverage can count its events.
 
-A state has an identity (`life`) from its creation until it is dropped. The ledger, the check
+A state has an identity (`table_id`) from its creation until it is dropped. The ledger, the check
 results and the transactions of other tables refer to a commit by that identity. A state that was
 dropped and recreated is therefore not mistaken for the old one.
 """
@@ -59,10 +59,10 @@ class State:
         state.warehouse, state.table, state._bounds = warehouse, table, ()
         return state
 
-    def life(self) -> str | None:
+    def table_id(self) -> str | None:
         """Return the identity of the state; None if it does not exist."""
         head = self.warehouse.head(self.table)
-        return None if head is None else head.life
+        return None if head is None else head.table_id
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
         """Return the partials of windows that start in one of the ranges, without the markers."""
@@ -74,22 +74,26 @@ class State:
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the same partials as `read` in memory, with `seq` and a null `MARKER`."""
+        """Return the same partials as `read` in memory, plus `commit_number` and `MARKER` (null)."""
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 
     def last(self) -> CommitInfo:
-        """Return the newest commit's marker; one with seq -1 if there is none."""
+        """Return the newest commit's marker; one with commit_number -1 if there is none."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
-    def at(self, seq: int) -> CommitInfo:
-        """Return the marker of a commit; one with seq -1 for a negative number."""
-        return CommitInfo() if seq < 0 else self._markers(seq, seq + 1)[0]
+    def at(self, commit_number: int) -> CommitInfo:
+        """Return the marker of a commit; one with commit_number -1 for a negative number."""
+        return (
+            CommitInfo()
+            if commit_number < 0
+            else self._markers(commit_number, commit_number + 1)[0]
+        )
 
-    def since(self, seq: int) -> list[CommitInfo]:
+    def since(self, commit_number: int) -> list[CommitInfo]:
         """Return the markers of the commits after that number, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
-        return self._markers(seq + 1, newest + 1) if newest > seq else []
+        return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
 
     def create(self, partials: Rows) -> str:
         """Create the table if it does not exist, and return its identity.
@@ -98,9 +102,9 @@ class State:
             partials: numbered rows with the columns that the table is to have.
         """
         self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
-        life = self.life()
-        assert life is not None
-        return life
+        table_id = self.table_id()
+        assert table_id is not None
+        return table_id
 
     def commit(self, partials: Rows, marker: CommitInfo) -> None:
         """Store a run's partials under its number.
@@ -112,30 +116,31 @@ class State:
             ConflictError: another run took the number first; nothing was stored.
         """
         where = "TRUE"
-        notes = [(marker.seq, marker.to_json())]
+        notes = [(marker.commit_number, marker.to_json())]
         if marker.replaces and not marker.ranges:
             # All rows are replaced, but the markers of earlier commits are kept.
-            notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
+            notes = [*((m.commit_number, m.to_json()) for m in self.since(-1)), *notes]
         elif marker.replaces:
-            where = f"({within(marker.ranges)} AND {MARKER} IS NULL) OR seq = {marker.seq}"
+            own = f"commit_number = {marker.commit_number}"
+            where = f"({within(marker.ranges)} AND {MARKER} IS NULL) OR {own}"
         told = _notes(notes, arrow_schema(delta_schema(partials.schema)))
-        place = (self.table, _APP, marker.seq)
+        place = (self.table, _APP, marker.commit_number)
         vouches = {self._arrivals: marker.after.through}
-        if self.warehouse.transaction(self.table, _APP) != marker.seq - 1:
+        if self.warehouse.transaction(self.table, _APP) != marker.commit_number - 1:
             done = None
         elif marker.replaces:
             done = self.warehouse.replace(
-                partials, self.table, where, _APP, marker.seq, also=told, vouches=vouches
+                partials, self.table, where, _APP, marker.commit_number, also=told, vouches=vouches
             )
         else:
             done = self.warehouse.append(partials, *place, also=told, vouches=vouches)
         if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
-    def forget(self, seq: int) -> None:
+    def forget(self, commit_number: int) -> None:
         """Record that the tables from before the switch of that number are not kept any more."""
         nothing = self.warehouse.schema(self.table).empty_table()
-        self.warehouse.append(nothing, self.table, _FORGOTTEN, seq)
+        self.warehouse.append(nothing, self.table, _FORGOTTEN, commit_number)
 
     def forgotten(self) -> int:
         """Return the number of the newest switch whose earlier tables are not kept; -1 if none."""
@@ -149,27 +154,29 @@ class State:
         """Return the number of events of an earlier commit, by class of lateness."""
         columns = [VERDICT, self._counted, MARKER]
         rows = self.warehouse.take(
-            self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
+            self.table, _numbered(marker.commit_number, marker.commit_number + 1), columns=columns
         )
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
-    def of(self, seq: int) -> DataFrame:
+    def of(self, commit_number: int) -> DataFrame:
         """Return the partials of one commit."""
-        rows = self.warehouse.read(self.table, _numbered(seq, seq + 1))
+        rows = self.warehouse.read(self.table, _numbered(commit_number, commit_number + 1))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def _markers(self, start: int, end: int) -> list[CommitInfo]:
-        columns = ["seq", MARKER]
+        columns = ["commit_number", MARKER]
         rows = self.warehouse.take(self.table, _numbered(start, end), columns=columns)
-        told = rows.filter(rows[MARKER].is_valid()).sort_by("seq")[MARKER].to_pylist()
+        told = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
         return [CommitInfo.from_json(text) for text in told]
 
 
-def with_commit_number(partials: DataFrame, seq: int) -> DataFrame:
+def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
     """Return partials as the state stores them: with their commit's number and a null marker."""
     # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
-        uncompiled_literal(seq).alias("seq"), F.lit(None).cast("string").alias(MARKER), "*"
+        uncompiled_literal(commit_number).alias("commit_number"),
+        F.lit(None).cast("string").alias(MARKER),
+        "*",
     )
 
 
@@ -204,9 +211,9 @@ def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
     """Return marker rows of the state for the given commits, with all other columns null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
-        [empty | {"seq": n, MARKER: text} for n, text in notes], schema=schema
+        [empty | {"commit_number": n, MARKER: text} for n, text in notes], schema=schema
     )
 
 
 def _numbered(start: int, end: int) -> InRanges:
-    return InRanges("seq", ((start, end),), instants=False)
+    return InRanges("commit_number", ((start, end),), instants=False)

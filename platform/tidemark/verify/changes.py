@@ -50,7 +50,7 @@ _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
 _KEYS = helper("keys")
 _BY = ["window_start", "window_end", _KEYS]
 _VALIDATION_COLUMNS = ("quality", "failed", "status", "run")
-_NOT_COMPARED = ("as_of", "seq", *_VALIDATION_COLUMNS)
+_NOT_COMPARED = ("as_of", "commit_number", *_VALIDATION_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ def _find_differences(asset: Asset, commit: CommitInfo) -> Changes:
 def _find_earlier_arrival(asset: Asset, commit: CommitInfo) -> int | None:
     """Return the arrival through which an earlier definition counted existing windows, or None."""
     first = asset.state.at(commit.defined)
-    if first.seq <= 0 or first.renews:
+    if first.commit_number <= 0 or first.renews:
         return None
-    since = [first, *asset.state.since(first.seq)]
-    renewed = any(m.renews for m in since if m.seq <= commit.seq)
+    since = [first, *asset.state.since(first.commit_number)]
+    renewed = any(m.renews for m in since if m.commit_number <= commit.commit_number)
     return None if renewed else first.before.at.arrival
 
 

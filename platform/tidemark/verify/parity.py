@@ -66,7 +66,7 @@ class ParityReport:
         total: number of differences; `differences` lists the first of them.
         kinds: number of differences by kind.
         quarantined: number of compared rows that are quarantined instead of published.
-        withheld: the same by the expectation that they fail; a row may fail several.
+        quarantined_by: the same by the expectation that they fail; a row may fail several.
     """
 
     asset: str
@@ -77,7 +77,7 @@ class ParityReport:
     differences: list[Difference]
     kinds: dict[str, int] = field(default_factory=dict[str, int])
     quarantined: int = 0
-    withheld: dict[str, int] = field(default_factory=dict[str, int])
+    quarantined_by: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def equal(self) -> bool:
@@ -143,7 +143,7 @@ def parity(
             ],
             kinds=kinds,
             quarantined=held.rows,
-            withheld=held.by_expectation,
+            quarantined_by=held.by_expectation,
         )
 
 

@@ -36,7 +36,7 @@ _SCHEMA = pa.schema(
         "asset": pa.string(),
         **dict.fromkeys(("window_from", "window_to"), INSTANT),
         **dict.fromkeys(("as_of", "windows", "lost", "total", "quarantined"), pa.int64()),
-        **dict.fromkeys(("kinds", "withheld"), pa.list_(_COUNT)),
+        **dict.fromkeys(("kinds", "quarantined_by"), pa.list_(_COUNT)),
         "differences": pa.list_(pa.struct([(name, pa.string()) for name in _DIFFERENCE])),
         "at": INSTANT,
     }
@@ -62,7 +62,7 @@ class Comparison:
     def from_row(cls, row: Mapping[str, Any]) -> "Comparison":
         """Return the comparison in a row of the table, as Arrow returns it."""
         plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
-        plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "withheld")}
+        plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "quarantined_by")}
         plain["differences"] = [
             Difference(**d | {"keys": json.loads(d["keys"])}) for d in row["differences"]
         ]
@@ -89,7 +89,7 @@ def append(
         "window_from": start,
         "window_to": end,
         "kinds": _counts(report.kinds),
-        "withheld": _counts(report.withheld),
+        "quarantined_by": _counts(report.quarantined_by),
         "differences": [
             asdict(d) | {"keys": json.dumps(d.keys, default=str)}
             for d in report.differences[:MAX_DIFFERENCES]

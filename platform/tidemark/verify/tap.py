@@ -62,16 +62,16 @@ class TapResult:
 
 def _recount_partials(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
     earlier = None
-    if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
+    if transform.trigger.ranked and marker.commit_number > 0 and not marker.replaces:
         stored = State(log.warehouse, transform).read(affected_range(transform, marker))
-        earlier = stored.where(f"seq < {marker.seq}")
+        earlier = stored.where(f"commit_number < {marker.commit_number}")
     return count_commit(log, transform, marker, earlier)
 
 
 _RECOMPUTED = (
     ("read", "rows of the event log: events with the facts of their arrival", read_commit),
     ("prepared", "the same rows after the transform's function", prepare_commit),
-    ("judged", "each event, once for each of its windows, with its lateness", classify_commit),
+    ("classified", "each event, once for each of its windows, with its lateness", classify_commit),
     (
         "late",
         "events that are too late or have no event time, with the lag and the reason",
@@ -86,7 +86,7 @@ _RECOMPUTED = (
 _WRITTEN = (
     ("panes", "firings that the run wrote to the pane table", "panes_table"),
     (
-        "withheld",
+        "quarantined",
         "windows that failed an expectation, as stored in the quarantine",
         "quarantine_table",
     ),
@@ -110,7 +110,7 @@ def list_steps(transform: Definition) -> list[Step]:
     if transform.accumulation is None:
         away.add("panes")
     if not transform.expectations:
-        away.add("withheld")
+        away.add("quarantined")
     return [step for step in STEPS if step.name not in away]
 
 
@@ -128,11 +128,13 @@ def find_step(transform: Definition, name: str) -> Step:
     return known[name]
 
 
-def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit: int) -> TapResult:
+def tap(
+    warehouse: Warehouse, transform: Definition, step: Step, commit_number: int, limit: int
+) -> TapResult:
     """Return the rows that passed a step in one run.
 
     Args:
-        seq: number of the run's commit, as in the ledger.
+        commit_number: number of the run's commit, as in the ledger.
         limit: maximum number of rows, the first by arrival or window.
 
     Raises:
@@ -140,11 +142,11 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
     """
     asset = Asset(warehouse, transform)
     if step.again is None:
-        rows = _read_written(warehouse, getattr(transform, step.table), seq)
+        rows = _read_written(warehouse, getattr(transform, step.table), commit_number)
         return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
-    found = asset.state.since(seq - 1)[:1]
-    if not found or found[0].seq != seq:
-        raise DataError(f"'{transform.name}' has no run {seq}.")
+    found = asset.state.since(commit_number - 1)[:1]
+    if not found or found[0].commit_number != commit_number:
+        raise DataError(f"'{transform.name}' has no run {commit_number}.")
     with warehouse.planning(Planning.of(limit <= SMALL_BATCH_ROWS)):
         rows = step.again(asset.log, asset.counting, found[0])
         order = [name for name in _ORDER if name in rows.columns]
@@ -152,11 +154,13 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
     return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
 
 
-def _read_written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
+def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Table:
     """Return the rows with a commit's number; none if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
-    rows = warehouse.take(table, InRanges("seq", ((seq, seq + 1),), instants=False))
+    rows = warehouse.take(
+        table, InRanges("commit_number", ((commit_number, commit_number + 1),), instants=False)
+    )
     return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
 
 

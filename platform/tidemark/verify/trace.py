@@ -174,7 +174,7 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
 def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     transform = asset.transform
     commit = asset.state.at(asset.published())
-    if commit.seq < 0:
+    if commit.commit_number < 0:
         return Fate(transform.name, transform.follows, NOT_RUN)
     coverage = rollups.coverage_after(transform, commit)
     watermark = coverage.at.watermark

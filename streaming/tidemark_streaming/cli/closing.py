@@ -181,7 +181,7 @@ def _expectations_table(settings: Settings, transform: "WindowedTransform") -> T
         table.add_row(
             expectation,
             results[0].level,
-            f"{sum(r.rows_judged for r in results):,}",
+            f"{sum(r.rows_validated for r in results):,}",
             f"{sum(r.rows_failed for r in results):,}",
             failed[-1].observed.split("; ")[0] if failed else "",
         )

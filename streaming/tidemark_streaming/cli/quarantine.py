@@ -183,7 +183,7 @@ def _read_quarantine(
     chosen, settings = Choice(*parse_range(begin, end), parse_keys(key)), Settings()
     transform = domains.transform(settings, asset)
     rows = read_quarantine(Snapshot(settings), transform, chosen)
-    return transform, [r for r in rows if discarded or r["status"] == "held"]
+    return transform, [r for r in rows if discarded or r["status"] == "quarantined"]
 
 
 def parse_keys(given: list[str] | None) -> dict[str, str]:

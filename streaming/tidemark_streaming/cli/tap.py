@@ -42,7 +42,9 @@ def command(
     ] = None,
     run: Annotated[
         int | None,
-        typer.Option(min=0, help="The run, by `seq` of the table `runs`; the newest if omitted."),
+        typer.Option(
+            min=0, help="The run, by `commit_number` of the table `runs`; the newest if omitted."
+        ),
     ] = None,
     following: Annotated[
         bool, typer.Option("--follow", help="Show the rows of each new run until Ctrl-C.")
@@ -52,7 +54,7 @@ def command(
         bool, typer.Option("--json", help="Each row as a line of JSON on stdout, for scripts.")
     ] = False,
 ) -> None:
-    """Show the rows at a step of a run: read, prepared, judged, and so on to published.
+    """Show the rows at a step of a run: read, prepared, classified, and so on to published.
 
     Without --step the command lists the steps. It computes the rows from the event log with the
     functions of the run itself, and does not change or slow the run.
@@ -75,7 +77,7 @@ def command(
     store = warehouse(settings)
     with suppress(*([KeyboardInterrupt] if following else [])):
         for row in runs:
-            found = tap(store, transform, step, row["seq"], limit)
+            found = tap(store, transform, step, row["commit_number"], limit)
             (_lines if json else _show)(row, step.name, found)
 
 
@@ -104,7 +106,7 @@ def _runs(
         until_terminated()
         return _follow_runs(newer)
     there = snapshot.runs_after(asset, -1 if number is None else number - 1)
-    chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
+    chosen = there[-1:] if number is None else [r for r in there if r["commit_number"] == number]
     if not chosen:
         which = "has not run yet" if number is None else f"has no run {number}"
         raise DataError(f"'{asset}' {which}: `tidemark run {asset}` processes new arrivals.")
@@ -120,7 +122,7 @@ def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
 def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     """Yield each row as a line of JSON, with the number of its run."""
     for row in found.rows:
-        told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
+        told = {"run": run["run"], "commit_number": run["commit_number"], "step": step, "row": row}
         typer.echo(as_json(told))
 
 
@@ -133,7 +135,7 @@ def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
         else format_count(len(found.rows), "row")
     )
     console = out()
-    console.print(f"[bold]run {run['seq']}[/] ({run['mode']}, {span}), {step}: {count}")
+    console.print(f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}: {count}")
     for row in found.rows:
         told = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
         console.print("  " + " ".join(told), soft_wrap=True)

@@ -234,7 +234,9 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
 def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a published row's values without those shown elsewhere."""
     away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
-    return {k: v for k, v in row.items() if k not in away | {"as_of", "seq", "last_arrival"}}
+    return {
+        k: v for k, v in row.items() if k not in away | {"as_of", "commit_number", "last_arrival"}
+    }
 
 
 def _mart(found: "MartRows") -> str:

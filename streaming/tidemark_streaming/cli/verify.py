@@ -111,7 +111,7 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
 def _print_quarantined(report: "ParityReport") -> None:
     if report.quarantined:
         are = "is" if report.quarantined == 1 else "are"
-        failed = [f"{escape(name)} ({count:,})" for name, count in report.withheld.items()]
+        failed = [f"{escape(name)} ({count:,})" for name, count in report.quarantined_by.items()]
         out().print(
             f"Of these, {report.quarantined:,} {are} [bold]in quarantine[/] and not published, "
             f"because of expectation {', '.join(failed)}. `tidemark quarantine list "

@@ -91,7 +91,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     with step(f"lower the watermark of {name}") as work:
         done = lower(store, source)
         work.note = format_count(done.arrivals, "arrival")
-    ran = [d for d in own if Asset(store, d).state.last().seq >= 0]
+    ran = [d for d in own if Asset(store, d).state.last().commit_number >= 0]
     for each in sorted(ran, key=lambda d: d.follows is not None):
         with step(f"recompute {each.name}"):
             if each.follows is None:

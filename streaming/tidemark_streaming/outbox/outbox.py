@@ -134,7 +134,7 @@ class Outbox:
                 raise
             except Exception:
                 now = self._head()
-                if now is not None and now.life == head.life:
+                if now is not None and now.table_id == head.table_id:
                     raise
         return PublishResult(records, transactions, self._position)
 
@@ -157,25 +157,25 @@ class Outbox:
     def _is_ahead(self, head: Head) -> bool:
         """Return whether the topic has versions of this table that the table does not have."""
         known = self._position
-        return known is not None and known.table == head.life and known.version > head.version
+        return known is not None and known.table == head.table_id and known.version > head.version
 
     def _is_up_to_date(self, head: Head, there: Topic | None) -> bool:
         """Return whether the existing topic is up to date with the table."""
         known = self._position
         return (
             known is not None
-            and (known.table, known.version) == (head.life, head.version)
+            and (known.table, known.version) == (head.table_id, head.version)
             and is_current(known, there)
         )
 
     def _publish_changes(self, there: Topic, head: Head, *, anew: bool) -> int:
         """Publish one transaction. Return the number of records."""
         known = self._position
-        if known is None or anew or known.table != head.life or not is_current(known, there):
+        if known is None or anew or known.table != head.table_id or not is_current(known, there):
             return self._begin_epoch(there)
         # The state is read before the commits that it numbered: a state that replaces it later has
         # another identity.
-        state = self._state.life() or known.state
+        state = self._state.table_id() or known.state
         if self._is_ahead(head) or state != known.state:
             return self._begin_epoch(there)
         through = min(known.version + MAX_VERSIONS, head.version)
@@ -184,7 +184,7 @@ class Outbox:
         except HistoryExpiredError:
             return self._begin_epoch(there)
         now = self._head()
-        if now is None or now.life != head.life or self._load_runs(known.seq):
+        if now is None or now.table_id != head.table_id or self._load_runs(known.commit_number):
             return self._begin_epoch(there)
         self._check_columns(feed)
         found = self._firings_since(feed)
@@ -195,13 +195,13 @@ class Outbox:
     def _begin_epoch(self, there: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
         # Before the rows that it numbered, as in `_step`.
-        state = self._state.life() or ""
+        state = self._state.table_id() or ""
         head, rows = self._warehouse.snapshot(self._transform.table)
         self._check_columns(rows)
         now = time.time_ns() // 1000
         epoch = now if self._position is None else max(now, self._position.epoch + 1)
         begun = Position(
-            *(head.life, head.version, there.id, len(there.offsets), epoch, -1, None, now),
+            *(head.table_id, head.version, there.id, len(there.offsets), epoch, -1, None, now),
             place=self._channel.place,
             state=state,
         )
@@ -220,32 +220,41 @@ class Outbox:
         found: FiringsByWindow,
         first: list[Record] | None = None,
     ) -> int:
-        seq = position.seq
+        commit_number = position.commit_number
 
         def records() -> Iterator[Record]:
-            nonlocal seq
+            nonlocal commit_number
             yield from first or []
             for pane in (
                 p for change in told for p in derive_panes(self._transform, change, found)
             ):
-                seq = max(seq, pane.row["seq"])
+                commit_number = max(commit_number, pane.row["commit_number"])
                 yield self._record(position, pane)
 
         def after() -> Position:
-            return replace(position, seq=seq, run=self._run(seq), at=time.time_ns() // 1000)
+            return replace(
+                position,
+                commit_number=commit_number,
+                run=self._run(commit_number),
+                at=time.time_ns() // 1000,
+            )
 
         clock = Clock()
         count = self._channel.send(records(), after)
         self._position = after()
         clock.after("send")
         if telemetry.is_enabled():
-            self._trace(clock, position.seq, count)
+            self._trace(clock, position.commit_number, count)
         return count
 
     def _trace(self, clock: Clock, since: int, count: int) -> None:
         """Add a transaction to the traces of the arrivals whose windows it published."""
         asset, told = Asset(self._warehouse, self._transform), self._position
-        out = [m for m in asset.state.since(since) if told is not None and m.seq <= told.seq]
+        out = [
+            m
+            for m in asset.state.since(since)
+            if told is not None and m.commit_number <= told.commit_number
+        ]
         # Recomputed windows did not take in an arrival.
         spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
         if told is None or not spans:
@@ -260,26 +269,32 @@ class Outbox:
         telemetry.report(list_arrivals(asset.log, spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
-        run = self._run(pane.row["seq"])
+        run = self._run(pane.row["commit_number"])
         return render(self._transform, position.epoch, pane, run, position.partitions)
 
-    def _run(self, seq: int) -> str | None:
+    def _run(self, commit_number: int) -> str | None:
         """Return the ID of the run that made a commit. Return None if the state does not have it,
         because a drop that was killed removed the state but left the table."""
-        if seq < 0:
+        if commit_number < 0:
             return None
-        if seq not in self._runs:
-            self._runs |= {seq: None, **{m.seq: m.run for m in self._state.since(seq - 1)}}
-        return self._runs[seq]
+        if commit_number not in self._runs:
+            self._runs |= {
+                commit_number: None,
+                **{m.commit_number: m.run for m in self._state.since(commit_number - 1)},
+            }
+        return self._runs[commit_number]
 
-    def _load_runs(self, seq: int) -> bool:
-        """Load the IDs of the runs that made the commits after `seq`. Return whether one of these
-        runs replaced the table with that of another definition."""
-        since = self._state.since(seq)
-        self._runs = {m.seq: m.run for m in since}
-        swapped = (Mode.SWITCH, Mode.BACK)
+    def _load_runs(self, commit_number: int) -> bool:
+        """Load the IDs of the runs that made the commits after `commit_number`.
+
+        Return whether one of these runs replaced the table with that of another definition.
+        """
+        since = self._state.since(commit_number)
+        self._runs = {m.commit_number: m.run for m in since}
+        swapped = (Mode.PROMOTION, Mode.ROLLBACK)
         return any(
-            m.mode in swapped or (m.seq > 0 and m.renews and m.parts is not None) for m in since
+            m.mode in swapped or (m.commit_number > 0 and m.renews and m.parts is not None)
+            for m in since
         )
 
     @property
@@ -306,13 +321,13 @@ class Outbox:
     def _firings_since(self, feed: pa.Table) -> FiringsByWindow:
         """Return the firings of the commits in a feed; empty unless panes are discarding."""
         again = pc.field("_change_type") == "update_postimage"
-        numbers = feed.filter(again)["seq"].unique().to_pylist()
+        numbers = feed.filter(again)["commit_number"].unique().to_pylist()
         table = self._transform.panes_table
         if self._transform.accumulation != "discarding" or not numbers:
             return {}
         if not self._warehouse.exists(table):
             return {}
-        bound = InRanges("seq", tuple((n, n + 1) for n in numbers), instants=False)
+        bound = InRanges("commit_number", tuple((n, n + 1) for n in numbers), instants=False)
         return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
 
 

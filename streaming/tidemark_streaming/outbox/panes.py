@@ -98,4 +98,4 @@ def _values(transform: Definition, row: Row) -> dict[str, Any]:
 
 
 def _place(transform: Definition, row: Row) -> tuple[Any, ...]:
-    return (repr([row[c] for c in transform.by_window]), row["seq"])
+    return (repr([row[c] for c in transform.by_window]), row["commit_number"])

@@ -20,7 +20,7 @@ class Position:
         topic: the topic's ID, which changes if the topic is recreated.
         partitions: the number of partitions, which determines the partition of a key.
         epoch: the start of the uninterrupted sequence of changes, in microseconds.
-        seq: the number of the newest published commit; -1 before the first.
+        commit_number: the number of the newest published commit; -1 before the first.
         run: the ID of that commit's run, if known.
         at: the time at which this position was written, in microseconds.
         place: the location and name of the table's database.
@@ -32,7 +32,7 @@ class Position:
     topic: str
     partitions: int
     epoch: int
-    seq: int
+    commit_number: int
     run: str | None
     at: int
     place: str

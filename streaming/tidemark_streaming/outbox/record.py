@@ -50,7 +50,7 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         "window_start": row["window_start"],
         "window_end": row["window_end"],
         "keys": keys,
-        "seq": row["seq"],
+        "commit_number": row["commit_number"],
         "pane": pane.pane,
         "retraction": pane.retraction,
     }

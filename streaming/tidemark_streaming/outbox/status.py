@@ -45,7 +45,7 @@ def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
     head = warehouse.head(transform.table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
-    if known is not None and (known.table != head.life or not is_current(known, there)):
+    if known is not None and (known.table != head.table_id or not is_current(known, there)):
         known = None
     version = -1 if known is None else known.version
     behind = head.version - version

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
-from tidemark.quality.quarantine import HELD, Choice
+from tidemark.quality.quarantine import QUARANTINED, Choice
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.conditions import at_least
 from tidemark.store.rows import to_display
@@ -24,9 +24,9 @@ Place = tuple[int, str]
 
 def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
     """Return the results of an asset's commits after the number `after`, in order."""
-    bounds = [*snapshot.present(asset), at_least("seq", after + 1)]
+    bounds = [*snapshot.present(asset), at_least("commit_number", after + 1)]
     table = snapshot.tables.read(TABLE, bounds=bounds)
-    rows = [] if table is None else table.sort_by([("seq", "ascending")]).to_pylist()
+    rows = [] if table is None else table.sort_by([("commit_number", "ascending")]).to_pylist()
     return [CheckResult(**row) for row in rows]
 
 
@@ -67,7 +67,7 @@ def open_failures(
     found: dict[Place, dict[str, str]] = {
         place: {failed["expectation"]: failed["observed"] for failed in row["failed"]}
         for place, row in quarantine.items()
-        if row["status"] == HELD
+        if row["status"] == QUARANTINED
     }
     newest = {
         (place, r.expectation): (r, observed)
@@ -79,7 +79,7 @@ def open_failures(
     if not newest:
         return found
     starts = [place[0] for place, _ in newest]
-    columns = [*transform.keys, "seq", "quality"]
+    columns = [*transform.keys, "commit_number", "quality"]
     there = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
     published: dict[Place, Mapping[str, Any]] = {}
     if there is not None:
@@ -88,7 +88,7 @@ def open_failures(
     for (place, expectation), (result, observed) in newest.items():
         if place in published:
             row = published[place]
-            is_open = row["quality"] == "warned" and row["seq"] == result.seq
+            is_open = row["quality"] == "warned" and row["commit_number"] == result.commit_number
         else:
             is_open = not _was_valid_later(place, result, results)
         if is_open:
@@ -107,7 +107,7 @@ def failed_windows(result: CheckResult) -> dict[Place, str]:
 def _was_valid_later(place: Place, failed: CheckResult, results: Sequence[CheckResult]) -> bool:
     """Return whether a later run validated the window and did not list it as failing."""
     return any(
-        r.seq > failed.seq
+        r.commit_number > failed.commit_number
         and r.expectation == failed.expectation
         and instant(r.window_from) <= place[0] < instant(r.window_to)
         and len(r.failures) == r.rows_failed

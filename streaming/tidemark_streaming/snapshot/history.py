@@ -49,7 +49,15 @@ _ARRIVALS = (
     *("position", "undeclared"),
 )
 _RUNS = (
-    *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
+    *(
+        "asset",
+        "table_id",
+        "mode",
+        "commit_number",
+        "from_arrival",
+        "through_arrival",
+        "window_from",
+    ),
     *("started_at", "watermark", "windows", "quarantined", *VERDICTS, *ledger.ENDED.values()),
     "limited_by",
 )
@@ -223,7 +231,7 @@ class Runs:
             the run that processed it. Not for recordings.
     """
 
-    seq: int = -1
+    commit_number: int = -1
     ended_at: int | None = None
     ended: Counter[str] = field(default_factory=Counter)
     counted: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -247,7 +255,7 @@ class Runs:
         """
         mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
         took = (ended - row["started_at"]) / 1e6
-        self.seq, self.ended_at = row["seq"], ended
+        self.commit_number, self.ended_at = row["commit_number"], ended
         self.ended[mode] += 1
         self.quarantined += row["quarantined"]
         self.limited_by = row["limited_by"]
@@ -318,17 +326,17 @@ class Ledger:
         # it: they are read even if reading pauses.
         for asset in set(known["asset"].to_pylist()):
             self._assets[asset].read_now(tables)
-        for row in to_dicts(known.sort_by("seq")):
+        for row in to_dicts(known.sort_by("commit_number")):
             asset = row["asset"]
-            runs = self._runs[asset].setdefault(row["life"], Runs())
+            runs = self._runs[asset].setdefault(row["table_id"], Runs())
             # A compaction writes known rows again.
-            if row["seq"] > runs.seq:
+            if row["commit_number"] > runs.commit_number:
                 timeline = self._assets[asset]
                 runs.add(row, timeline, played=timeline.source in self._recordings)
 
-    def of(self, asset: str, life: str | None) -> Runs:
+    def of(self, asset: str, table_id: str | None) -> Runs:
         """Return the runs of an asset with a table id."""
-        return self._runs[asset].get(life or "", Runs())
+        return self._runs[asset].get(table_id or "", Runs())
 
 
 def lag(clock: int, watermark: int | None) -> float | None:

@@ -61,8 +61,10 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     found = snapshot.tables.read(TABLE, None, own, asset)
     last = snapshot.last_run(transform.name)
     rows = [] if found is None or last is None else found.to_pylist()
-    life = "" if last is None else last["life"]
-    results = sorted((CheckResult(**r) for r in rows if r["life"] == life), key=lambda r: r.seq)
+    table_id = "" if last is None else last["table_id"]
+    results = sorted(
+        (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
+    )
     failing = open_failures(snapshot, transform, results)
     blamed = {place for r in results for place in failed_windows(r)}
     at_fault = {

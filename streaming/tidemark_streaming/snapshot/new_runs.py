@@ -22,10 +22,10 @@ class NewRuns:
 
         The first call returns all runs, and so does one after the asset was recreated.
         """
-        life, (before, seq) = self._snapshot.life(self._asset), self._last
-        rows = self._snapshot.runs_after(self._asset, seq if life == before else -1)
+        table_id, (before, commit_number) = self._snapshot.table_id(self._asset), self._last
+        rows = self._snapshot.runs_after(self._asset, commit_number if table_id == before else -1)
         # The asset may be recreated between the two reads.
-        found = [row for row in rows if row["life"] == life]
+        found = [row for row in rows if row["table_id"] == table_id]
         if found:
-            self._last = life, found[-1]["seq"]
+            self._last = table_id, found[-1]["commit_number"]
         return found

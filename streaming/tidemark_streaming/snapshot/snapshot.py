@@ -173,8 +173,10 @@ class Snapshot:
         """Return the runs of an asset since it was created."""
         self._ledger.read(self.tables)
         name, tables = transform.name, [transform.state_table, transform.table, ledger.TABLE]
-        life = self.tables.read_if_changed((name, "life"), tables, lambda: self.life(name))
-        return self._ledger.of(name, life)
+        table_id = self.tables.read_if_changed(
+            (name, "table_id"), tables, lambda: self.table_id(name)
+        )
+        return self._ledger.of(name, table_id)
 
     def timeline(self, source: str) -> list[Arrival]:
         """Return all arrivals of a source, in order."""
@@ -201,18 +203,20 @@ class Snapshot:
         # An asset that was rolled back, or continues with another log, was there before.
         elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
-        lives = {asset: self.life(asset) or "" for asset in wanted}
-        return [a for a, life in lives.items() if done[a, life] <= left[a, life]]
+        table_ids = {asset: self.table_id(asset) or "" for asset in wanted}
+        return [a for a, table_id in table_ids.items() if done[a, table_id] <= left[a, table_id]]
 
     def _newest_of(
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
         """Return the newest run of each asset and table id among some rows of the ledger, or -1."""
-        rows = self.tables.read(ledger.TABLE, ["asset", "life", "seq"], where, [bound])
+        rows = self.tables.read(
+            ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]
+        )
         found = defaultdict[tuple[str, str], int](lambda: -1)
         for row in [] if rows is None else rows.to_pylist():
-            own = row["asset"], row["life"]
-            found[own] = max(found[own], row["seq"])
+            own = row["asset"], row["table_id"]
+            found[own] = max(found[own], row["commit_number"])
         return found
 
     def unfollowed_rollups(self, bases: Mapping[str, str]) -> dict[str, int]:
@@ -228,12 +232,14 @@ class Snapshot:
         if runs is None:
             return found
         for name, base in bases.items():
-            life = self.life(base)
-            newest = _newest_recorded_run(runs, f"{base}/{life}")
+            table_id = self.table_id(base)
+            newest = _newest_recorded_run(runs, f"{base}/{table_id}")
             # The identity of a roll-up depends on its base and on its own table.
             own = self.tables.open(name)
             followed = (
-                -1 if own is None else _newest_recorded_run(runs, f"{name}/{life}{_own_life(own)}")
+                -1
+                if own is None
+                else _newest_recorded_run(runs, f"{name}/{table_id}{_own_table_id(own)}")
             )
             if followed < newest:
                 found[name] = newest
@@ -251,43 +257,46 @@ class Snapshot:
         """
         table = self.tables.read(ledger.TABLE, bounds=[at_least("ended_at", since, instants=True)])
         rows: list[dict[str, Any]] = [] if table is None else to_dicts(table)
-        lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
-        present = (r for r in rows if r["life"] == lives[r["asset"]])
-        return sorted(present, key=lambda r: (r["asset"], r["seq"]))
+        table_ids = {asset: self.table_id(asset) for asset in {r["asset"] for r in rows}}
+        present = (r for r in rows if r["table_id"] == table_ids[r["asset"]])
+        return sorted(present, key=lambda r: (r["asset"], r["commit_number"]))
 
-    def runs_after(self, asset: str, seq: int) -> list[dict[str, Any]]:
-        """Return the ledger's rows of an asset's runs after the number `seq`, in order.
+    def runs_after(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
+        """Return the ledger's rows of an asset's runs after the number `commit_number`, in order.
 
         Instants are in microseconds.
         """
-        bounds = [*self.present(asset), at_least("seq", seq + 1)]
+        bounds = [*self.present(asset), at_least("commit_number", commit_number + 1)]
         table = self.tables.read(ledger.TABLE, bounds=bounds)
-        return [] if table is None else to_dicts(table.sort_by("seq"))
+        return [] if table is None else to_dicts(table.sort_by("commit_number"))
 
-    def runs_before(self, asset: str, seq: int) -> list[dict[str, Any]]:
-        """Return parts of the ledger's rows of an asset's runs before the number `seq`, in order.
+    def runs_before(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
+        """Return parts of the ledger's rows of an asset's runs before a commit, in order.
 
         They are the progress after each run, and whether the run reports itself.
         """
-        columns = ["seq", "watermark", "window_from", "reported"]
-        bounds = [*self.present(asset), below("seq", seq)]
+        columns = ["commit_number", "watermark", "window_from", "reported"]
+        bounds = [*self.present(asset), below("commit_number", commit_number)]
         table = self.tables.read(ledger.TABLE, columns, bounds=bounds)
-        return [] if table is None else to_dicts(table.sort_by("seq"))
+        return [] if table is None else to_dicts(table.sort_by("commit_number"))
 
     def last_run(self, asset: str) -> dict[str, Any] | None:
         """Return the ledger's newest row of an asset."""
-        numbers = self.tables.read(ledger.TABLE, ["seq"], bounds=self.present(asset))
+        numbers = self.tables.read(ledger.TABLE, ["commit_number"], bounds=self.present(asset))
         if numbers is None or not numbers.num_rows:
             return None
-        newest = [*self.present(asset), at_least("seq", max(numbers["seq"].to_pylist()))]
+        newest = [
+            *self.present(asset),
+            at_least("commit_number", max(numbers["commit_number"].to_pylist())),
+        ]
         rows = self.tables.read(ledger.TABLE, bounds=newest)
         return None if rows is None else next(iter(rows.to_pylist()), None)
 
     def present(self, asset: str) -> list[Equals]:
         """Return the conditions on an asset's rows of the ledger and results since its creation."""
-        return [Equals("asset", asset), Equals("life", self.life(asset) or "")]
+        return [Equals("asset", asset), Equals("table_id", self.table_id(asset) or "")]
 
-    def life(self, asset: str) -> str | None:
+    def table_id(self, asset: str) -> str | None:
         """Return the id of an asset's state table, as in the ledger.
 
         Return None if the asset has not run since it was created.
@@ -300,19 +309,21 @@ class Snapshot:
         own = self.tables.open(asset)
         if own is None:
             return None
-        suffix = _own_life(own)
+        suffix = _own_table_id(own)
         table = self.tables.read(
-            ledger.TABLE, ["life", "started_at"], bounds=[Equals("asset", asset)]
+            ledger.TABLE, ["table_id", "started_at"], bounds=[Equals("asset", asset)]
         )
         rows = [] if table is None else table.to_pylist()
-        mine = [r for r in rows if r["life"].endswith(suffix)]
+        mine = [r for r in rows if r["table_id"].endswith(suffix)]
         newest = max(mine, key=lambda r: r["started_at"], default=None)
-        return None if newest is None else newest["life"]
+        return None if newest is None else newest["table_id"]
 
     def changed_windows(self, asset: str, commits: Collection[int]) -> list[int]:
         """Return the starts of the windows last published by one of these commits."""
-        wanted = ds.field("seq").isin(sorted(commits))
-        table = self.tables.read(asset, ["window_start"], wanted, [at_least("seq", min(commits))])
+        wanted = ds.field("commit_number").isin(sorted(commits))
+        table = self.tables.read(
+            asset, ["window_start"], wanted, [at_least("commit_number", min(commits))]
+        )
         return [] if table is None else to_micros(table["window_start"].unique())
 
     def between(
@@ -323,9 +334,13 @@ class Snapshot:
         found = self.tables.read(table, ["window_start", *columns], bounds=bounds)
         return None if found is None else (to_micros(found["window_start"]), found)
 
-    def last_published_rows(self, asset: str, seq: int) -> list[dict[str, Any]]:
-        """Return the rows that the asset's commit `seq` published, newest window first."""
-        table = self.tables.read(asset, where=ds.field("seq") == seq, bounds=[at_least("seq", seq)])
+    def last_published_rows(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
+        """Return the rows that a commit of the asset published, newest window first."""
+        table = self.tables.read(
+            asset,
+            where=ds.field("commit_number") == commit_number,
+            bounds=[at_least("commit_number", commit_number)],
+        )
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return sorted(rows, key=lambda r: r["window_start"], reverse=True)
 
@@ -366,7 +381,7 @@ def _of(assets: Iterable[str]) -> ds.Expression:
     return ds.field("asset").isin(pa.array(assets, pa.string()))
 
 
-def _own_life(own: DeltaTable) -> str:
+def _own_table_id(own: DeltaTable) -> str:
     """Return the suffix of a roll-up's identity that depends on its own table."""
     found = own.metadata()
     return f"+{rollup_generation.table_identity(str(found.id), found.configuration)}"
@@ -374,5 +389,5 @@ def _own_life(own: DeltaTable) -> str:
 
 def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
     """Return the newest run of an asset in the ledger; -1 before the first."""
-    seq = runs.transaction_version(app)
-    return -1 if seq is None else seq
+    commit_number = runs.transaction_version(app)
+    return -1 if commit_number is None else commit_number

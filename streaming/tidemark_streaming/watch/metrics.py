@@ -358,8 +358,8 @@ METRICS: tuple[MetricDefinition, ...] = (
         "quarantined_rows",
         GAUGE,
         ("status",),
-        "Rows in quarantine: held, or discarded manually.",
-        lambda a: {("held",): a.held, ("discarded",): a.discarded},
+        "Rows in quarantine: quarantined, or discarded manually.",
+        lambda a: {("quarantined",): a.held, ("discarded",): a.discarded},
     ),
     _asset(
         "quarantined_rows_total",

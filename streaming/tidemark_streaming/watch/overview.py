@@ -17,7 +17,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.quality import results
-from tidemark.quality.quarantine import HELD
+from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store import ledger
 from tidemark.store.rows import to_micros
 from tidemark_streaming import domains
@@ -347,7 +347,7 @@ def _read_quarantine(
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
         return Counter(), 0, ()
-    held = rows.filter(ds.field("status") == HELD).sort_by([("window_start", "descending")])
+    held = rows.filter(ds.field("status") == QUARANTINED).sort_by([("window_start", "descending")])
     newest = [
         QuarantinedWindow(
             start=start,

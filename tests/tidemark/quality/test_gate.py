@@ -70,7 +70,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     assert (facts.windows, facts.quarantined) == (3, 1)
     good = [(0, "a", 1, 1.0, "passed"), (1, "a", 1, 1.0, "passed"), (1, "b", 1, 1.0, "passed")]
     assert published(warehouse) == good
-    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held")]
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined")]
     (held,) = warehouse.read("per_minute_quarantine").collect()
     assert [f.asDict() for f in held["failed"]] == [
         {
@@ -88,7 +88,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     assert facts is not None
     assert facts.quarantined == 1
     assert published(warehouse) == good
-    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held"), (1, "b", 2, 8.0, "held")]
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined"), (1, "b", 2, 8.0, "quarantined")]
     assert parity(warehouse, BELOW_5).equal
 
     # Another limit: what was withheld passes now, and leaves.
@@ -96,7 +96,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     facts = backfill(warehouse, wider)
     assert (facts.windows, facts.quarantined) == (3, 1)
     assert (1, "b", 2, 8.0, "passed") in published(warehouse)
-    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held")]
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined")]
     ingest(warehouse, READINGS, [])
     incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", most=10),)))
     assert [r[:2] for r in published(warehouse)] == [
@@ -120,7 +120,7 @@ def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Ware
         (0, "b", 1, 1.0, "passed"),
         (1, "a", 1, 7.0, None),
     ]
-    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held"), (1, "a", 1, 7.0, "held")]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined"), (1, "a", 1, 7.0, "quarantined")]
 
     with pytest.raises(DataError, match="No such window of 'per_minute' is quarantined"):
         quarantine.release(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
@@ -155,13 +155,13 @@ def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
     facts = backfill(warehouse, warned)
     assert (facts.windows, facts.quarantined, facts.warned) == (2, 0, 1)
     assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
-    found = results.read_commit(warehouse, "per_minute", facts.seq)
+    found = results.read_commit(warehouse, "per_minute", facts.commit_number)
     told = {r.expectation.partition("(")[0]: (r.success, r.observed) for r in found}
     assert told == {
         "between": (False, "9 (2023-11-14T22:14:00Z, a)"),
         "ExpectColumnMeanToBeBetween": (True, "5.0"),
     }
-    assert [(r.rows_judged, r.rows_failed) for r in found] == [(2, 1), (2, 0)]
+    assert [(r.rows_validated, r.rows_failed) for r in found] == [(2, 1), (2, 0)]
 
     strict = replace(PER_MINUTE, expectations=(gxe.ExpectTableRowCountToBeBetween(max_value=1),))
     facts = backfill(warehouse, strict)
@@ -204,7 +204,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
         quarantine.release(warehouse, asset, Choice())
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
-    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
     found = results.read_commit(warehouse, "per_minute", 0)
     assert [(r.expectation, r.success) for r in found] == [
         ("between(most, most=5)", False),
@@ -237,7 +237,7 @@ def test_nothing_is_released_of_a_run_that_is_publishing(
         "was killed, `tidemark run per_minute` completes it."
     ]
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
-    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
     assert quarantine.release(warehouse, BELOW_5, Choice()) == [T0]
     decided = [(0, "a", 1, 9.0, "released"), (0, "b", 1, 1.0, "passed")]
     assert (published(warehouse), withheld(warehouse)) == (decided, [])
@@ -324,7 +324,7 @@ def test_few_rows_and_many_are_validated_alike(
         ("plain", "warned"),
     }
     found = results.read_commit(warehouse, "per_minute", 0)
-    assert [(r.rows_judged, r.rows_failed) for r in found] == [
+    assert [(r.rows_validated, r.rows_failed) for r in found] == [
         (7, 2),
         (7, 1),
         (7, 1),

@@ -13,34 +13,36 @@ from tidemark.quality.results import CheckResult
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def result(seq: int, expectation: str, level: str, failed: int) -> CheckResult:
+def result(commit_number: int, expectation: str, level: str, failed: int) -> CheckResult:
     return CheckResult(
         asset="hourly",
         side_of=None,
-        life="",
+        table_id="",
         expectation=expectation,
         level=level,
         success=not failed,
         window_from=AT,
         window_to=AT + timedelta(hours=1),
-        rows_judged=10,
+        rows_validated=10,
         rows_failed=failed,
         observed="",
         expected="",
         failures=[],
         run="r",
         mode="incremental",
-        through_arrival=seq * 4,
-        seq=seq,
-        at=AT + timedelta(minutes=seq),
+        through_arrival=commit_number * 4,
+        commit_number=commit_number,
+        at=AT + timedelta(minutes=commit_number),
     )
 
 
 @pytest.mark.parametrize("runs", [1, 60])
 def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> None:
     results = [
-        result(seq, expectation, level, failed=seq % 4 if level == "warning" else 0)
-        for seq in range(runs)
+        result(
+            commit_number, expectation, level, failed=commit_number % 4 if level == "warning" else 0
+        )
+        for commit_number in range(runs)
         for expectation, level in (("matches_log()", "error"), ("between(n, 1, 2)", "warning"))
     ]
     chart = picture_checks.history(results, title="What was expected")

@@ -100,11 +100,11 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
     sentence = refused("rebuild", "per_minute", "--promote")
     assert "commit 2, is not completely published" in sentence
     assert (
-        "`tidemark rebuild per_minute --promote --no-backup` switches without a backup." in sentence
+        "`tidemark rebuild per_minute --promote --no-backup` promotes without a backup." in sentence
     )
     assert store.version(PER_MINUTE.table) == version
     done = told("rebuild", "per_minute", "--promote", "--no-backup")
-    assert (done["mode"], done["through_arrival"]) == ("switch", 4)
+    assert (done["mode"], done["through_arrival"]) == ("promotion", 4)
     assert len(store.take(PER_MINUTE.table)) == made["windows"]
     assert told("diff", "per_minute")["same"]
     assert "has no backup to restore" in refused("rebuild", "per_minute", "--rollback")

@@ -150,7 +150,7 @@ def test_the_query_of_monitoring_md_tells_the_steps_of_runs(
 ) -> None:
     (query,) = (block.text for block in fences("docs/monitoring.md") if block.language == "sql")
     rows = spark.sql(query.replace("tidemark.runs", f"{here.database}.runs")).collect()
-    assert rows[0].seq > rows[-1].seq
+    assert rows[0].commit_number > rows[-1].commit_number
     assert rows[0].compute.total_seconds() > 0
 
 

@@ -125,7 +125,7 @@ def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
     facts = incremental(store, gated, limit=2)
     assert facts is not None
     for look in (snapshot, Snapshot(here, [gated])):
-        assert [(r["seq"], r["run"]) for r in look.runs()] == [(0, facts.run)]
+        assert [(r["commit_number"], r["run"]) for r in look.runs()] == [(0, facts.run)]
         newest = look.last_run("gated")
         assert newest is not None
         assert newest["run"] == facts.run

@@ -35,7 +35,7 @@ def starts(*arguments: str) -> list[tuple[str, str, str]]:
 
 
 def test_what_is_withheld_is_listed_and_shown() -> None:
-    both = [("2023-11-15T22:14", "a", "held"), ("2023-11-15T22:16", "b", "held")]
+    both = [("2023-11-15T22:14", "a", "quarantined"), ("2023-11-15T22:16", "b", "quarantined")]
     assert starts() == both
     assert starts("--from", "2023-11-15T22:15") == both[1:]
     assert starts("--key", "sensor=a") == both[:1]
@@ -57,7 +57,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
         ("not_null(sensor)", True, "warning"),
         ("matches_log()", True, "error"),
     ]
-    assert {r.seq for r in first} == {0}
+    assert {r.commit_number for r in first} == {0}
     assert results_since(snapshot, "gated", 0) == []
     assert incremental(store, gated) is not None
     second = results_since(snapshot, "gated", 0)
@@ -66,7 +66,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
         ("not_null(sensor)", False),
         ("matches_log()", True),
     ]
-    assert (second[1].rows_judged, second[1].rows_failed) == (2, 1)
+    assert (second[1].rows_validated, second[1].rows_failed) == (2, 1)
     assert json.loads(second[1].failures[0]["keys"]) == {"sensor": None}
     assert results_since(snapshot, "gated") == [*first, *second]
 

@@ -34,7 +34,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
 def test_parity_tells_what_is_withheld_and_leaves_it_on_record(store: Warehouse) -> None:
     found = json.loads(call("parity", "gated", "--json").stdout)
     assert (found["equal"], found["windows"], found["quarantined"]) == (True, 5, 1)
-    assert found["withheld"] == {"between(most, most=5)": 1}
+    assert found["quarantined_by"] == {"between(most, most=5)": 1}
     said = " ".join(call("parity", "gated", "--from", "2023-11-15").stdout.split())
     assert said.startswith("equal: 3 rows of 'gated'")
     assert (
@@ -60,7 +60,7 @@ def test_the_demo_continues_if_a_window_is_quarantined_because_of_its_values(
 def test_the_demo_ends_if_a_window_is_quarantined_because_of_a_fault_of_tidemark(
     store: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lose_recount(monkeypatch, seq=1, times=2)
+    lose_recount(monkeypatch, commit_number=1, times=2)
     ingest(store, READINGS, [])
     assert incremental(store, gated) is not None
     with pytest.raises(typer.Exit) as ended:

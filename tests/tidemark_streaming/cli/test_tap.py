@@ -48,7 +48,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
             assert query.isActive, query.exception()
         command = [str(Path(sys.executable).with_name("tidemark")), "tap", "by_minute"]
         with subprocess.Popen(
-            [*command, "--step", "judged", "--follow", "--json"],
+            [*command, "--step", "classified", "--follow", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -70,11 +70,11 @@ def test_rows_are_shown_as_they_pass_a_stream(
             guard.cancel()
     finally:
         continuous.stop(store, by_minute)
-    assert {line["step"] for line in told} == {"judged"}
+    assert {line["step"] for line in told} == {"classified"}
     seen = [(line["row"]["value"], line["row"]["_tidemark_verdict"]) for line in told]
     assert seen == [(3, "on_time"), (4, "on_time"), (5, "too_late")]
-    runs = {r["run"]: r["seq"] for r in Snapshot(home).runs_after("by_minute", 0)}
-    assert {line["run"]: line["seq"] for line in told} == runs
+    runs = {r["run"]: r["commit_number"] for r in Snapshot(home).runs_after("by_minute", 0)}
+    assert {line["run"]: line["commit_number"] for line in told} == runs
     shown = " ".join(call("tap", "by_minute", "--step", "read", "--run", "0").stdout.split())
     assert "run 0 (incremental, arrival 0), read: 2 rows" in shown
     assert "sensor=a value=1" in shown
@@ -85,7 +85,15 @@ def test_rows_are_shown_as_they_pass_a_stream(
 
 def test_the_steps_are_listed_and_a_mistake_is_one_sentence(home: Settings) -> None:
     listed = [step["step"] for step in json.loads(call("tap", "by_minute", "--json").stdout)]
-    assert listed == ["read", "prepared", "judged", "late", "partials", "withheld", "published"]
+    assert listed == [
+        "read",
+        "prepared",
+        "classified",
+        "late",
+        "partials",
+        "quarantined",
+        "published",
+    ]
     assert "each event, once for each of its windows, with its lateness" in " ".join(
         call("tap", "by_minute").stdout.split()
     )

@@ -44,15 +44,15 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
         table.take(*record)
     rows = warehouse.take(asset.table)
     there = {
-        (iso(start), key, seq, n)
-        for start, key, seq, n in zip(
+        (iso(start), key, commit_number, n)
+        for start, key, commit_number, n in zip(
             rows["window_start"].cast(pa.int64()).to_pylist(),
-            *(rows[name].to_pylist() for name in ("sensor", "seq", "n")),
+            *(rows[name].to_pylist() for name in ("sensor", "commit_number", "n")),
             strict=True,
         )
     }
     return there == {
-        (r["window_start"], r["keys"]["sensor"], r["seq"], r["values"]["n"])
+        (r["window_start"], r["keys"]["sensor"], r["commit_number"], r["values"]["n"])
         for r in table.rows.values()
     }
 

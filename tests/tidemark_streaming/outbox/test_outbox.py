@@ -95,7 +95,7 @@ def assert_same(
             assert got[ours] == row[theirs], (window, ours)
 
 
-SAME = ("events", "late_events", "timing", "last_arrival", "as_of", "seq", "quality")
+SAME = ("events", "late_events", "timing", "last_arrival", "as_of", "commit_number", "quality")
 
 
 # Follows a table to a broker, by each kind of window.
@@ -135,22 +135,25 @@ def test_discarding_panes_hold_the_events_of_their_firing_alone(
         new = [pane for pane in sent if pane not in before]
         went_on = {place(p) for p in before} - {place(p) for p in new if p["retraction"]}
         parts = {
-            (place(p), p["seq"], p["pane"]): p["values"]
+            (place(p), p["commit_number"], p["pane"]): p["values"]
             for p in new
             if place(p) in went_on and p["values"]
         }
         of = {key[:2] for key in parts}
         fired = {
-            (place(r), r["seq"], r["pane"]): {"n": r["n"], "high": r["high"]}
+            (place(r), r["commit_number"], r["pane"]): {"n": r["n"], "high": r["high"]}
             for r in map(shown, played.warehouse.take(asset.panes_table).to_pylist())
-            if (place(r), r["seq"]) in of
+            if (place(r), r["commit_number"]) in of
         }
         assert parts == fired
         firings.update(Counter(key[:2] for key in parts).values())
         before = sent
     assert {1, 2} <= set(firings)
-    runs = {marker.seq: marker.run for marker in Asset(played.warehouse, asset).state.since(-1)}
-    assert all(pane["run"] == runs[pane["seq"]] for pane in before)
+    runs = {
+        marker.commit_number: marker.run
+        for marker in Asset(played.warehouse, asset).state.since(-1)
+    }
+    assert all(pane["run"] == runs[pane["commit_number"]] for pane in before)
 
 
 # Once for each fail point.

@@ -22,7 +22,7 @@ START, END = "2023-11-14T22:14:00Z", "2023-11-14T22:15:00Z"
 INSTANT = pa.timestamp("us", "UTC")
 
 
-def row(n: int, *, seq: int = 7, revision: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def row(n: int, *, commit_number: int = 7, revision: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401
     """A window's row as it is published, one minute of sensor a."""
     return {
         "window_start": as_datetime(T0),
@@ -36,7 +36,7 @@ def row(n: int, *, seq: int = 7, revision: int = 0, **more: Any) -> dict[str, An
         "final": False,
         "last_arrival": 3,
         "as_of": 4,
-        "seq": seq,
+        "commit_number": commit_number,
         "quality": None,
         **more,
     }
@@ -62,7 +62,7 @@ def test_a_record_has_the_fields_that_are_documented() -> None:
         "window_start": START,
         "window_end": END,
         "keys": {"sensor": "a"},
-        "seq": 7,
+        "commit_number": 7,
         "pane": 0,
         "retraction": False,
     }
@@ -127,7 +127,7 @@ def test_a_value_of_any_type_is_json(value: object, kind: pa.DataType, told: obj
 
 
 def test_windows_of_the_same_keys_are_in_one_partition() -> None:
-    later: dict[str, Any] = {"window_start": as_datetime(T0 + MINUTE), "seq": 9}
+    later: dict[str, Any] = {"window_start": as_datetime(T0 + MINUTE), "commit_number": 9}
     places = {
         sensor: {
             render(ASSET, epoch, Pane(row(1, sensor=sensor, **more), 0, "LATE", {}), None, 8)[2]
@@ -146,8 +146,8 @@ def test_a_new_epoch_is_told_in_each_partition() -> None:
     assert json.loads(told[0].key) == {"asset": "orders", "epoch": 9, "reset": True}
 
 
-def pane_row(n: int, pane: int, seq: int = 8) -> dict[str, Any]:
-    return {**row(n, seq=seq), "pane": pane, "timing": "LATE"}
+def pane_row(n: int, pane: int, commit_number: int = 8) -> dict[str, Any]:
+    return {**row(n, commit_number=commit_number), "pane": pane, "timing": "LATE"}
 
 
 def out(accumulation: str, change: Change, *since: dict[str, Any]) -> list[tuple[object, ...]]:
@@ -159,7 +159,7 @@ def out(accumulation: str, change: Change, *since: dict[str, Any]) -> list[tuple
     ]
 
 
-FIRST, AGAIN = row(3), row(6, seq=8, revision=2)
+FIRST, AGAIN = row(3), row(6, commit_number=8, revision=2)
 TWO = pane_row(1, 1), pane_row(2, 2)
 
 

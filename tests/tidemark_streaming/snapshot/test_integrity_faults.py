@@ -83,7 +83,7 @@ def test_a_warning_stands_until_its_row_is_computed_again(settings: Settings) ->
 def test_what_an_earlier_life_of_the_asset_failed_does_not_stand(settings: Settings) -> None:
     judged(settings, 1, (3, "b"))
     assert stands(settings) is not None
-    judged(settings, 2, life="two")
+    judged(settings, 2, table_id="two")
     assert stands(settings) is None
 
 

@@ -127,9 +127,12 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         for verdict in ("on_time", "late", "too_late", "no_event_time"):
             counted = summed(found, "tidemark_asset_events_total", **own, verdict=verdict)
             assert counted == sum(getattr(f, verdict) for f in facts), verdict
-        held = value(found, "tidemark_asset_quarantined_rows", **own, status="held")
+        held = value(found, "tidemark_asset_quarantined_rows", **own, status="quarantined")
         assert held == sum(f.quarantined for f in facts)
-    assert value(found, "tidemark_asset_quarantined_rows", asset="by_minute", status="held") == 1
+    assert (
+        value(found, "tidemark_asset_quarantined_rows", asset="by_minute", status="quarantined")
+        == 1
+    )
     limited = {"asset": "by_minute", "limit": "arrivals"}
     assert value(found, "tidemark_asset_rate_limited_runs_total", **limited) == 1
     assert summed(found, "tidemark_asset_events_total", verdict="late") > 0

@@ -89,7 +89,7 @@ def test_a_topic_that_lacks_versions_is_told(
 
     nobody = cast(SparkSession, None)
     tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
-    way, life, at = (
+    way, table_id, at = (
         open_channel(asset, tables),
         str(DeltaTable(table).metadata().id),
         time.time_ns(),
@@ -99,7 +99,7 @@ def test_a_topic_that_lacks_versions_is_told(
     assert there is not None
 
     def committed(version: int) -> Position:
-        return Position(life, version, there.id, 1, at, 3, "run-3", at // 1000, way.place, "")
+        return Position(table_id, version, there.id, 1, at, 3, "run-3", at // 1000, way.place, "")
 
     way.send([], lambda: committed(1))
     seen(watching, lambda found: behind(found) == 1)

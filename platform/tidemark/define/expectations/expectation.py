@@ -158,7 +158,7 @@ class Windowed(Expectation):
 
     Args:
         judge: from rows and the evidence, the verdict on each row. The rows have their window,
-            keys, `FACTS`, `seq` and `columns`.
+            keys, `FACTS`, `commit_number` and `columns`.
         absent: from the same arguments, failures that have no row, so that nothing can be
             quarantined. Their columns are `window_start`, the keys, and `OBSERVED`.
         supports: refuses a transform whose windows it can't validate, as `check` does.

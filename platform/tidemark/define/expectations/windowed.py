@@ -152,7 +152,11 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
         joined = (
             rows.alias("r")
             .join(before.alias("p"), batch.same_window("r", "p"), "left")
-            .select("r.*", F.col("p.seq").alias("_earlier"), F.col(f"p.{column}").alias("_was"))
+            .select(
+                "r.*",
+                F.col("p.commit_number").alias("_earlier"),
+                F.col(f"p.{column}").alias("_was"),
+            )
         )
         was, now = F.col("_was"), F.col(column)
         allowed = F.abs(was.cast("double")) * share
@@ -220,11 +224,11 @@ def volume_within(
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
         by = batch.transform.by_window
-        columns = [*by, F.col(column).cast("double").alias("_value"), "seq"]
+        columns = [*by, F.col(column).cast("double").alias("_value"), "commit_number"]
         sources = [batch.judged, batch.withheld(back * over), batch.published(back * over)]
         computed = [s.where("timing <> 'EARLY'").select(*columns) for s in sources]
         newest = computed[0].unionByName(computed[1]).unionByName(computed[2])
-        values = newest.groupBy(*by).agg(F.max_by("_value", "seq").alias("_value"))
+        values = newest.groupBy(*by).agg(F.max_by("_value", "commit_number").alias("_value"))
         later = F.explode(F.array(*[F.lit(back * (n + 1)) for n in range(over)]))
         moved = values.withColumn("_back", later).withColumns(
             {c: _shift_back(c) for c in ("window_start", "window_end")}

@@ -13,14 +13,14 @@ class Head(NamedTuple):
 
     Fields:
 
-    - `life`: its identity, from its creation until it is dropped.
+    - `table_id`: its identity, from its creation until it is dropped.
     - `version`: the number of its newest commit.
     - `format`: its layout version; 0 for a table that Tidemark did not create.
     - `kind`: for a roll-up, the kind of its windows (`store.rollup_generation`).
     - `name`: its owner and role; None for a table without an owner.
     """
 
-    life: str
+    table_id: str
     version: int
     format: int
     kind: str = ""
@@ -28,12 +28,12 @@ class Head(NamedTuple):
 
     @classmethod
     def from_properties(
-        cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
+        cls, table: str, table_id: str, version: int, properties: Mapping[str, str | None]
     ) -> "Head":
         """Create a head from a table's properties."""
         form = int(properties.get("tidemark.format") or 0)
         kind = properties.get(rollup_generation.PROPERTY) or ""
-        return cls(life, version, form, kind, TableName.of(table, properties))
+        return cls(table_id, version, form, kind, TableName.of(table, properties))
 
 
 class CompactionResult(NamedTuple):
