@@ -1,8 +1,8 @@
 """Report comparisons of published windows with a bounded computation, as results of `parity`.
 
 The nightly job and the asset's page report their own comparisons. The command line, which knows
-nothing of Dagster, records its comparisons in the table `parities`; the sensor `<domain>_windows`
-reports the new ones.
+nothing of Dagster, records its comparisons in the table `parities`; the sensor
+`<domain>_partitions` reports the new ones.
 """
 
 from collections.abc import Mapping

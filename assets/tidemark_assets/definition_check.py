@@ -2,8 +2,8 @@
 
 Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
 their definition. The asset's page runs the check at any time, and the jobs that change its tables
-report it. The sensor `<domain>_windows` reports it if the definition in the code has changed, or if
-a run outside Dagster has changed the tables.
+report it. The sensor `<domain>_partitions` reports it if the definition in the code has changed, or
+if a run outside Dagster has changed the tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

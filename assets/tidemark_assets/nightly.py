@@ -52,9 +52,11 @@ def nightly(
         )
 
     @dg.op(
-        name=names.own(f"{domain}_complete"), pool=ENGINE_POOL, required_resource_keys=names.needs
+        name=names.own(f"{domain}_recomputations"),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
     )
-    def complete(
+    def recompute(
         context: OpExecutionContext,
         config: NightlyConfig,
     ) -> None:
@@ -82,7 +84,7 @@ def nightly(
         ),
     )
     def job() -> None:
-        complete()
+        recompute()
 
     schedule = dg.ScheduleDefinition(
         name=names.own(f"{domain}_nightly"),

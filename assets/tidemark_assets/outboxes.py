@@ -38,7 +38,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
     name = transform.name
 
     @dg.sensor(
-        name=names.own(f"{name}_outbox"),
+        name=names.own(f"{name}_sink"),
         required_resource_keys=names.needs,
         minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,

@@ -1,7 +1,7 @@
 """Report changes of windows to Dagster, from all runs.
 
 A continuous query, the command line and Dagster's own steps write the same row to the ledger. The
-sensor `<domain>_windows` reads the new rows and reports the partitions that they changed as
+sensor `<domain>_partitions` reads the new rows and reports the partitions that they changed as
 materialized, next to those of Dagster's steps, which report themselves. It reports only closed
 partitions: once when they close, and again when late events change them. An open partition would be
 reported at every arrival, before its result is complete.
@@ -65,7 +65,7 @@ def windows(
     """Create the sensor that reports changed partitions that are closed, and assets' freshness."""
 
     @dg.sensor(
-        name=names.own(f"{domain}_windows"),
+        name=names.own(f"{domain}_partitions"),
         required_resource_keys=names.needs,
         minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,

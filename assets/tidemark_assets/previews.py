@@ -1,6 +1,6 @@
 """Preview the effect of a changed definition in a Dagster run.
 
-The job `<domain>_changes` computes the effect and writes nothing. It shows the differences, the
+The job `<domain>_diff` computes the effect and writes nothing. It shows the differences, the
 number of rows that are added, removed and changed, and the first values before and after.
 """
 
@@ -31,7 +31,7 @@ NONE = "The tables of all assets were made by the definitions in the code."
 def previews(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """Create the job `<domain>_changes`."""
+    """Create the job `<domain>_diff`."""
 
     by_default = "those whose tables were made by another definition"
 
@@ -65,7 +65,7 @@ def previews(
         failures.raise_all()
 
     @dg.job(
-        name=names.own(f"{domain}_changes"),
+        name=names.own(f"{domain}_diff"),
         description=(
             "Reports how the definitions in the code differ from those of the tables, and which "
             "windows would change. It writes nothing."

@@ -1,6 +1,6 @@
-"""The jobs of a domain for changed definitions: rebuild in side tables, switch, and switch back.
+"""The jobs of a domain for changed definitions: rebuild in side tables, promote, and roll back.
 
-The rebuild's run shows its changes, value by value, before anything is switched, so that a person
+The rebuild's run shows its changes, value by value, before anything is promoted, so that a person
 or another job can decide.
 """
 
@@ -34,7 +34,7 @@ _Swap = Callable[[Warehouse, Definition], RunFacts]
 def rebuilds(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """Create the jobs `<domain>_rebuild`, `<domain>_switch` and `<domain>_switch_back`."""
+    """Create the jobs `<domain>_rebuild`, `<domain>_promote` and `<domain>_rollback`."""
 
     class RebuildConfig(
         of_assets(
@@ -47,16 +47,16 @@ def rebuilds(
         """The assets to rebuild."""
 
     class SwapConfig(of_assets(domain, transforms, by_default=None)):
-        """The assets whose tables are switched."""
+        """The assets whose tables are replaced."""
 
-    class SwitchConfig(SwapConfig):
-        """The assets to switch to their rebuilt tables."""
+    class PromotionConfig(SwapConfig):
+        """The assets whose rebuilt tables are promoted."""
 
-        way_back: bool = Field(
+        keep_backup: bool = Field(
             default=True,
             description=(
                 "Whether to keep a backup of the replaced tables. If a killed run has left the "
-                "tables half published, no backup is possible: the switch then requires this to "
+                "tables half published, no backup is possible: the promotion then requires this to "
                 "be false."
             ),
         )
@@ -64,7 +64,7 @@ def rebuilds(
     @dg.op(
         name=names.own(f"{domain}_rebuilds"), pool=ENGINE_POOL, required_resource_keys=names.needs
     )
-    def beside(
+    def rebuild_tables(
         context: OpExecutionContext,
         config: RebuildConfig,
     ) -> None:
@@ -83,7 +83,7 @@ def rebuilds(
             except TidemarkError as error:
                 failures.add(f"{asset}: {error}", error)
                 continue
-            _judge(context, names, warehouse, transform)
+            _report_definition(context, names, warehouse, transform)
         context.add_output_metadata(
             {
                 "rebuilt": _table(done),
@@ -101,37 +101,37 @@ def rebuilds(
         ),
     )
     def rebuild() -> None:
-        beside()
+        rebuild_tables()
 
     @dg.op(
-        name=names.own(f"{domain}_switch_tables"),
+        name=names.own(f"{domain}_promotions"),
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
-    def forward(
+    def promote_tables(
         context: OpExecutionContext,
-        config: SwitchConfig,
+        config: PromotionConfig,
     ) -> None:
         tidemark = names.tidemark(context)
-        act = partial(run.switch, way_back=config.way_back)
+        act = partial(run.promote, keep_backup=config.keep_backup)
         _swap(context, names, tidemark, config.assets, transforms, act)
 
     @dg.job(
-        name=names.own(f"{domain}_switch"),
+        name=names.own(f"{domain}_promote"),
         description=(
             "Replaces the assets' tables with the rebuilt ones, in one commit each, including "
             "what has arrived since. It can be undone for seven days."
         ),
     )
-    def switch() -> None:
-        forward()
+    def promote() -> None:
+        promote_tables()
 
     @dg.op(
-        name=names.own(f"{domain}_switch_back_tables"),
+        name=names.own(f"{domain}_rollbacks"),
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
-    def backward(
+    def roll_back_tables(
         context: OpExecutionContext,
         config: SwapConfig,
     ) -> None:
@@ -139,16 +139,16 @@ def rebuilds(
         _swap(context, names, tidemark, config.assets, transforms, run.roll_back)
 
     @dg.job(
-        name=names.own(f"{domain}_switch_back"),
+        name=names.own(f"{domain}_rollback"),
         description=(
-            "Restores the assets' tables from before their last switch. Restore the earlier code "
-            "too: runs with the later code are refused."
+            "Restores the assets' tables from before their last promotion. Restore the earlier "
+            "code too: runs with the later code are refused."
         ),
     )
-    def back() -> None:
-        backward()
+    def rollback() -> None:
+        roll_back_tables()
 
-    return dg.Definitions(jobs=[rebuild, switch, back])
+    return dg.Definitions(jobs=[rebuild, promote, rollback])
 
 
 def _swap(
@@ -159,7 +159,7 @@ def _swap(
     transforms: Mapping[str, Definition],
     act: _Swap,
 ) -> None:
-    """Switch the tables of assets, and report the results."""
+    """Replace the tables of assets, and report the results."""
     done: dict[str, RunFacts] = {}
     failures = Failures(context)
     for asset in assets:
@@ -168,7 +168,7 @@ def _swap(
         except TidemarkError as error:
             failures.add(str(error), error)
             continue
-        _judge(context, names, tidemark.warehouse, transforms[asset])
+        _report_definition(context, names, tidemark.warehouse, transforms[asset])
         for evaluation in checks.current_results(names, tidemark.snapshot(), transforms[asset]):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
@@ -179,7 +179,7 @@ def _swap(
     failures.raise_all()
 
 
-def _judge(
+def _report_definition(
     context: OpExecutionContext, names: Names, warehouse: Warehouse, transform: Definition
 ) -> None:
     # The method accepts check results too, although its signature omits them.

@@ -30,7 +30,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.quality import between
 from tidemark.run import compute, takeover
 from tidemark.run.plan import Plan
-from tidemark.run.rebuild import rebuild, roll_back, switch
+from tidemark.run.rebuild import promote, rebuild, roll_back
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.rows import Rows
@@ -159,7 +159,7 @@ def test_of_other_keys_all_rows_go_and_come(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, keys=()))
     starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
     count = made.take(PER_MINUTE.table).num_rows
-    assert found.rows == {"new": len(starts), "gone": count}
+    assert found.rows == {"new": len(starts), "removed": count}
 
 
 def test_a_new_column_is_told_and_no_value_of_the_others(made: Warehouse) -> None:
@@ -252,7 +252,7 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
         incremental(warehouse, now)
     if way == "rebuild":
         rebuild(warehouse, now)
-        assert switch(warehouse, now).through_arrival == 3
+        assert promote(warehouse, now).through_arrival == 3
     else:
         with monkeypatch.context() as patch:
             beside(patch, now, lambda: incremental(warehouse, PER_MINUTE))

@@ -122,7 +122,7 @@ def test_tables_that_are_made_beside_are_made_without_them(
         assert warehouse.exists("per_minute__tried")
     else:
         rebuild.rebuild(warehouse, WIDER)
-        rebuild.switch(warehouse, WIDER)
+        rebuild.promote(warehouse, WIDER)
         assert parity(warehouse, WIDER).equal
     assert hers(warehouse) == []
 
@@ -138,9 +138,9 @@ def test_what_was_left_beside_by_a_process_that_was_killed_is_not_gone_on_with(
         later.setattr(erasing, "_list_side_tables", lambda *_: [])
         erase(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
     assert hers(warehouse)
-    with pytest.raises(DataError, match="nothing to switch to"):
-        rebuild.switch(warehouse, WIDER)
+    with pytest.raises(DataError, match="nothing to promote"):
+        rebuild.promote(warehouse, WIDER)
     rebuild.rebuild(warehouse, WIDER)
     assert hers(warehouse) == []
-    rebuild.switch(warehouse, WIDER)
+    rebuild.promote(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal

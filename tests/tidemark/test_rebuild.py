@@ -58,7 +58,7 @@ def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None
 
 # Many runs.
 @pytest.mark.slow
-def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
+def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_promotion(
     warehouse: Warehouse,
 ) -> None:
     ran(warehouse)
@@ -70,7 +70,7 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
     before = warehouse.version(PER_MINUTE.table)
-    done = work.switch(warehouse, WIDER)
+    done = work.promote(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == before + 1
     assert (done.mode, done.through_arrival) == ("promotion", 5)
     assert not warehouse.exists(made.tables[0])
@@ -82,12 +82,12 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     assert compute_changes(warehouse, WIDER).same
 
 
-def test_a_switch_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
+def test_a_promotion_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
     ran(warehouse)
     other = renamed(WIDER, "other")
     backfill(warehouse, other)
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     assert rows(warehouse) == rows(warehouse, other.table)
     assert rows(warehouse, PER_MINUTE.late_table) == rows(warehouse, other.late_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
@@ -102,7 +102,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     ran(warehouse)
     there = rows(warehouse), rows(warehouse, PER_MINUTE.late_table)
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     incremental(warehouse, WIDER)
     before = warehouse.version(PER_MINUTE.table)
@@ -116,7 +116,7 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
     incremental(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert parity(warehouse, PER_MINUTE).equal
-    with pytest.raises(DataError, match="no backup to restore: no switch has kept one"):
+    with pytest.raises(DataError, match="no backup to restore: no promotion has kept one"):
         work.roll_back(warehouse, WIDER)
 
 
@@ -127,7 +127,7 @@ def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: 
     ran(warehouse)
     later = replace(PER_MINUTE, allowed_lateness=0)
     work.rebuild(warehouse, later)
-    work.switch(warehouse, later)
+    work.promote(warehouse, later)
     work.roll_back(warehouse, later)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     with pytest.raises(DefinitionError, match="made by another definition"):
@@ -146,13 +146,13 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", STEPS)
-def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
+def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     old, new = rebuilt(warehouse)
-    assert dies(_DYING, engine, warehouse, where, "switch")
+    assert dies(_DYING, engine, warehouse, where, "promote")
     assert rows(warehouse) == (new if where == "ledger" else old)
-    done = work.switch(warehouse, WIDER)
+    done = work.promote(warehouse, WIDER)
     assert rows(warehouse) == new
     assert Asset(warehouse, WIDER).published() == done.commit_number == 1
     assert not warehouse.exists(work.side_definition(WIDER).table)
@@ -167,12 +167,12 @@ def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["late", "published"])
-def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
+def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     """Whatever its definition: a swap asks for none."""
     old, new = rebuilt(warehouse)
-    assert dies(_DYING, engine, warehouse, where, "switch")
+    assert dies(_DYING, engine, warehouse, where, "promote")
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new
@@ -200,19 +200,19 @@ def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
         return store(*given)
 
     monkeypatch.setattr(swap, "store", later)
-    done = work.switch(warehouse, WIDER)
+    done = work.promote(warehouse, WIDER)
     assert not more
     assert done.through_arrival == 5
     assert parity(warehouse, WIDER).equal
 
 
-def test_the_change_feed_tells_what_a_switch_changed(warehouse: Warehouse) -> None:
+def test_the_change_feed_tells_what_a_promotion_changed(warehouse: Warehouse) -> None:
     ran(warehouse)
     now = replace(PER_MINUTE, allowed_lateness=0)
     old = rows(warehouse)
     since = warehouse.version(PER_MINUTE.table)
     work.rebuild(warehouse, now)
-    work.switch(warehouse, now)
+    work.promote(warehouse, now)
     feed = warehouse.changes(PER_MINUTE.table, since)
     feed = feed.groupBy("_change_type").agg(F.sum("n").alias("n")).collect()
     assert {r[0]: r[1] for r in feed} == {
@@ -221,12 +221,12 @@ def test_the_change_feed_tells_what_a_switch_changed(warehouse: Warehouse) -> No
     }
 
 
-def test_a_roll_up_follows_a_switch(warehouse: Warehouse) -> None:
+def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
     ran(warehouse)
     fives = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")
     incremental(warehouse, fives)
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     now = rollup(of=WIDER, window=Tumbling("6 minutes"), name="sixes")
     incremental(warehouse, now)
     assert parity(warehouse, now).equal
@@ -238,7 +238,7 @@ def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> N
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
     ran(warehouse)
     work.rebuild(warehouse, few)
-    work.switch(warehouse, few)
+    work.promote(warehouse, few)
     withheld = rows(warehouse, few.quarantine_table)
     assert withheld
     assert all(row["n"] > 3 for row in withheld)
@@ -258,26 +258,26 @@ def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
     ran(warehouse)
     old = rows(warehouse)
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     for _ in maintenance.maintain(warehouse, retention=0):
         pass
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     assert work.discard(warehouse, WIDER) == []
     with pytest.raises(
-        DataError, match="no backup to restore: the backup of its last switch was discarded"
+        DataError, match="no backup to restore: the backup of its last promotion was discarded"
     ):
         work.roll_back(warehouse, WIDER)
 
 
-@pytest.mark.parametrize("act", [work.switch, work.roll_back])
+@pytest.mark.parametrize("act", [work.promote, work.roll_back])
 def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
     warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
 ) -> None:
     ran(warehouse)
-    with pytest.raises(DataError, match=r"nothing to switch to|no backup to restore"):
+    with pytest.raises(DataError, match=r"nothing to promote|no backup to restore"):
         act(warehouse, WIDER)
     assert parity(warehouse, PER_MINUTE).equal
 
@@ -286,8 +286,8 @@ def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
 def test_a_rebuild_follows_a_definition_that_changes_again(warehouse: Warehouse) -> None:
     ran(warehouse)
     work.rebuild(warehouse, WIDER)
-    with pytest.raises(DataError, match="nothing to switch to"):
-        work.switch(warehouse, replace(WIDER, keys=()))
+    with pytest.raises(DataError, match="nothing to promote"):
+        work.promote(warehouse, replace(WIDER, keys=()))
     work.rebuild(warehouse, replace(WIDER, keys=()))
-    work.switch(warehouse, replace(WIDER, keys=()))
+    work.promote(warehouse, replace(WIDER, keys=()))
     assert parity(warehouse, replace(WIDER, keys=())).equal

@@ -24,7 +24,7 @@ from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.fingerprint import fingerprint
 from tidemark.quality import results
-from tidemark.run.rebuild import rebuild, roll_back, switch
+from tidemark.run.rebuild import promote, rebuild, roll_back
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.names import PLAIN
@@ -117,7 +117,7 @@ def test_another_day_s_run_settles_nothing_and_a_promotion_does(
     ticks.tick()
     assert not newest(platform, BETWEEN).passed
     rebuild(platform.warehouse, fixed)
-    switch(platform.warehouse, fixed)
+    promote(platform.warehouse, fixed)
     ticks.tick()
     assert newest(platform, BETWEEN).description == "as expected"
     roll_back(platform.warehouse, fixed)

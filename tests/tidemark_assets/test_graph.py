@@ -229,7 +229,7 @@ def test_the_launchpad_offers_the_assets_of_each_job() -> None:
     counted = ["departures_hourly", "aircraft_days", "departures_by_carrier", "carrier_months"]
     assert set(counted) < set(offered["flights_catch_up"])
     jobs = ("catch_up", "correct", "nightly", "start_streams", "stop_streams")
-    jobs += ("rebuild", "switch", "switch_back")
+    jobs += ("rebuild", "promote", "rollback")
     assert {f"flights_{job}" for job in jobs} < offered.keys()
     assert {"release_quarantined", "discard_quarantined"} < offered.keys()
     assert all(set(names) & set(counted) for names in offered.values()), offered

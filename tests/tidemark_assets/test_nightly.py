@@ -34,7 +34,7 @@ def night(
         ),
     )
     job = definitions.resolve_job_def("some_nightly")
-    config = {"ops": {"some_complete": {"config": {"days": days}}}}
+    config = {"ops": {"some_recomputations": {"config": {"days": days}}}}
     return job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
 
 

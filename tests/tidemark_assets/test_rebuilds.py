@@ -1,4 +1,4 @@
-"""A changed definition in Dagster: a check says so, jobs rebuild beside, switch, and go back."""
+"""A changed definition in Dagster: a check says so, jobs rebuild beside, promote, and roll back."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ticks import Ticks
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.run.rebuild import rebuild, switch
+from tidemark.run.rebuild import promote, rebuild
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -82,8 +82,8 @@ def test_the_way_of_a_changed_definition_through_dagster(
     before = published(warehouse, PER_MINUTE)
     version = warehouse.version(PER_MINUTE.table)
 
-    looked = told(launch(here, instance, "some_changes", "some_previews", None))
-    assert re.search(r"\| per_minute \| \d+ new, \d+ gone of \d+ \| 20.* \|", looked["changes"])
+    looked = told(launch(here, instance, "some_diff", "some_previews", None))
+    assert re.search(r"\| per_minute \| \d+ new, \d+ removed of \d+ \| 20.* \|", looked["changes"])
     made = launch(here, instance, "some_rebuild", "some_rebuilds", None)
     assert made.success
     said = told(made)
@@ -100,30 +100,30 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert "of the tables in window (tumbling 1 minute → tumbling 2 minutes)" in description
     assert "runs can't continue from the existing tables" in description
 
-    switched = launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"])
-    assert "| per_minute | 1 | 2 |" in told(switched)["tables"]
+    promoted = launch(here, instance, "some_promote", "some_promotions", ["per_minute"])
+    assert "| per_minute | 1 | 2 |" in told(promoted)["tables"]
     assert judged(instance) == (True, SAME)
-    nothing = told(launch(here, instance, "some_changes", "some_previews", None))
+    nothing = told(launch(here, instance, "some_diff", "some_previews", None))
     assert nothing == {"changes": NONE}
     assert parity(warehouse, WIDER).equal
     again = launch(here, instance, "some_rebuild", "some_rebuilds", None)
     assert told(again) == {"rebuilt": NONE}
 
-    back = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
+    back = launch(here, instance, "some_rollback", "some_rollbacks", ["per_minute"])
     assert back.success
     assert published(warehouse, PER_MINUTE) == before
     assert not judged(instance)[0]
     launch(here, instance, "some_rebuild", "some_rebuilds", ["per_minute"])
-    launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"], way_back=False)
+    launch(here, instance, "some_promote", "some_promotions", ["per_minute"], keep_backup=False)
     assert judged(instance) == (True, SAME)
-    nothing = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
+    nothing = launch(here, instance, "some_rollback", "some_rollbacks", ["per_minute"])
     (failure,) = [e for e in nothing.all_events if e.is_step_failure]
     assert "has no backup to restore" in str(failure.step_failure_data.error)
 
 
 # Many Dagster runs.
 @pytest.mark.slow
-def test_a_deployment_and_a_switch_by_the_command_are_told_of_once(
+def test_a_deployment_and_a_promotion_by_the_command_are_told_of_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -155,7 +155,7 @@ def test_a_deployment_and_a_switch_by_the_command_are_told_of_once(
         after.skipped()
     assert history()[2:] == ["The definition in th"]
     rebuild(warehouse, WIDER)
-    switch(warehouse, WIDER)
+    promote(warehouse, WIDER)
     for _ in range(2):
         after.skipped()
     assert history()[3:] == [SAME[:20]]

@@ -42,7 +42,7 @@ def launch(
 @pytest.mark.parametrize(
     ("made", "job", "op"),
     [
-        (previews, "some_changes", "some_previews"),
+        (previews, "some_diff", "some_previews"),
         (replays, "some_replay", "some_replays"),
         (rebuilds, "some_rebuild", "some_rebuilds"),
     ],

@@ -59,7 +59,7 @@ def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -
 @pytest.mark.parametrize(
     ("old", "new"), [(PER_MINUTE, WIDER), (SHORT, LONG)], ids=["windows", "sessions"]
 )
-def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
+def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_promotion(
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
     old: WindowedTransform,
@@ -78,7 +78,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
     counted = beside(monkeypatch, f"{new.name}__rebuild", stream)
     made = work.rebuild(warehouse, new)
     assert (len(counted), made.through) == (2, 3)
-    done = work.switch(warehouse, new)
+    done = work.promote(warehouse, new)
     assert not more
     assert done.through_arrival == 5
     assert parity(warehouse, new).equal
@@ -91,7 +91,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
     assert parity(warehouse, old).equal
 
 
-def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_switch(warehouse: Warehouse) -> None:
+def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_promotion(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
     through(warehouse, PER_MINUTE, 1)
@@ -99,7 +99,7 @@ def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_switch(warehouse: Wa
     ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
     through(warehouse, PER_MINUTE, 4)
     assert query.isActive
-    assert work.switch(warehouse, WIDER).through_arrival == 4
+    assert work.promote(warehouse, WIDER).through_arrival == 4
     ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
     deadline = time.monotonic() + 120
     while query.isActive:
@@ -190,7 +190,7 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     # What the stream of the earlier definition has not brought out goes with the switch.
     incremental(warehouse, old)
     kept = there(old)
-    work.switch(warehouse, new)
+    work.promote(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="differs in the column"):
         Outbox(warehouse, old).emit()
     now = told(new)
@@ -205,7 +205,7 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     assert sorted(v["n"] for v in back.values()) == there(old) == kept
 
 
-def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
+def test_a_promotion_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
@@ -216,11 +216,11 @@ def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
     monkeypatch.setattr(work, "_PUBLISH_WAIT_SECONDS", 0.1)
     version = warehouse.version(PER_MINUTE.table)
     with pytest.raises(DataError, match="commit 1, is not completely published"):
-        work.switch(warehouse, WIDER)
+        work.promote(warehouse, WIDER)
     with pytest.raises(DefinitionError, match="made by another definition"):
         incremental(warehouse, WIDER)
     assert warehouse.version(PER_MINUTE.table) == version
-    work.switch(warehouse, WIDER, way_back=False)
+    work.promote(warehouse, WIDER, keep_backup=False)
     assert parity(warehouse, WIDER).equal
     with pytest.raises(DataError, match="has no backup to restore: "):
         work.roll_back(warehouse, WIDER)

@@ -50,13 +50,13 @@ def test_a_stream_whose_asset_stands_behind_its_checkpoint_begins_at_once(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_stream_takes_in_what_came_between_a_switch_and_the_way_back(
+def test_a_stream_takes_in_what_came_between_a_promotion_and_the_rollback(
     warehouse: Warehouse,
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     incremental(warehouse, PER_MINUTE)
     work.rebuild(warehouse, WIDER)
-    work.switch(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:])
     caught_up(warehouse, WIDER)
     work.roll_back(warehouse, WIDER)

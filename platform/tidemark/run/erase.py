@@ -355,8 +355,8 @@ def _finish(
             pass_fail_point("counted")
         elif name in erasure.windows:
             _drop_remains(warehouse, name, erasure, defined=name in known)
-        # Only after the recomputation: an interrupted switch reads these tables, and is finished by
-        # it.
+        # Only after the recomputation: an interrupted promotion reads these tables, and is
+        # finished by it.
         for table in _list_side_tables(warehouse, name):
             warehouse.drop(table)
         for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
@@ -396,12 +396,12 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
 
 def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     asset, commit_number = Asset(warehouse, definition), -1
-    # Repeat if a switch was committed in between.
-    while commit_number < 0 or asset.state.at(commit_number).switched > asset.state.forgotten():
+    # Repeat if a promotion was committed in between.
+    while commit_number < 0 or asset.state.at(commit_number).promoted > asset.state.forgotten():
         last = asset.state.last()
-        if last.switched > asset.state.forgotten():
-            # The backup of a switch holds the events.
-            asset.state.forget(last.switched)
+        if last.promoted > asset.state.forgotten():
+            # The backup of a promotion holds the events.
+            asset.state.forget(last.promoted)
         if last.commit_number < 0:
             commit_number = runner.backfill(warehouse, definition).commit_number
         else:

@@ -269,7 +269,7 @@ def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> 
         started=marker.started or time.time_ns() // 1000,
         definition=definition,
         defined=(-1 if last is None else last.defined) if told else marker.commit_number,
-        switched=-1 if last is None else last.switched,
+        promoted=-1 if last is None else last.promoted,
         erasures=0 if last is None else last.erasures,
         parts=None if told else parts(asset.transform),
     )

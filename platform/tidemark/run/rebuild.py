@@ -2,9 +2,9 @@
 
 `rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
 separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
-definition. `switch` processes the arrivals since then and swaps the tables (`swap`). A stream with
+definition. `promote` processes the arrivals since then and swaps the tables (`swap`). A stream with
 the earlier definition then ends itself. `roll_back` swaps again, to the tables as they were before
-the switch. `discard` deletes the rebuilt tables and the backup.
+the promotion. `discard` deletes the rebuilt tables and the backup.
 """
 
 import random
@@ -36,7 +36,7 @@ _MAX_ERASURES = 5
 """Number of times that separate tables are started over because events were erased."""
 
 _PUBLISH_WAIT_SECONDS = 10.0
-"""Seconds that a switch waits for a run to publish its stored commit."""
+"""Seconds that a promotion waits for a run to publish its stored commit."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     )
 
 
-def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True) -> RunFacts:
+def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True) -> RunFacts:
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
     Args:
-        way_back: true to keep the earlier tables as a backup. Tables that a killed run has left
+        keep_backup: true to keep the earlier tables as a backup. Tables that a killed run has left
             half published can't be kept.
 
     Raises:
@@ -122,12 +122,12 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
         if last.mode is Mode.PROMOTION and last.definition == fingerprint(side):
-            # The switch is already committed, perhaps by a process that was killed. Keep its
+            # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, last)
         if not _can_continue(warehouse, side):
             raise DataError(
-                f"There is nothing to switch to: no tables were rebuilt with the definition of "
+                f"There is nothing to promote: no tables were rebuilt with the definition of "
                 f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
             )
         fill_without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
@@ -137,10 +137,10 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         other_log = takeover.is_of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published() >= last.commit_number
-            if way_back and not whole:
+            if keep_backup and not whole:
                 raise _unpublished_error(transform, last)
             found = swap.list_versions(ready)
-            kept = swap.list_versions(asset) if way_back and whole else {}
+            kept = swap.list_versions(asset) if keep_backup and whole else {}
             marker = CommitInfo(
                 mode=Mode.PROMOTION,
                 commit_number=last.commit_number + 1,
@@ -150,7 +150,7 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
                 defined=last.commit_number + 1,
                 parts=parts(side),
                 open_from=newest.open_from,
-                switched=last.commit_number + 1 if kept else -1,
+                promoted=last.commit_number + 1 if kept else -1,
                 swap=Swap(_rename_tables(found, side, asset.transform), kept),
             )
             with suppress(ConflictError):
@@ -159,21 +159,21 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
 
 
 def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
-    """Restore an asset's tables as they were before their last switch.
+    """Restore an asset's tables as they were before their last promotion.
 
     The restored tables are complete through the same arrival as then. The next run of the earlier
     definition processes the arrivals since; runs of another definition are refused.
 
     Raises:
-        DataError: there was no switch, or its backup does not exist any more.
+        DataError: there was no promotion, or its backup does not exist any more.
         ConflictError: other runs of the asset kept committing first.
     """
     _ = side_definition(transform)
     for _ in _retry():
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
-        switched, kept = _find_backup(asset, last)
-        earlier = asset.state.at(switched.commit_number - 1)
+        promoted, kept = _find_backup(asset, last)
+        earlier = asset.state.at(promoted.commit_number - 1)
         told = asset.state.recorded_parts(earlier)
         marker = CommitInfo(
             mode=Mode.ROLLBACK,
@@ -193,14 +193,14 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
 
 
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
-    """Delete rebuilt tables that were not switched to, and the last switch's backup.
+    """Delete rebuilt tables that were not promoted, and the last promotion's backup.
 
     Return the names of the deleted tables.
     """
     gone = drop(warehouse, side_definition(transform))
     asset = Asset(warehouse, transform)
-    if (last := asset.state.last()).switched >= 0:
-        asset.state.forget(last.switched)
+    if (last := asset.state.last()).promoted >= 0:
+        asset.state.forget(last.promoted)
     return gone
 
 
@@ -288,20 +288,20 @@ def _rename_tables(
 
 
 def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
-    """Return the commit of the last switch, and the versions of the tables before it."""
+    """Return the commit of the last promotion, and the versions of the tables before it."""
     name = asset.transform.name
-    if last.switched < 0:
-        raise DataError(f"'{name}' has no backup to restore: no switch has kept one.")
-    switched = asset.state.at(last.switched)
-    kept = dict(switched.swap.kept) if switched.swap else {}
-    if asset.state.forgotten() >= last.switched or not all(
+    if last.promoted < 0:
+        raise DataError(f"'{name}' has no backup to restore: no promotion has kept one.")
+    promoted = asset.state.at(last.promoted)
+    kept = dict(promoted.swap.kept) if promoted.swap else {}
+    if asset.state.forgotten() >= last.promoted or not all(
         asset.warehouse.readable(table, version) for table, version in kept.items()
     ):
         raise DataError(
-            f"'{name}' has no backup to restore: the backup of its last switch was discarded, or "
-            "maintenance deleted it after seven days."
+            f"'{name}' has no backup to restore: the backup of its last promotion was discarded, "
+            "or maintenance deleted it after seven days."
         )
-    return switched, kept
+    return promoted, kept
 
 
 def _wait_until_published(asset: Asset) -> CommitInfo:

@@ -65,8 +65,8 @@ class CommitInfo:
         defined: the number of the commit that records the parts of that definition; -1 before the
             first commit, and for a roll-up's run.
         parts: the parts of the definition, if this commit records them.
-        switched: the number of the newest commit that switched to rebuilt tables and keeps the
-            earlier rows; -1 if none does.
+        promoted: the number of the newest commit that promoted rebuilt tables and keeps the earlier
+            rows; -1 if none does.
         swap: for a commit that replaces all rows by those of other tables, their origin.
         open_from: for session windows, the start of the first session that later arrivals may still
             change, in microseconds; None means unbounded.
@@ -90,7 +90,7 @@ class CommitInfo:
     definition: str = ""
     defined: int = -1
     parts: Mapping[str, Part] | None = None
-    switched: int = -1
+    promoted: int = -1
     swap: Swap | None = None
     open_from: int | None = None
     changing_from: int | None = None

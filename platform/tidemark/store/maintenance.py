@@ -31,7 +31,7 @@ from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 DAY = 86_400_000_000
 RETENTION = 7 * DAY
 ROLLBACK_PERIOD = 7 * DAY
-"""How long a switch to rebuilt tables can be rolled back."""
+"""How long a promotion of rebuilt tables can be rolled back."""
 
 TARGET = 128 << 20
 """Target file size of compaction; files of at least a quarter of it stay as they are."""
@@ -201,7 +201,7 @@ def _maintain(
     told = [
         *([format_count(len(versions), "recorded version")] if versions else []),
         *([f"unread changes since version {feed}"] if unread is not None else []),
-        *([f"version {kept}, from before a switch"] if kept is not None else []),
+        *([f"version {kept}, from before a promotion"] if kept is not None else []),
     ]
     return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(told))
 

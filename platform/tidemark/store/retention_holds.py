@@ -27,13 +27,13 @@ def unless_dropped(committer: Committer, table: str, look: Callable[[str], T]) -
 def versions_for_rollback(
     warehouse: Warehouse, tables: Iterable[TableName], since: int
 ) -> dict[str, int]:
-    """Return the versions that tables had before switches since an instant, by table name."""
+    """Return the versions that tables had before promotions since an instant, by table name."""
 
     def before(table: str) -> dict[str, int]:
         state = State.named(warehouse, table)
-        switched = state.last().switched
+        promoted = state.last().promoted
         swap = None
-        if switched > state.forgotten() and (commit := state.at(switched)).started >= since:
+        if promoted > state.forgotten() and (commit := state.at(promoted)).started >= since:
             swap = commit.swap
         return {} if swap is None else dict(swap.kept)
 

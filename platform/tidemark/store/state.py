@@ -138,12 +138,12 @@ class State:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
     def forget(self, commit_number: int) -> None:
-        """Record that the tables from before the switch of that number are not kept any more."""
+        """Record that the tables from before the promotion of that number are not kept any more."""
         nothing = self.warehouse.schema(self.table).empty_table()
         self.warehouse.append(nothing, self.table, _FORGOTTEN, commit_number)
 
     def forgotten(self) -> int:
-        """Return the number of the newest switch whose earlier tables are not kept; -1 if none."""
+        """Return the number of the newest promotion without a backup; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
     def recorded_parts(self, marker: CommitInfo) -> Mapping[str, Part]:

@@ -45,7 +45,7 @@ EFFECT_TEXTS = {
 }
 """Effect of changes on an asset's runs, in plain words."""
 
-NEW, REMOVED, CHANGED = "new", "gone", "changed"
+NEW, REMOVED, CHANGED = "new", "removed", "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
 _KEYS = helper("keys")
 _BY = ["window_start", "window_end", _KEYS]
@@ -58,7 +58,7 @@ class Value:
     """One value that would change.
 
     Args:
-        kind: `changed`, or `new` or `gone` for a whole row.
+        kind: `changed`, or `new` or `removed` for a whole row.
         window_start: ISO 8601, UTC.
         keys: the window's keys, by its own definition.
         column: the column that changes; None for a whole row.

@@ -105,17 +105,17 @@ def print_changes(found: "Changes") -> None:
 
 def rebuild(
     asset: Asset,
-    switch: Annotated[
+    promote: Annotated[
         bool, typer.Option("--promote", help="Replace the published tables with the rebuilt ones.")
     ] = False,
-    back: Annotated[
+    rollback: Annotated[
         bool,
         typer.Option("--rollback", help="Restore the tables of before the last promotion."),
     ] = False,
     discard: Annotated[
         bool, typer.Option("--discard", help="Delete the rebuilt tables and the kept ones.")
     ] = False,
-    way_back: Annotated[
+    keep_backup: Annotated[
         bool,
         typer.Option(
             "--keep-backup/--no-backup",
@@ -137,9 +137,9 @@ def rebuild(
     from tidemark.run import rebuild as run
     from tidemark_streaming import domains
 
-    if switch + back + discard > 1:
+    if promote + rollback + discard > 1:
         raise DefinitionError("Use at most one of --promote, --rollback and --discard.")
-    if not way_back and not switch:
+    if not keep_backup and not promote:
         raise DefinitionError("--no-backup requires --promote.")
     settings = Settings()
     transform = domains.transform(settings, asset)
@@ -151,15 +151,15 @@ def rebuild(
         if json:
             print_json({"asset": asset, "discarded": gone})
         return
-    if not switch and not back:
+    if not promote and not rollback:
         with step(f"rebuild {asset}") as work:
             made = run.rebuild(store, transform)
             work.note = format_count(made.windows, "window")
         print_json(asdict(made)) if json else _print_rebuilt(made)
         return
-    with step(f"{'switch' if switch else 'roll back'} {asset}") as work:
-        if switch:
-            done = run.switch(store, transform, way_back=way_back)
+    with step(f"{'promote' if promote else 'roll back'} {asset}") as work:
+        if promote:
+            done = run.promote(store, transform, keep_backup=keep_backup)
         else:
             done = run.roll_back(store, transform)
         work.note = format_count(done.windows, "window")

@@ -86,14 +86,14 @@ def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
     )
 
 
-def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
+def test_a_promotion_over_a_run_that_was_killed_has_no_way_back(
     store: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(store, READINGS, ARRIVALS[4:], ends=False)
     left_behind(store, PER_MINUTE, monkeypatch)
     monkeypatch.setattr(rebuild, "_PUBLISH_WAIT_SECONDS", 0.1)
     define(tmp_path, monkeypatch, LATER)
-    assert "There is nothing to switch to" in refused("rebuild", "per_minute", "--promote")
+    assert "There is nothing to promote" in refused("rebuild", "per_minute", "--promote")
     made = told("rebuild", "per_minute")
     assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
     version = store.version(PER_MINUTE.table)
