@@ -55,7 +55,7 @@ _SIDE_TABLES = {
     ),
     "quarantine": (
         "Windows in quarantine, because they failed an expectation.",
-        {"status": ("string", "held or discarded")},
+        {"status": ("string", "quarantined or discarded")},
     ),
 }
 
