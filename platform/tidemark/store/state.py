@@ -74,7 +74,7 @@ class State:
         return self.warehouse.at_most(self.table, window_starts_in(ranges), *self._bounds)
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """Return the same partials as `read` in memory, plus `commit_number` and `MARKER` (null)."""
+        """Return the partials of `read` in memory, plus `commit_number` and `MARKER` (null)."""
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 
