@@ -109,8 +109,8 @@ def promoted(settings: Settings, commit_number: int) -> None:
 
 def ran(settings: Settings, commit_number: int, table_id: str, mode: str) -> None:
     """A run that took in the arrival of its number, and no event."""
-    counts = {f.name: 0 for f in ledger._SCHEMA if pa.types.is_integer(f.type)}
-    facts = dict.fromkeys(ledger._SCHEMA.names, None) | counts
+    counts = {f.name: 0 for f in ledger.SCHEMA if pa.types.is_integer(f.type)}
+    facts = dict.fromkeys(ledger.SCHEMA.names, None) | counts
     facts |= {
         "run": f"{commit_number}",
         "mode": mode,
@@ -124,7 +124,7 @@ def ran(settings: Settings, commit_number: int, table_id: str, mode: str) -> Non
         "from_arrival": commit_number - 1,
     }
     facts |= {"started_at": NOW, "ended_at": NOW}
-    write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
+    write(settings, ledger.TABLE, [facts], ledger.SCHEMA)
 
 
 def withhold(

@@ -58,6 +58,10 @@ class QuarantineChanges:
     changes: Rows | None = None
 
 
+_NOT_KEPT = ("quality", GONE, ROW, "_keys", OVERFLOWED, SLACK)
+"""Columns of validated rows that the quarantine table does not have."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """A selection of quarantined windows: those that start in [start, end) and have these keys.
@@ -95,7 +99,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
         return
     like = (
         frame(warehouse.spark, rows)
-        .drop("quality", GONE, ROW, "_keys", OVERFLOWED, SLACK)
+        .drop(*_NOT_KEPT)
         .withColumns(
             {
                 "failed": F.lit(None).cast(FAILED),
@@ -126,6 +130,10 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     values = [*transform.aggregates, "events", "late_events"]
 
     def unchanged(others: DataFrame) -> DataFrame:
+        kinds, known = dict(bad.dtypes), dict(others.dtypes)
+        if any(known.get(name) != kinds[name] for name in values):
+            # The definition has changed: no window has the values that a person decided about.
+            return bad.select(ROW).limit(0)
         same = batch.same_window("r", "o") & _struct("r", values).eqNullSafe(_struct("o", values))
         return bad.alias("r").join(others.alias("o"), same, "left_semi").select(ROW)
 
@@ -134,7 +142,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     again = [r[0] for r in released]
     bad = bad.where(~F.col(ROW).isin(again)) if again else bad
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
-    columns = [c for c in held.columns if c not in ("status", "run")]
+    columns = [c for c in marked.columns if c not in (*_NOT_KEPT, "_bad")]
     rows = batch.scratch.materialize(
         bad.dropDuplicates(transform.by_window).select(
             *columns,

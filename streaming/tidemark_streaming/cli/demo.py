@@ -146,7 +146,7 @@ def check_parity(
         work.note = format_count(report.windows, "row")
     record.append(store, report, start, end)
     print_report(report)
-    faults = sorted(INTEGRITY_CHECKS & report.withheld.keys())
+    faults = sorted(INTEGRITY_CHECKS & report.quarantined_by.keys())
     if faults:
         print_error(
             f"'{transform.name}' has quarantined windows that fail {' and '.join(faults)}. This is "

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base.instants import INFINITY, duration
-from tidemark.define.aggregates.totals import ROUNDING, average_slack, total_slack
+from tidemark.define.aggregates.means import average_slack
+from tidemark.define.aggregates.totals import ROUNDING, total_slack
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import Manual

@@ -95,6 +95,7 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
     ingest(warehouse, READINGS, [[reading(1, "a", 6), reading(2, "a", 6), reading(61, "a", 1)]])
     assert backfill(warehouse, SUMS).quarantined == 1
     wider = {"total": agg.sum("ns + 0BD"), "average": agg.mean(f"ns * {10**19}BD")}
+    wider["added"] = agg.count()
     in_decimals = replace(SUMS, aggregates={**SUMS.aggregates, **wider})
     facts = backfill(warehouse, replace(in_decimals, name="per_minute"))
     assert (facts.windows, facts.quarantined) == (2, 0)
