@@ -108,12 +108,12 @@ def promoted(settings: Settings, seq: int) -> None:
 
 def ran(settings: Settings, seq: int, life: str, mode: str) -> None:
     """A run that took in the arrival of its number, and no event."""
-    counts = {f.name: 0 for f in ledger._SCHEMA if pa.types.is_integer(f.type)}
-    facts = dict.fromkeys(ledger._SCHEMA.names, None) | counts
+    counts = {f.name: 0 for f in ledger.SCHEMA if pa.types.is_integer(f.type)}
+    facts = dict.fromkeys(ledger.SCHEMA.names, None) | counts
     facts |= {"run": f"{seq}", "mode": mode, "asset": "gated", "life": life, "reported": False}
     facts |= {"seq": seq, "through_arrival": seq, "from_arrival": seq - 1}
     facts |= {"started_at": NOW, "ended_at": NOW}
-    write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
+    write(settings, ledger.TABLE, [facts], ledger.SCHEMA)
 
 
 def withhold(
