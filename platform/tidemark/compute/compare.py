@@ -35,8 +35,11 @@ def find_differences(
 
 def same_window(transform: Definition, left: str, right: str) -> Column:
     """Return whether two aliased sets of rows agree in window and keys; nulls are equal."""
-    each = (F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window)
-    return reduce(and_, each)
+    each = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window]
+    # In pairs: a chain of many keys would be nested deeper than a request to the engine may be.
+    while len(each) > 1:
+        each = [reduce(and_, each[at : at + 2]) for at in range(0, len(each), 2)]
+    return each[0]
 
 
 def iso_text(instant: str) -> Column:
