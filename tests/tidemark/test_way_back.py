@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from support import PER_MINUTE, READINGS, ingest, some_arrivals
 from tidemark import quality as q
-from tidemark.define.tables import CHECKS, LEDGER
+from tidemark.define.tables import CHECKS, LEDGER, TableName
 from tidemark.run.runner import incremental
 from tidemark.store.committers.durable import LOG
 from tidemark.store.integrity import DamageError, check, entries
@@ -34,7 +34,7 @@ COLUMNS = {
     ASSET.late_table: (*WINDOW, "arrival", "position", "reason"),
 }
 ARRIVALS = some_arrivals(count=4, size=30)
-Rows = dict[str, list[tuple[object, ...]]]
+Rows = Mapping[TableName, Sequence[tuple[object, ...]]]
 
 
 def opened(spark: SparkSession, home: Path) -> Warehouse:
