@@ -53,8 +53,10 @@ def expected(kind: str, arrivals: Sequence[Sequence[Event]] = ARRIVALS) -> Count
             if e.key is not None:
                 seen.add((e.key, e.ts))
             lag = None if watermark is None else watermark - first_end(e.ts, kind)
-            on_time = lag is None or lag < 0
-            counts["on_time" if on_time else "late" if lag < LATENESS else "too_late"] += 1
+            if lag is None or lag < 0:
+                counts["on_time"] += 1
+            else:
+                counts["late" if lag < LATENESS else "too_late"] += 1
         newest = max([newest, *(e.ts for e in events if e.ts is not None)])
         watermark = newest - MINUTE
     return counts
