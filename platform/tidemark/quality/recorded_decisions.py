@@ -104,8 +104,8 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
         one.expectation(name) for name, one in known.items() if name not in partial
     ]
     if published and not quarantined:
-        guarded = bool(transform.expectations) or store.exists(transform.quarantine_table)
-        if guarded and (partial or not validated):
+        # Without a quarantine table, the first attempt validated no rows.
+        if store.exists(transform.quarantine_table) and (partial or not validated):
             expectations.append(_unpublished(asset, marker, known))
     elif whole and not validated:
         expectations += _select_undecided(transform.expectations, known)
