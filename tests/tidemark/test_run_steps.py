@@ -1,6 +1,5 @@
 """A run says in the ledger how long each of its steps took."""
 
-from dataclasses import fields
 
 import pyarrow as pa
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from runs import killed, run_all
 from support import PER_MINUTE, minutes, renamed
 from tidemark.base.settings import Settings
-from tidemark.run.runner import backfill, incremental
+from tidemark.run.runner import backfill
 from tidemark.store import ledger
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
@@ -42,19 +41,5 @@ def test_a_run_that_another_one_ended_tells_no_steps(logged: Warehouse, engine: 
     asset = renamed(PER_MINUTE, "taken_up")
     run_all(logged, asset, 3)
     first, second = recorded(logged, "taken_up")
-    assert first.steps == {}
-    assert list(second.steps) == INCREMENT
-
-
-def test_a_ledger_of_before_is_gone_on_with(logged: Warehouse) -> None:
-    asset = renamed(PER_MINUTE, "of_before")
-    incremental(logged, asset, limit=2)
-    told = {f.name for f in fields(RunFacts)} - {"counted_at", "computed_at", "validated_at"}
-    rows = logged.take(ledger.TABLE)
-    rows = rows.select([n for n in rows.column_names if n in told and n != "stored_at"])
-    logged.replace(rows, ledger.TABLE, "TRUE", "before", 0)
-    assert "counted_at" not in logged.schema(ledger.TABLE).names
-    incremental(logged, asset)
-    first, second = recorded(logged, "of_before")
     assert first.steps == {}
     assert list(second.steps) == INCREMENT
