@@ -81,7 +81,7 @@ def test_a_night_tells_what_it_found_of_expectations(
     result = night(here, instance, transform=judged)
     assert result.success
     told = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
-    assert told == {"parity": True, "between_n_most_0": False}
+    assert told == {"parity": True, "between_n_most_0": False, "values_fit": True}
 
 
 def test_a_night_without_a_closed_day_changes_nothing(
