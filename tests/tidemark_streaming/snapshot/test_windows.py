@@ -11,6 +11,7 @@ from tables import arrive, ran
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.snapshot.tables import Tables
 from tidemark_streaming.snapshot.windows import count_open
@@ -37,7 +38,7 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
     """Lateness keeps it from being final, and not open."""
     settings = Settings(home=tmp_path)
     # A window has a row of the state for each run that brought it events.
-    write(settings, by_minute.state_table, [10, 20, 20, 30, 40], admitted=[True] * 5)
+    write(settings, by_minute.state_table, [10, 20, 20, 30, 40], **{ADMITTED: [True] * 5})
     write(settings, by_hour.table, [10, 20, 30, 40])
     found = count_open(Tables.of(settings), asset, watermark)
     assert found.total() == left
@@ -46,7 +47,7 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
 
 def test_events_that_are_not_admitted_open_no_window(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    write(settings, by_minute.state_table, [10, 20], admitted=[True, False])
+    write(settings, by_minute.state_table, [10, 20], **{ADMITTED: [True, False]})
     assert count_open(Tables.of(settings), by_minute, None) == {10: 1}
 
 
