@@ -1,6 +1,5 @@
 """A run says in the ledger how long each of its steps took."""
 
-
 import pyarrow as pa
 import pytest
 
