@@ -57,7 +57,7 @@ DEAD_LETTER_FIELDS = (
 )
 """The fields of a record that its dead letter keeps, in addition to the value."""
 
-_WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
+WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
 """Columns that can be null although the record has a value, each with the field that reveals this.
 Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999."""
 
@@ -109,7 +109,7 @@ def decode_records(
     own = {n: t for n, t in source.columns.items() if n not in RECORD}
     events = decode_protected(records["value"], own, source, payload)
     columns, reasons = {**events.columns, **_record(records, source)}, dict(events.reasons)
-    for name, written in _WRITTEN_FIELDS.items():
+    for name, written in WRITTEN_FIELDS.items():
         if name in columns:
             for row in undecoded_rows(records[written], columns[name]):
                 reasons.setdefault(row, misfit_reason(name, source.columns[name]))

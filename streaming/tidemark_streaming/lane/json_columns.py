@@ -1,9 +1,7 @@
-"""Decode JSON with Spark's expressions, the only way in its real-time mode.
+"""Decode JSON into columns with Spark's expressions, because Spark's real-time mode runs no Python.
 
-Spark's parser accepts texts whose value is not the one that it returns. A result is therefore
-accepted only if the text provably has that value. Every other record is a dead letter. An ingest,
-which has its own decoder, accepts more: numbers with an exponent in a DECIMAL, times with an offset
-but without seconds, names and numbers of any length.
+A lane accepts a record only if the decoder of an ingest accepts it, and then with the same values:
+the tests compare the two. Every other record is a dead letter.
 """
 
 from collections.abc import Mapping
@@ -11,19 +9,13 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.define.protection import Drop
-from tidemark.define.source import Source
-from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.payloads.json_values import NOT_AN_OBJECT
+from tidemark.define.helper_columns import helper
+from tidemark_streaming.lane import json_members
+from tidemark_streaming.lane.exact_values import value_of
 from tidemark_streaming.payloads.payload import misfit_reason
-from tidemark_streaming.payloads.text_values import OFFSET
+from tidemark_streaming.payloads.text_values import TimeFormats
 
-_CORRUPT = "_corrupt"
-"""The column with the text that does not fit."""
-
-_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?"
-_NO_NUMBER = r"^(NaN|[+-]?(Infinity|INF))$"
+_NAMES, _TEXTS, _MEMBERS = helper("names"), helper("texts"), helper("members")
 
 
 def decode_json(
@@ -35,68 +27,29 @@ def decode_json(
     Args:
         text: null if the record has no value.
         columns: their names and Spark DDL types.
-        options: Spark's options for JSON.
+        options: the options of `Json`.
     """
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = F.from_json(text, _ddl({**columns, _CORRUPT: "STRING"}), told)
-    plain = F.from_json(text, _ddl(dict.fromkeys(columns, "STRING")), told)
-    # The parser reads only the first of several values in a text. This check requires exactly one.
-    whole = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), "ARRAY<STRING>")) == 1
-    rows = rows.withColumn("event", parsed)
-    misfits = [
+    formats = TimeFormats.of(options)
+    names, texts = F.col(_NAMES), F.col(_TEXTS)
+    # Each step is a projection of its own, so that Spark computes its result only once.
+    rows = rows.withColumns(
+        {_NAMES: json_members.member_names(text), _TEXTS: json_members.member_texts(text)}
+    )
+    found = {name: json_members.member(name, names, texts) for name in columns}
+    rows = rows.withColumn(_MEMBERS, _struct(found))
+    written = {name: F.col(_MEMBERS)[name] for name in columns}
+    values = {name: value_of(written[name], kind, formats) for name, kind in columns.items()}
+    rows = rows.withColumn("event", _struct(values))
+    misfits = (
         F.when(
-            plain[name].isNotNull()
-            & ~F.coalesce(_has_value(plain[name], name, kind, options), F.lit(False)),
-            F.lit(misfit_reason(name, kind)),
+            F.isnotnull(written[name]) & F.isnull(F.col("event")[name]), misfit_reason(name, kind)
         )
         for name, kind in columns.items()
-    ]
-    whole = F.is_valid_utf8(text) & F.coalesce(whole, F.lit(False))
-    is_object = F.isnotnull("event") & F.isnull(f"event.{_CORRUPT}")
-    refused = F.when(~whole, F.lit(NOT_AN_OBJECT))
-    no_object = F.when(~is_object, F.lit(NOT_AN_OBJECT))
-    reason = F.coalesce(refused, *misfits, no_object)
-    return rows.withColumn("reason", F.when(text.isNotNull(), reason))
+    )
+    fault = json_members.fault(text, names, texts, columns)
+    rows = rows.withColumn("reason", F.when(F.isnotnull(text), F.coalesce(fault, *misfits)))
+    return rows.drop(_NAMES, _TEXTS, _MEMBERS)
 
 
-def _has_value(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Column:
-    """Return whether a text provably has the column's value."""
-    value, kind = F.col(f"event.`{name}`"), kind.replace(" ", "").upper()
-    found = F.isnotnull(value)
-    if kind.startswith("TIMESTAMP") and "timestampFormat" not in options:
-        offset = "" if kind == "TIMESTAMP_NTZ" else f"{OFFSET}?"
-        return found & plain.rlike(f"^{_DAY}([T ]{_TIME}{offset})?$")
-    if kind == "DATE" and "dateFormat" not in options:
-        return found & plain.rlike(f"^{_DAY}$")
-    if kind.startswith("DECIMAL"):
-        _, _, scale = kind.rstrip(")").partition(",")
-        return found & plain.rlike(rf"^[+-]?[0-9]+([.][0-9]{{0,{int(scale or 0)}}}0*)?$")
-    if kind in ("DOUBLE", "FLOAT"):
-        number = F.abs(value) < float("inf")
-        zero = (value != 0) | plain.rlike("^-?[0.]+([eE].*)?$")
-        return found & ((number & zero) | plain.rlike(_NO_NUMBER))
-    return found
-
-
-def column(name: str, kind: str, source: Source) -> Column:
-    """Return a column of a source, for decoded rows."""
-    if isinstance(source.mask.get(name), Drop):
-        return F.lit(None).cast(kind)
-    if name not in RECORD:
-        return F.col(f"event.`{source.field_of(name)}`")
-    if name == "kafka_topic_partition":
-        return F.concat_ws("-", "topic", "partition")
-    return F.col(name.removeprefix("kafka_")).cast(kind)
-
-
-def header(name: str | None) -> Column:
-    """Return the first value of a header as text. It is null if `name` is None, or the headers
-    can't be read."""
-    if name is None:
-        return F.lit(None).cast("string")
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"].cast("string")
-
-
-def _ddl(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+def _struct(columns: Mapping[str, Column]) -> Column:
+    return F.struct(*(value.alias(name) for name, value in columns.items()))

@@ -14,7 +14,7 @@ from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.lane import json_columns
 from tidemark_streaming.lane.definition import OTHERS, Lane
-from tidemark_streaming.lane.json_columns import column, header
+from tidemark_streaming.lane.record_columns import header, record_column, record_fault
 
 READ_FROM, REASON = "read_from", "reason"
 _VALUE = helper("value")
@@ -34,19 +34,29 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
         records: the records, with their headers.
     """
     source, feed = lane.source, lane.feed
-    fields = {source.field_of(n): t for n, t in source.columns.items() if n not in RECORD}
+    dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
+    fields = {
+        source.field_of(name): kind
+        for name, kind in source.columns.items()
+        if name not in RECORD and name not in dropped
+    }
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, feed.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
     told = F.coalesce(header(feed.correlation), place)
-    columns = {n: _protected(column(n, t, source), t, lane, n) for n, t in source.columns.items()}
+    columns = {n: _protected(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
+    lost = [
+        record_fault(name, kind)
+        for name, kind in source.columns.items()
+        if name in RECORD and name not in dropped
+    ]
     rows = rows.select(
         *(value.alias(name) for name, value in columns.items()),
         place.alias(READ_FROM),
         _protected(told, "STRING", lane, CORRELATION).alias(CORRELATION),
-        REASON,
+        F.coalesce(REASON, *lost).alias(REASON),
         *(
             F.lit(None).cast("binary").alias(_VALUE)
             if source.mask
@@ -130,6 +140,16 @@ def _topic(lane: Lane) -> Column:
 def _headers(*names: str) -> Column:
     pairs = (F.struct(F.lit(n).alias("key"), F.col(n).cast("binary").alias("value")) for n in names)
     return F.array(*pairs)
+
+
+def _column(name: str, lane: Lane) -> Column:
+    """Return a column of the source, for decoded rows."""
+    kind, way = lane.source.columns[name], lane.source.mask.get(name)
+    if isinstance(way, Drop):
+        return F.lit(None).cast(kind)
+    if name in RECORD:
+        return record_column(name, kind)
+    return F.col("event")[lane.source.field_of(name)]
 
 
 def _protected(value: Column, kind: str, lane: Lane, name: str) -> Column:

@@ -20,10 +20,18 @@ from tidemark_streaming.payloads.text_values import TimeFormats, decode_base64, 
 NOT_AN_OBJECT = "The record is not a JSON object."
 """Why a record is a dead letter if it is not one JSON object."""
 
+NOT_UTF8 = "The record is not valid UTF-8."
+"""Why a record is a dead letter if it is not text."""
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _NUMBER = frozenset("-0123456789")
 _NO_NUMBER = re.compile(r'"(?:nan|[+-]?inf(?:inity)?)"', re.IGNORECASE)
+
+
+def duplicate_reason(name: str) -> str:
+    """Return why a record with two fields of one name is a dead letter."""
+    return f"The record has the field '{name}' more than once."
 
 
 def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
@@ -38,7 +46,7 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        raise UndecodableError("The record is not valid UTF-8.") from None
+        raise UndecodableError(NOT_UTF8) from None
     if _is_too_deep(text):
         raise UndecodableError(f"The record has more than {MAX_DEPTH} nested objects and arrays.")
     found = dict[str, str]()
@@ -46,7 +54,7 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
         start = _past(text, 0)
         for name, member in _members(text[start:] if start else text):
             if name in found and name in names:
-                raise UndecodableError(f"The record has the field '{name}' more than once.")
+                raise UndecodableError(duplicate_reason(name))
             found[name] = member
     except ValueError:
         raise UndecodableError(NOT_AN_OBJECT) from None
@@ -300,7 +308,7 @@ def _past(text: str, at: int) -> int:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Return whether objects and arrays are nested more than `DEEPEST` levels deep."""
+    """Return whether objects and arrays are nested more than `MAX_DEPTH` levels deep."""
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return False
     depth = 0

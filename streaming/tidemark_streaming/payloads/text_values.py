@@ -25,15 +25,15 @@ from tidemark_streaming.local_times import in_utc, zone_of
 Texts = Any
 """An Arrow array or chunked array of STRING."""
 
-_DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
-_TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
+DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
+TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
 OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
 """The offset of a time: at most 17:59, because Spark, which decodes the records of lanes, does not
 read larger ones."""
 
-_INSTANT = f"^{_DAY}[T ]{_TIME}{OFFSET}$"
-_LOCAL = f"^{_DAY}(?:[T ]{_TIME})?$"
-_FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
+WITH_OFFSET = f"^{DAY}[T ]{TIME}{OFFSET}$"
+WITHOUT_OFFSET = f"^{DAY}(?:[T ]{TIME})?$"
+FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
 """Matches a time with zeros beyond microseconds, which can be dropped without loss."""
 
 _WHOLE = r"^[+-]?0*\d{1,18}$"
@@ -41,7 +41,7 @@ _LONGER = r"^[+-]?0*\d{19}$"
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _NO_NUMBER = r"^(?i:nan|[+-]?inf(?:inity)?)$"
 _INFINITE = r"^(?i:[+-]?inf(?:inity)?)$"
-_ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
+ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
 def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
@@ -67,7 +67,7 @@ def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
     if pa.types.is_decimal(kind):
         return _decimals(texts, kind)
     if pa.types.is_date(kind):
-        return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{_DAY}$"), kind))
+        return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind))
     if formats.counts:
         return formats.counted(_integers(texts, pa.int64()), kind)
     return _times(formats.as_iso(texts, kind), kind, zone_of(formats.zone, "The option 'timeZone'"))
@@ -116,7 +116,7 @@ class TimeFormats:
         zone_of(self.zone, "The option 'timeZone'")
         for pattern in (self.timestamp, self.date):
             if pattern is not None and not (pattern == self.timestamp and self.counts):
-                _Pattern(pattern)
+                Pattern(pattern)
 
     @classmethod
     def of(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
@@ -129,25 +129,39 @@ class TimeFormats:
         """Return whether timestamps are integers."""
         return self.timestamp in _NANOS
 
+    @property
+    def count_nanos(self) -> int:
+        """Return the unit of counts, in nanoseconds."""
+        return _NANOS[self.timestamp or ""]
+
+    @property
+    def count_range(self) -> tuple[int, int]:
+        """Return the least and the greatest count within the years 1 to 9999 and 64 bits."""
+        least = max(BEGINNING * 1000 // self.count_nanos, -(2**63))
+        return least, min(INFINITY * 1000 // self.count_nanos, 2**63 - 1)
+
     def counted(self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType) -> "pa.ChunkedArray[Any]":
         """Return the timestamps of these counts. A timestamp is null if it is finer than
         microseconds, or outside the years 1 to 9999."""
-        nanos = _NANOS[self.timestamp or ""]
-        least = max(BEGINNING * 1000 // nanos, -(2**63))
-        most = min(INFINITY * 1000 // nanos, 2**63 - 1)
+        least, most = self.count_range
         held = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
         numbers = pc.if_else(held, numbers, None)
-        if nanos >= _NANOS["epochMicros"]:
-            micros = pc.multiply(numbers, nanos // 1000)
+        if self.count_nanos >= _NANOS["epochMicros"]:
+            micros = pc.multiply(numbers, self.count_nanos // 1000)
         else:
             micros = pc.divide(numbers, 1000)
             micros = pc.if_else(pc.equal(pc.multiply(micros, 1000), numbers), micros, None)
         return pc.cast(micros, kind)
 
+    def pattern(self, kind: pa.DataType) -> "Pattern | None":
+        """Return the pattern of a type; None for ISO 8601."""
+        pattern = self.date if pa.types.is_date(kind) else self.timestamp
+        return None if pattern is None else Pattern(pattern)
+
     def as_iso(self, texts: Texts, kind: pa.DataType) -> Texts:
         """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
-        pattern = self.date if pa.types.is_date(kind) else self.timestamp
-        return texts if pattern is None else _Pattern(pattern).as_iso(texts)
+        pattern = self.pattern(kind)
+        return texts if pattern is None else pattern.as_iso(texts)
 
 
 _NANOS = {
@@ -174,9 +188,9 @@ _MICROS = 6
 _LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 
 
-class _Pattern:
-    """A pattern of times: the regular expression that it matches, and the replacement that yields
-    ISO 8601."""
+class Pattern:
+    """A pattern of times: the regular expression that it matches, and the replacements that yield
+    ISO 8601, each of which applies once at most."""
 
     def __init__(self, pattern: str) -> None:
         groups, expression, at = dict[str, int](), "", 0
@@ -211,17 +225,18 @@ class _Pattern:
         iso = "".join(s + (rf"\{groups[n]}" if n in groups else "00") for s, n in parts)
         iso += rf".\{groups['S']}" if "S" in groups else ""
         iso += rf"\{groups['X']}" if "X" in groups else ""
-        self._expression, self._iso = f"^{expression}$", iso
+        self.expression = f"^{expression}$"
+        # A month, a day or an hour may have one digit.
+        shorts = [("-", "-"), ("-", "T"), ("-", "$"), ("T", ":")]
+        self.replacements = [
+            (self.expression, iso),
+            *((rf"{b}(\d){a}", rf"{b}0\1{a}".removesuffix("$")) for b, a in shorts),
+        ]
 
     def as_iso(self, texts: Texts) -> Texts:
-        found = _matching(texts, self._expression)
-        iso = pc.replace_substring_regex(found, self._expression, self._iso)
-        # A month, a day or an hour may have one digit.
-        for before, after in (("-", "-"), ("-", "T"), ("-", "$"), ("T", ":")):
-            shown = "" if after == "$" else after
-            iso = pc.replace_substring_regex(
-                iso, rf"{before}(\d){after}", rf"{before}0\1{shown}", max_replacements=1
-            )
+        iso = _matching(texts, self.expression)
+        for expression, replacement in self.replacements:
+            iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
         return iso
 
 
@@ -242,15 +257,15 @@ def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[
     """Return times by their own offset. Without one, they are in `zone`, or local if the type has
     no zone."""
     with_zone = kind == INSTANT
-    if with_zone and pc.all(pc.match_substring_regex(texts, _INSTANT)).as_py() is not False:
+    if with_zone and pc.all(pc.match_substring_regex(texts, WITH_OFFSET)).as_py() is not False:
         return _in_calendar(_cast(texts, kind))
-    if pc.any(pc.match_substring_regex(texts, _FINER)).as_py():
-        texts = pc.replace_substring_regex(texts, _FINER, r"\1\2")
-    local = _in_calendar(_cast(_matching(texts, _LOCAL), pa.timestamp("us")))
+    if pc.any(pc.match_substring_regex(texts, FINER)).as_py():
+        texts = pc.replace_substring_regex(texts, FINER, r"\1\2")
+    local = _in_calendar(_cast(_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
     if not with_zone:
         return local
-    zoned = _in_calendar(_cast(_matching(texts, _INSTANT), kind))
-    return pc.coalesce(zoned, in_utc(local, zone))
+    zoned = _in_calendar(_cast(_matching(texts, WITH_OFFSET), kind))
+    return _in_calendar(pc.coalesce(zoned, in_utc(local, zone)))
 
 
 def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
@@ -276,7 +291,7 @@ def _integers(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
 
 def _floats(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     numbers = pc.cast(_matching(texts, _NUMBER), kind)
-    lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, _ZERO)))
+    lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, ZERO)))
     fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
     found = pc.if_else(fits, numbers, None)
     others = pc.match_substring_regex(texts, _NO_NUMBER)

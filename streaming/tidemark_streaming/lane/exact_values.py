@@ -1,0 +1,122 @@
+"""Convert the texts of JSON members to the types of columns, with Spark's expressions.
+
+They follow the rules of `payloads.text_values` and share its regular expressions. A text is
+converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL has
+no exponent.
+"""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.column_type import data_type
+from tidemark_streaming.lane.json_members import is_string, string_value
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.text_values import (
+    DAY,
+    FINER,
+    WITH_OFFSET,
+    WITHOUT_OFFSET,
+    ZERO,
+    TimeFormats,
+)
+
+_NO_NUMBER = r'^(?i)"(?:nan|[+-]?inf(?:inity)?)"$'
+_TO_ONE_FORM = (
+    (" ", "T"),
+    (f"^{DAY}$", r"\1T00:00:00"),
+    (r"(T\d\d:\d\d)(Z|[+-].*|)$", r"\1:00\2"),
+    (r"(T.*[+-]\d\d)$", r"\1:00"),
+    (r"(T.*[+-]\d\d)(\d\d)$", r"\1:\2"),
+)
+"""Replacements that add the parts that a time of ISO 8601 may omit."""
+
+
+def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
+    """Return the value of a member; null if its text is not exactly a value of this type.
+
+    Args:
+        text: the original text.
+        ddl: a type without parts.
+        formats: the formats of times.
+    """
+    kind, wanted = data_type(ddl), arrow_type(ddl)
+    string = F.when(is_string(text), string_value(text))
+    if pa.types.is_string(wanted):
+        return F.when(is_string(text), string).otherwise(text)
+    if pa.types.is_boolean(wanted):
+        return F.when(text.isin("true", "false"), text == "true")
+    if pa.types.is_integer(wanted):
+        return _integer(text, kind)
+    if pa.types.is_floating(wanted):
+        return _float(text, kind)
+    if pa.types.is_decimal(wanted):
+        number = F.when(is_string(text), string).otherwise(text)
+        fraction = rf"\d{{0,{wanted.scale}}}0*"
+        fits = rf"^[+-]?(?:\d+(?:[.]{fraction})?|[.](?=\d){fraction})$"
+        return _matching(number, fits).try_cast(kind)
+    if pa.types.is_binary(wanted):
+        found = F.try_to_binary(string, F.lit("base64"))
+        return F.when(F.base64(found) == string, found)
+    if pa.types.is_timestamp(wanted) and formats.counts:
+        return _counted(_integer(text, data_type("BIGINT")), formats).cast(kind)
+    pattern = formats.pattern(wanted)
+    if pattern is not None:
+        string = _replaced(_matching(string, pattern.expression), pattern.replacements)
+    if pa.types.is_date(wanted):
+        return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
+    return _time(_replaced(string, [(FINER, r"\1\2")]), kind, wanted, formats.zone)
+
+
+def _integer(text: Column, kind: DataType) -> Column:
+    return _matching(text, "^-?[0-9]+$").try_cast(kind)
+
+
+def _float(text: Column, kind: DataType) -> Column:
+    number = F.when(~is_string(text), text).try_cast(kind)
+    lost = (number == 0) & ~F.rlike(text, F.lit(_java(ZERO)))
+    name = F.replace(_matching(text, _NO_NUMBER), F.lit('"'), F.lit(""))
+    return F.coalesce(F.when((F.abs(number) < float("inf")) & ~lost, number), name.try_cast(kind))
+
+
+def _counted(number: Column, formats: TimeFormats) -> Column:
+    """Return the instants of counts since 1970; null if one is finer than microseconds."""
+    number, nanos = F.when(number.between(*formats.count_range), number), formats.count_nanos
+    if nanos >= 1000:
+        return F.timestamp_micros(number * (nanos // 1000))
+    micros = F.call_function("div", number, F.lit(1000))
+    return F.timestamp_micros(F.when(number % 1000 == 0, micros))
+
+
+def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str) -> Column:
+    local = _replaced(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
+    if wanted.tz is None:
+        return _from_year_1(local).try_cast(kind)
+    zoned = _replaced(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
+    local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
+    found = F.coalesce(zoned, local).try_cast(kind)
+    return F.when(F.unix_micros(found).between(BEGINNING, INFINITY), found)
+
+
+def _from_year_1(text: Column) -> Column:
+    return F.when(~F.startswith(text, F.lit("0000")), text)
+
+
+def _matching(text: Column, expression: str) -> Column:
+    return F.when(F.rlike(text, F.lit(_java(expression))), text)
+
+
+def _replaced(text: Column, replacements: Iterable[tuple[str, str]]) -> Column:
+    for expression, replacement in replacements:
+        text = F.regexp_replace(text, _java(expression), replacement.replace("\\", "$"))
+    return text
+
+
+def _java(expression: str) -> str:
+    """Return an expression that matches in Java as it does elsewhere: Java's `$` also matches
+    before a line break at the end."""
+    return rf"{expression[:-1]}\z" if expression.endswith("$") else expression
