@@ -172,6 +172,7 @@ def differences(
     return wrong, refused
 
 
+@pytest.mark.slow
 def test_a_lane_accepts_only_values_that_an_ingest_decodes_equally(spark: SparkSession) -> None:
     wrong, refused = differences(spark, RECORDS, KINDS, {})
     assert wrong == []
