@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from landing import HEADER, SOURCE, feed, land, log_rows
 from tidemark.base.errors import DataError
@@ -50,7 +49,7 @@ def test_what_does_not_fit_is_a_dead_letter_with_its_place_and_its_reason(
     arrivals = [a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals]
     assert [(a.rows, a.dead_letters) for a in arrivals] == [(1, 3), (1, 3)]
     assert Log(warehouse, SOURCE).timeline() == arrivals
-    assert [(r[3], r[4], r[9]) for r in log_rows(warehouse)] == [(0, 1, None), (1, 1, None)]
+    assert [(r[3], r[4]) for r in log_rows(warehouse)] == [(0, 1), (1, 1)]
     found = letters(warehouse)
     assert found.column_names == list(DEAD_LETTER_COLUMNS)
     assert places(found) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
@@ -171,21 +170,3 @@ def test_a_replay_killed_between_its_commits_brings_the_letter_once(
     )
     assert again.brought == (1 if point == "sensors_timeline" else 0)
     assert [r[2] for r in log_rows(warehouse)] == [1, 1, 7]
-
-
-def test_a_timeline_of_before_there_were_dead_letters_goes_on(
-    spark: SparkSession, warehouse: Warehouse, landing: Path
-) -> None:
-    log = Log(warehouse, SOURCE)
-    log.create()
-    old = warehouse.schema(SOURCE.timeline_table)
-    old = old.remove(old.get_field_index("dead_letters"))
-    warehouse.drop(SOURCE.timeline_table)
-    warehouse.drop(SOURCE.dead_letters_table)
-    warehouse.create(SOURCE.timeline_table, old.empty_table())
-    row = dict.fromkeys(old.names) | {"arrival": 0, "arrived_at": 0, "rows": 0}
-    row |= {"bytes": 0, "position": '{"file":"old.csv","bytes":0}', "references": "{}"}
-    warehouse.append(pa.Table.from_pylist([row], old), SOURCE.timeline_table)
-    assert [a.dead_letters for a in log.timeline()] == [0]
-    list(ingest(warehouse, feed(landing)))
-    assert [a.dead_letters for a in Log(warehouse, SOURCE).timeline()] == [0, 3, 3]
