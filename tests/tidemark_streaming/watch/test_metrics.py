@@ -227,7 +227,7 @@ def test_the_status_the_metrics_and_the_page_show_the_same_figures(
                     compared.add(figure)
     asset = next(a for a in json.loads(status.stdout)["assets"] if a["asset"] == "by_minute")
     mark = asset["watermark"].replace("Z", "")
-    left = warehouse.read(by_minute.state_table).where(f"admitted AND window_end > '{mark}'")
+    left = warehouse.read(by_minute.state_table).where(f"{ADMITTED} AND window_end > '{mark}'")
     assert asset["open"] == left.select(*by_minute.by_window).distinct().count() > 0
     assert asset["windows"] > asset["final"] > 0
     assert compared >= {"open", "behind", "rows_waiting", "late", "dead_letters", "final"}
