@@ -7,10 +7,9 @@ process with the same pid is therefore not mistaken for it.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,9 @@ STARTED_AS = "TIDEMARK_STARTED_AS"
 
 _STARTED = 19
 """Index of the start time (clock ticks since boot) in `/proc/<pid>/stat`, after the name."""
+
+_DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
+"""Signals that a managed process handles by itself or that end it, whatever its parent ignores."""
 
 ProgressCallback = Callable[[str], None]
 """A callback for one line of progress."""
@@ -92,20 +94,18 @@ class ManagedProcess:
                 '{ "$@" 3>&- 2>&1 & echo $! >&3; } | "$python" "$mask" "$name" >>"$0" 3>&- &'
             )
             command = [masked, sys.executable, masking.__file__, *command]
+        script = f'cd "$1" || exit; shift; {script}'
         with self.log.open("a"):
-            shell = subprocess.Popen(
-                ["/bin/sh", "-c", script, str(self.log), *command],
-                stdout=subprocess.PIPE,
-                env={**env, STARTED_AS: str(self._file.resolve())},
-                cwd=folder,
-                start_new_session=True,
+            group, said = _run_in_new_session(
+                ["/bin/sh", "-c", script, str(self.log.resolve()), str(folder), *command],
+                {**env, STARTED_AS: str(self._file.resolve())},
             )
-            pid = int(shell.communicate()[0])
+        pid = int(said)
         try:
             began = psutil.Process(pid).create_time()
-            record = Record(pid, shell.pid, began, process_identity(pid), port)
+            record = Record(pid, group, began, process_identity(pid), port)
         except psutil.NoSuchProcess:
-            _await_end(shell.pid)
+            _await_end(group)
             raise EngineError(f"{self.name} exited immediately: {self.last_log_lines()}") from None
         atomic.write(self._file, json.dumps(asdict(record)))
         return record
@@ -225,6 +225,43 @@ def has_exited(process: psutil.Process) -> bool:
         return not process.is_running() or (zombie and process.num_threads() <= 1)
     except psutil.NoSuchProcess:
         return True
+
+
+def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int, bytes]:
+    """Run a command that exits at once. Return its pid and its output.
+
+    It and its children react to signals as usual. `subprocess` would let them inherit the signals
+    that this process ignores, and libraries change those.
+    """
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as output:
+        try:
+            pid = os.posix_spawn(
+                command[0],
+                command,
+                env,
+                file_actions=[
+                    *((os.POSIX_SPAWN_CLOSE, file) for file in _inheritable_files()),
+                    (os.POSIX_SPAWN_DUP2, writer, 1),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULTED,
+            )
+        finally:
+            os.close(writer)
+        said = output.read()
+    os.waitpid(pid, 0)
+    return pid, said
+
+
+def _inheritable_files() -> Iterator[int]:
+    for entry in Path("/dev/fd").iterdir():
+        file = int(entry.name)
+        # The one that lists them is closed by now.
+        with suppress(OSError):
+            if file > 2 and os.get_inheritable(file):
+                yield file
 
 
 def _process(record: Record) -> psutil.Process | None:

@@ -23,6 +23,7 @@ from tables import arrive, ran
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
+from tidemark.define.helper_columns import ADMITTED
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.dropping import drop
 from tidemark.store.maintenance import maintain
