@@ -14,16 +14,23 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from rich.table import Table
 
-from benchmarks.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS, Bench, Contender
-from benchmarks.events import ARRIVALS, EVENTS, PIECES, SOURCE, GeneratedFeed
-from benchmarks.measure import Measured, TimeLimitError, count, differing, limited, measured
-from benchmarks.own import opened, own_engine
-from benchmarks.terminal import console, under_way
-from benchmarks.workloads import VALUES, WORKLOADS, Workload
+from benchmarks.inputs.events import ARRIVALS, EVENTS, PIECES, SOURCE, GeneratedFeed
+from benchmarks.inputs.workloads import VALUES, WORKLOADS, Workload
+from benchmarks.measuring.measure import (
+    Measured,
+    TimeLimitError,
+    count,
+    differing,
+    limited,
+    measured,
+)
+from benchmarks.measuring.own import opened, own_engine
+from benchmarks.measuring.terminal import console, under_way
+from benchmarks.peers.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS, Bench, Contender
 from tidemark import engine
 from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
-from tidemark_streaming.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end, ingest
 
 Figures = dict[str, Measured]
 

@@ -13,17 +13,17 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.events import SOURCE, GeneratedFeed
-from benchmarks.measure import Measured
-from benchmarks.own import opened, own_engine
-from benchmarks.terminal import console
-from benchmarks.workloads import PER_MINUTE
+from benchmarks.inputs.events import SOURCE, GeneratedFeed
+from benchmarks.inputs.workloads import PER_MINUTE
+from benchmarks.measuring.measure import Measured
+from benchmarks.measuring.own import opened, own_engine
+from benchmarks.measuring.terminal import console
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
 from tidemark.quality import Expectation
 from tidemark.run import backfill, incremental
-from tidemark_streaming.ingest import end, ingest
+from tidemark_streaming.ingest.ingest import end, ingest
 
 EVENTS = 1_000_000
 PLAIN = replace(PER_MINUTE, window=Tumbling("17 minutes"))

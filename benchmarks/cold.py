@@ -14,9 +14,9 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.departures import bring, checked, source
-from benchmarks.own import opened
-from benchmarks.terminal import console
+from benchmarks.inputs.departures import bring, checked, source
+from benchmarks.measuring.own import opened
+from benchmarks.measuring.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.quality import gx

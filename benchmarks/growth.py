@@ -13,10 +13,10 @@ from time import perf_counter
 from rich.progress import TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks.departures import bring, checked, sessions, source
-from benchmarks.own import opened
+from benchmarks.inputs.departures import bring, checked, sessions, source
+from benchmarks.measuring.own import opened
+from benchmarks.measuring.terminal import console, under_way
 from benchmarks.rounds import run
-from benchmarks.terminal import console, under_way
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 

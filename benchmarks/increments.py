@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import cold, growth, rounds
-from benchmarks.own import own_engine
-from benchmarks.terminal import console
+from benchmarks.measuring.own import own_engine
+from benchmarks.measuring.terminal import console
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from benchmarks.terminal import console
+from benchmarks.measuring.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.define.protection import Mask

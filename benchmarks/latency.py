@@ -26,12 +26,12 @@ import numpy as np
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks import ways
-from benchmarks.figures import Figures, Seconds, backlogs, latencies
-from benchmarks.own import own_engine
-from benchmarks.sent import Sent
-from benchmarks.terminal import console
-from benchmarks.versions import Versions
+from benchmarks.inputs.sent import Sent
+from benchmarks.measuring.figures import Figures, Seconds, backlogs, latencies
+from benchmarks.measuring.own import own_engine
+from benchmarks.measuring.terminal import console
+from benchmarks.measuring.versions import Versions
+from benchmarks.peers import ways
 from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port

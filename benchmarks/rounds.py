@@ -8,17 +8,17 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.counts import Counted, Counter
-from benchmarks.departures import EVENTS, bring, checked, land, source, unchecked
-from benchmarks.hand_written import VALUES, StatefulQuery
-from benchmarks.measure import differing
-from benchmarks.own import opened, restarted
-from benchmarks.terminal import console
+from benchmarks.inputs.departures import EVENTS, bring, checked, land, source, unchecked
+from benchmarks.measuring.counts import Counted, Counter
+from benchmarks.measuring.measure import differing
+from benchmarks.measuring.own import opened, restarted
+from benchmarks.measuring.terminal import console
+from benchmarks.peers.hand_written import VALUES, StatefulQuery
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import end
+from tidemark_streaming.ingest.ingest import end
 
 WARMING = 10
 """More than a week of events, so that the volume has a week before to be compared with."""

@@ -21,8 +21,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from rich.table import Table
 
-from benchmarks.own import opened, own_engine
-from benchmarks.terminal import console
+from benchmarks.measuring.own import opened, own_engine
+from benchmarks.measuring.terminal import console
 from tidemark import aggregate as agg
 from tidemark import engine
 from tidemark.base.settings import Settings
@@ -32,11 +32,11 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.transform import WindowedTransform, windowed_asset
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
-from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.streams import streams
-from tidemark_streaming import continuous, queries, wishes
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.sensors.streams import streams
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.streams import continuous, queries, wishes
 
 EVENTS = 100
 PATIENCE = 600.0

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from durations import Durations
-from interruption import HOMES, Interruption
+from helpers.kafka.topics import Topics
+from helpers.suite.durations import Durations
+from helpers.suite.interruption import HOMES, Interruption
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.testing.small_engine import INTERPRETING, start_or_reuse
-from topics import Topics
 
 TESTS = Path(__file__).parent
 SESSION = pytest.StashKey[SparkSession]()

@@ -24,7 +24,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import engine as spark_engine
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
@@ -36,10 +36,10 @@ from tidemark.run.admission import Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming import continuous
+from tidemark_streaming.streams import continuous
 
 ROOT = Path(__file__).parents[1]
 SOURCE = replace(READINGS, name="stress")

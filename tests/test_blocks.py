@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pages import NOT_RUN, ROOT, fences
+from helpers.suite.pages import NOT_RUN, ROOT, fences
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
 _FOLLOWED = re.compile(r'followed\w*\(\s*"([\w/.]+)"')

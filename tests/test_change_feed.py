@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
+from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse

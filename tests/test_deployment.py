@@ -11,8 +11,8 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from commands import call
-from pages import ROOT
+from helpers.processes.commands import call
+from helpers.suite.pages import ROOT
 
 UNITS = sorted((ROOT / "ops/systemd").glob("*.service"))
 CONTAINER = ROOT / "ops/container"

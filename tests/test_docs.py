@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pages import ROOT, blocks, section
+from helpers.suite.pages import ROOT, blocks, section
 from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
-from tidemark.define.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark_assets.flights.transforms import departures_hourly
-from tidemark_streaming import domains, starter
+from tidemark_streaming import starter
+from tidemark_streaming.home import domains
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA

@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from durations import longest_first
+from helpers.suite.durations import longest_first
 
 CONFTEST = """
-from durations import Durations
+from helpers.suite.durations import Durations
 
 
 def pytest_configure(config):
@@ -60,7 +60,7 @@ def test_durations_are_kept_over_runs_and_order_the_files_of_workers(tmp_path: P
 
 def test_a_long_test_without_the_marker_is_named(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        f"import durations\n{CONFTEST}\ndurations._SLOW_SECONDS = 0.2"
+        f"from helpers.suite import durations\n{CONFTEST}\ndurations._SLOW_SECONDS = 0.2"
     )
     (tmp_path / "test_it.py").write_text(
         "import time\n\nimport pytest\n\n\n"

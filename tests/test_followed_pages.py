@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from pages import followed, unprinted
+from helpers.suite.pages import followed, unprinted
 from tidemark.base.settings import Settings
 from tidemark.engine import status
 from tidemark.engine.ports import free_port

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ending import left
+from helpers.processes.ending import left
 
 # Each test starts a session, and waits for its end by force.
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ CONFTEST = """
 import os
 from pathlib import Path
 
-import interruption
+from helpers.suite import interruption
 from xdist.workermanage import NodeManager
 
 interruption.PATIENCE_SECONDS = NodeManager.EXIT_TIMEOUT = 1

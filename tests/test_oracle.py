@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle import Row, micros, moment, simulate, windows_of
-from random_scenarios import ABSENT, SESSIONS, scenarios
+from helpers.model.oracle import Row, micros, moment, simulate, windows_of
+from helpers.model.random_scenarios import ABSENT, SESSIONS, scenarios
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from searched import found
+from helpers.data.searched import found
 
 VALUE = b"x" * 100_000 + b"rawvalue"
 

@@ -12,9 +12,9 @@ READ = (
     "tools/bootstrap.lock",
     "requirements.lock",
     "pyproject.toml",
-    "platform/tidemark/engine/cache.py",
-    "platform/tidemark/engine/jars.py",
-    "platform/tidemark/engine/java.py",
+    "platform/tidemark/engine/launch/cache.py",
+    "platform/tidemark/engine/launch/jars.py",
+    "platform/tidemark/engine/launch/java.py",
 )
 JAVA = "#!/bin/sh\necho 'openjdk version \"{}\"' >&2\n"
 

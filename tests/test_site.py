@@ -19,7 +19,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import functions as F
 
-from pages import ROOT
+from helpers.suite.pages import ROOT
 
 FROM_ELSEWHERE = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 """What a browser loads by itself, by the attribute that says from where."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from tidemark.base.settings import Settings
-from tidemark_streaming import services
+from tidemark_streaming.home import services
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SIZE = {"width": 1600, "height": 900}

@@ -6,26 +6,22 @@ from pathlib import Path
 import dagster as dg
 
 from tidemark.base.instants import duration
-from tidemark_assets import (
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.checks.definition_check import current_check
+from tidemark_assets.checks.freshness_check import fresh_check
+from tidemark_assets.checks.stream_checks import stream_check
+from tidemark_assets.jobs import corrections, nightly, previews, rebuilds, replays
+from tidemark_assets.sensors import (
     arrivals,
-    corrections,
     ingests,
     lags,
     lanes,
-    nightly,
     outboxes,
     partition_sensor,
-    previews,
-    rebuilds,
-    replays,
     streams,
 )
-from tidemark_assets.build import DagsterOptions
-from tidemark_assets.definition_check import current_check
-from tidemark_assets.freshness_check import fresh_check
-from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.stream_checks import stream_check
-from tidemark_streaming.domains import Domains
+from tidemark_assets.tables.windows import DagsterOptions
+from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 
 

@@ -14,10 +14,10 @@ import dagster as dg
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
+from tidemark_assets.base.names import with_prefix
+from tidemark_assets.base.resources import resource
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.maintenance import maintenance as kept_small
-from tidemark_assets.names import with_prefix
-from tidemark_assets.resources import resource
+from tidemark_assets.jobs.maintenance import maintenance as kept_small
 
 __all__ = ["WindowedDomains"]
 

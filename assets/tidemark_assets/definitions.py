@@ -9,17 +9,18 @@ import dagster as dg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import RollUp, base_transform
-from tidemark_assets import decisions, parameter
+from tidemark_assets import parameter
 from tidemark_assets.automation import automation
-from tidemark_assets.build import DagsterOptions, transform_assets
-from tidemark_assets.decisions import AssetWithExpectations
-from tidemark_assets.lanes import lane_assets
-from tidemark_assets.maintenance import maintenance
-from tidemark_assets.names import Names, with_prefix
-from tidemark_assets.resources import resource
-from tidemark_assets.rollups import rollup_assets
-from tidemark_assets.source_assets import feed_asset, reference_assets, source_assets
-from tidemark_streaming import domains as packages
+from tidemark_assets.base.names import Names, with_prefix
+from tidemark_assets.base.resources import resource
+from tidemark_assets.jobs import decisions
+from tidemark_assets.jobs.decisions import AssetWithExpectations
+from tidemark_assets.jobs.maintenance import maintenance
+from tidemark_assets.sensors.lanes import lane_assets
+from tidemark_assets.tables.rollups import rollup_assets
+from tidemark_assets.tables.source_assets import feed_asset, reference_assets, source_assets
+from tidemark_assets.tables.windows import DagsterOptions, transform_assets
+from tidemark_streaming.home import domains as packages
 
 __all__ = ["build_definitions", "domain_definitions"]
 

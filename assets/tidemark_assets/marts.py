@@ -2,7 +2,7 @@
 
 A source of the project is the asset of its table, or of the table to which its side table belongs.
 Lineage therefore leads from the outside system through log and windows to the marts. dbt and
-`tidemark_streaming.marts` do the build; this module defines its appearance.
+`tidemark_streaming.dbt.marts` do the build; this module defines its appearance.
 """
 
 import os
@@ -27,14 +27,14 @@ from packaging.version import Version, parse
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_assets.build import CARRY_ON
-from tidemark_assets.builds import builds
-from tidemark_assets.names import with_prefix
-from tidemark_assets.resources import TidemarkResource, resource
-from tidemark_assets.steps import failing_with_message
-from tidemark_streaming import marts
-from tidemark_streaming.marts import Marts
-from tidemark_streaming.orchestrator import ENGINE_POOL
+from tidemark_assets.base.names import with_prefix
+from tidemark_assets.base.resources import TidemarkResource, resource
+from tidemark_assets.base.steps import failing_with_message
+from tidemark_assets.sensors.builds import builds
+from tidemark_assets.tables.windows import CARRY_ON
+from tidemark_streaming.dbt import marts
+from tidemark_streaming.dbt.marts import Marts
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 
 @dg.definitions

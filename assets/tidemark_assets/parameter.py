@@ -19,9 +19,9 @@ import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
-from tidemark.store.conditions import Condition, window_starts_in
-from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import failing_with_message
+from tidemark.store.commits.conditions import Condition, window_starts_in
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.steps import failing_with_message
 from tidemark_streaming.snapshot.tables import Tables
 
 __all__ = ["FINAL", "WINDOWS", "Reader", "windows_reader"]

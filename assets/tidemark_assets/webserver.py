@@ -11,7 +11,7 @@ from dagster_webserver.webserver import DagsterWebserver
 from starlette.middleware import Middleware
 
 from tidemark.base.settings import Settings
-from tidemark_streaming.origin_guard import OriginGuard
+from tidemark_streaming.base.origin_guard import OriginGuard
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 """Triggers for definitions: `from tidemark.trigger import Every, Trigger`."""
 
-from tidemark.define.trigger import Count, EachArrival, Every, Never, Trigger
+from tidemark.define.triggers.trigger import Count, EachArrival, Every, Never, Trigger
 
 __all__ = ["Count", "EachArrival", "Every", "Never", "Trigger"]

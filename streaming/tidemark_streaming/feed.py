@@ -21,8 +21,8 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
-from tidemark.store.dead_letters import DEAD
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.rows import Rows
 
 if TYPE_CHECKING:

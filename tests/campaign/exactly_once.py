@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from helpers.data.whole import damaged
+from helpers.kafka.rebuilt import Table, records
 from numbered.sources import numbers
 from numbered.transforms import numbers_counted
-from rebuilt import Table, records
 from stress import faults
 from tidemark.base.instants import instant
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.outbox.outbox import topic_of
-from whole import damaged
+from tidemark_streaming.sink.outbox import topic_of
 
 SECOND = 1_000_000
 WINDOW, LATENESS = 10 * SECOND, 10 * SECOND

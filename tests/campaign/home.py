@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from campaign.keeper import COMMAND, Kept
 from campaign.producer import Producer
 from conftest import SHORT_LIVED
+from helpers.kafka.topics import Topics
 from numbered.feed import TOPIC
 from numbered.sources import MORE, gained, numbers
 from numbered.transforms import numbers_counted
@@ -25,14 +26,14 @@ from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_assets.resources import TidemarkResource
-from tidemark_streaming import services, wishes
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_streaming.home import services
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.noted import noted
-from tidemark_streaming.outbox.outbox import open_channel
+from tidemark_streaming.sink.outbox import open_channel
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.supervisor import RUNNING
-from topics import Topics
+from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams.noted import noted
+from tidemark_streaming.streams.supervisor import RUNNING
 
 TESTS = Path(__file__).parents[1]
 PATIENCE = 300.0

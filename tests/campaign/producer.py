@@ -4,8 +4,8 @@ import random
 import threading
 import time
 
+from helpers.kafka.topics import Topics
 from tidemark.base.instants import iso
-from topics import Topics
 
 LATE = (0, 0, 0, 1, 4, 8, 30)
 """Seconds by which an event may be behind: some are late, some are too late."""

@@ -16,9 +16,9 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import end
+from tidemark_streaming.ingest.ingest import end
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.sink import Outbox
 
 PAIRS = 0.15
 """How often two are killed at once."""

@@ -14,12 +14,12 @@ import psutil
 
 from campaign.home import Home
 from campaign.keeper import COMMAND
-from ending import left
+from helpers.processes.ending import left
 from numbered.transforms import numbers_counted
 from tidemark.engine.process import ManagedProcess, Record
 from tidemark.engine.server import managed_of
 from tidemark.run import commit
-from tidemark_streaming import services
+from tidemark_streaming.home import services
 from tidemark_streaming.kafka import broker
 
 ALL = ("worker", "engine", "ingest", "stream", "broker")

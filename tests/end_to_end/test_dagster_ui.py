@@ -14,13 +14,13 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from commands import surround
+from helpers.processes.commands import surround
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_assets.flights.feed import recording
 from tidemark_assets.weather.feed import recording as weather
-from tidemark_streaming import services
 from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.home import services
 
 CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[2]

@@ -17,21 +17,23 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from pyspark.sql import SparkSession
 
-from commands import surround
-from ending import end_with_an_error
-from landing import SOURCE, clock, feed, land, land_some
-from runs import run_all
+from helpers.data.landing import SOURCE, clock, feed, land, land_some
+from helpers.data.runs import run_all
+from helpers.kafka.topics import Topics
+from helpers.processes.commands import surround
+from helpers.processes.ending import end_with_an_error
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming import foreground, noted, services, wishes
-from tidemark_streaming.foreground import EMIT, INGEST, LANE
-from tidemark_streaming.ingest import ingest
-from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, TRIES, Stream
-from topics import Topics
+from tidemark_streaming.base import foreground
+from tidemark_streaming.base.foreground import EMIT, INGEST, LANE
+from tidemark_streaming.home import services
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.streams import noted, wishes
+from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, TRIES, Stream
 from walled.transforms import clicks_by_10s
 from watched.transforms import by_minute
 

@@ -20,29 +20,29 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from commands import call, surround
+from helpers.dagster.steps import OnTestSession
+from helpers.dagster.ticks import QUIET
+from helpers.data.searched import found
+from helpers.kafka.rebuilt import Table, records
+from helpers.kafka.topics import Topics
+from helpers.processes.commands import call, surround
 from private.feed import TOPIC
 from private.sources import orders
 from private.transforms import PANES, orders_hourly
-from rebuilt import Table, records
-from searched import found
-from steps import OnTestSession
-from ticks import QUIET
 from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import Tokenize
 from tidemark.define.transform import WindowedTransform
-from tidemark.run import replay
+from tidemark.run.change import replay
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.definitions import build_definitions
-from tidemark_streaming import continuous
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.sink import Outbox
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
-from topics import Topics
+from tidemark_streaming.streams import continuous
 
 # Streams, a broker and Dagster, all at work on one source.
 pytestmark = pytest.mark.slow

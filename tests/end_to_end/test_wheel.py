@@ -29,11 +29,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
-from interruption import HOMES
-from pages import commands, followed, unprinted
-from pythons import newest
-from tidemark.engine import jars
-from tidemark.engine.java import find_java
+from helpers.processes.pythons import newest
+from helpers.suite.interruption import HOMES
+from helpers.suite.pages import commands, followed, unprinted
+from tidemark.engine.launch import jars
+from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 

@@ -1,6 +1,6 @@
 """Readings of three days, a few a day; the second day has a bad one, the third lacks a name."""
 
-from support import MINUTE, T0, Event
+from helpers.data.support import MINUTE, T0, Event
 
 DAY = 24 * 60 * MINUTE
 

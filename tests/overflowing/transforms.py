@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import support
+from helpers.data import support
 from tidemark import aggregate as agg
 
 sums = replace(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import READINGS, ingest, some_arrivals
+from helpers.data.support import READINGS, ingest, some_arrivals
 from tidemark.store.warehouse import Warehouse
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ticks import QUIET
+from helpers.dagster.ticks import QUIET
 from tidemark.base.settings import Settings
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pages import blocks
-from support import PER_MINUTE
+from helpers.data.support import PER_MINUTE
+from helpers.suite.pages import blocks
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_assets import steps
+from tidemark_assets.base import steps
+from tidemark_assets.base.names import PLAIN
 from tidemark_assets.build import DagsterOptions
+from tidemark_assets.checks.stream_checks import check_stream
 from tidemark_assets.definitions import _parts
-from tidemark_assets.names import PLAIN
-from tidemark_assets.source_assets import source_assets
-from tidemark_assets.stream_checks import check_stream
-from tidemark_streaming.domains import Domains
+from tidemark_assets.tables.source_assets import source_assets
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
+from tidemark_streaming.home.domains import Domains
+from tidemark_streaming.streams.supervisor import GIVEN_UP, WAITING, Stream
 
 
 @pytest.fixture

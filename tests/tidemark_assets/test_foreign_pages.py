@@ -13,7 +13,7 @@ from websockets.typing import Origin, Subprotocol
 
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_streaming import services
+from tidemark_streaming.home import services
 
 pytestmark = pytest.mark.slow
 

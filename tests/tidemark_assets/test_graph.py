@@ -10,25 +10,25 @@ import dagster as dg
 import pytest
 import yaml
 
-from dagsters import dagsters_own, of_dagster
-from support import READINGS
+from helpers.dagster.dagsters import dagsters_own, of_dagster
+from helpers.data.support import READINGS
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
-from tidemark.define.fingerprint import fingerprint
-from tidemark_assets import columns
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark_assets.base.names import PLAIN, with_prefix
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
-from tidemark_assets.maintenance import maintenance
+from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.names import PLAIN, with_prefix
-from tidemark_assets.source_assets import feed_asset
-from tidemark_streaming import orchestrator
+from tidemark_assets.metadata import columns
+from tidemark_assets.tables.source_assets import feed_asset
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.domains import load
 from tidemark_streaming.files import FileConnector
+from tidemark_streaming.home import orchestrator
+from tidemark_streaming.home.domains import load
 from tidemark_streaming.kafka import KafkaConnector
 
 ROOT = Path(__file__).parents[2]
@@ -323,7 +323,7 @@ def test_two_domains_with_a_table_of_one_name_are_refused_with_the_message(
     )
     (tmp_path / "clashing" / "transforms.py").write_text(
         "from dataclasses import replace\n"
-        "import support\n"
+        "from helpers.data import support\n"
         "other = replace(support.PER_MINUTE, name='gated_quarantine')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

@@ -10,12 +10,12 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from gated.transforms import gated
-from judgements import judged, withhold
+from helpers.data.judgements import judged, withhold
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_assets import checks
-from tidemark_assets.names import PLAIN
-from tidemark_streaming import services
+from tidemark_assets.base.names import PLAIN
+from tidemark_assets.checks import checks
+from tidemark_streaming.home import services
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 CHROMIUM = shutil.which("chromium")

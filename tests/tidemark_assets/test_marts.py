@@ -13,28 +13,28 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import ticks
-from commands import call, surround
-from pages import commands
-from steps import OnTestSession
+from helpers.dagster import ticks
+from helpers.dagster.steps import OnTestSession
+from helpers.processes.commands import call, surround
+from helpers.suite.pages import commands
 from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.window_columns import published_columns
 from tidemark.run.runner import incremental
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.builds import builds
+from tidemark_assets.base.names import with_prefix
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.names import with_prefix
+from tidemark_assets.sensors.builds import builds
 from tidemark_assets.weather.transforms import temperature_hourly
+from tidemark_streaming.dbt.mart_rows import resting_on
+from tidemark_streaming.dbt.marts import Marts, run
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.mart_rows import resting_on
-from tidemark_streaming.marts import Marts, run
-from tidemark_streaming.play import play
+from tidemark_streaming.ingest.play import play
 
 # Each start of dbt takes four seconds of processor time.
 pytestmark = pytest.mark.slow

@@ -5,11 +5,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from tables import publish
+from helpers.data.tables import publish
 from tidemark.base.instants import duration, instant
 from tidemark.base.settings import Settings
+from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.parameter import WINDOWS, windows_reader
-from tidemark_assets.resources import TidemarkResource
 
 HOUR, DAY = duration("1 hour"), instant("2013-01-01")
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01")

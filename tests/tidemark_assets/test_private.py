@@ -8,10 +8,10 @@ import dagster as dg
 from dagster._core.definitions.data_version import CODE_VERSION_TAG, DATA_VERSION_TAG
 from dagster_dbt import DbtCliResource
 
-from support import PER_MINUTE
+from helpers.data.support import PER_MINUTE
+from tidemark_assets.base.names import PLAIN
 from tidemark_assets.marts import Dbt
-from tidemark_assets.names import PLAIN
-from tidemark_assets.provenance import provenance_tags
+from tidemark_assets.metadata.provenance import provenance_tags
 
 
 def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_reported() -> None:

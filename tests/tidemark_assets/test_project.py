@@ -15,11 +15,11 @@ from dagster._serdes import serialize_value
 from pyspark.sql import SparkSession
 
 import tidemark_streaming.starter as starter
-from dagsters import dagsters_own, of_dagster
-from pages import blocks
-from steps import OnTestSession
+from helpers.dagster.dagsters import dagsters_own, of_dagster
+from helpers.dagster.steps import OnTestSession
+from helpers.suite.pages import blocks
 from tidemark.base.settings import Settings
-from tidemark_assets.describe import UNKNOWN_TYPE
+from tidemark_assets.metadata.describe import UNKNOWN_TYPE
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
 # Makes a project by Dagster's own tools, one process per command.

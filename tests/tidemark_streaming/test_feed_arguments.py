@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support import READINGS
+from helpers.data.support import READINGS
 from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.feed import Excerpt, Inlet

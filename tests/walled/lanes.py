@@ -1,9 +1,9 @@
 """And at once."""
 
-from support import same
+from helpers.data.support import same
+from helpers.kafka.topics import CLICKS
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.lane import Lane
-from topics import CLICKS
 
 clicks_on = Lane(
     name="clicks_on",

@@ -1,11 +1,11 @@
 """What is computed of them."""
 
-import support
+from helpers.data import support
+from helpers.kafka.topics import CLICKS
 from tidemark import aggregate as agg
 from tidemark.transform import WindowedTransform
 from tidemark.window import Tumbling
 from tidemark_streaming.kafka import KafkaSink
-from topics import CLICKS
 
 clicks_by_10s = WindowedTransform(
     name="clicks_by_10s",

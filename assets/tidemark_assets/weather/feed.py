@@ -14,7 +14,7 @@ import pandas as pd
 
 from tidemark_assets import nycflights13
 from tidemark_assets.weather.sources import weather
-from tidemark_streaming.recording import ARRIVES, Recording
+from tidemark_streaming.files.recording import ARRIVES, Recording
 
 SENT_AFTER = timedelta(minutes=10)
 OUTAGE_EVERY = 12

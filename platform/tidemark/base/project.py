@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from tidemark.base.private import foreign_owner
+from tidemark.base.files.private import foreign_owner
 from tidemark.base.settings import FILE
 
 

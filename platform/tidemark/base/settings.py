@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from tidemark.base import spark_conf
 from tidemark.base.errors import DefinitionError
-from tidemark.base.private import TRUSTED, foreign_owner
+from tidemark.base.files.private import TRUSTED, foreign_owner
 from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"

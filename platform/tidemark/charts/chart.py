@@ -12,7 +12,7 @@ import pandas as pd
 from tidemark.base.counts import format_count
 from tidemark.base.instants import INFINITY, describe
 from tidemark.charts.picture import BLUE, INK, MUTED, VERMILION
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.verify.bounds import Lateness
 
 _WIDTH = 720

@@ -17,7 +17,7 @@ import pandas as pd
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY, describe
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 
 BLUE, ORANGE, VERMILION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#1F2933", "#6B7280"
 VERDICTS = ("on time", "late, admitted", "too late")

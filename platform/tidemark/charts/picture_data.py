@@ -16,8 +16,8 @@ from tidemark.compute.pane import classify_events
 from tidemark.define import verdict as judge
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
 SHOWN_EVENTS = 5000

@@ -27,16 +27,16 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
-from tidemark.compute.closed_windows import closed_end
-from tidemark.define import trigger
+from tidemark.compute.affected.closed_windows import closed_end
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates import Aggregate, count, means, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
-from tidemark.define.firings import EachArrival, Firing, Never
 from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.coverage import TimelinePosition
+from tidemark.define.triggers import trigger
+from tidemark.define.triggers.firings import EachArrival, Firing, Never
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 

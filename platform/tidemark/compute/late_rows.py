@@ -15,9 +15,9 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.plan_literals import uncompiled_literal
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.log import Log
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.event_log.log import Log
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidemark.engine.requests import fetch
+from tidemark.engine.queries.requests import fetch
 from tidemark.store import claims
 from tidemark.store.refusals import translate_refusals
 from tidemark.store.rows import INLINE_ROWS, Rows, frame

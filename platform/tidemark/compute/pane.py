@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, NumericType
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute import plan_check as rowwise
 from tidemark.compute import slices, slot
+from tidemark.compute.events import plan_check as rowwise
+from tidemark.compute.events.prepare import prepare_rows
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.prepare import prepare_rows
 from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
@@ -23,11 +23,11 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges, window_starts_in
-from tidemark.store.coverage import Coverage
-from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.coverage import Coverage
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.log import Log
 
 
 def count_commit(

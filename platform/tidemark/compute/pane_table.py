@@ -23,7 +23,7 @@ from tidemark.compute.rows import finish_columns, merge_columns, name_timing
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import FIRED, PHASE, WATERMARK_AFTER
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 
 
 def compute_panes(

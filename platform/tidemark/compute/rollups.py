@@ -18,18 +18,18 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.closed_windows import open_range
+from tidemark.compute.affected.closed_windows import open_range
 from tidemark.compute.pane import recount
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo, Mode
-from tidemark.store.conditions import window_starts_in
-from tidemark.store.coverage import BackfilledRange, Coverage
-from tidemark.store.log import Log
-from tidemark.store.ranges import EVERYTHING, Ranges, merge_ranges
+from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.conditions import window_starts_in
+from tidemark.store.commits.coverage import BackfilledRange, Coverage
+from tidemark.store.commits.ranges import EVERYTHING, Ranges, merge_ranges
+from tidemark.store.event_log.log import Log
 from tidemark.store.state import count_by_verdict, counted_column
 from tidemark.store.warehouse import Warehouse
 

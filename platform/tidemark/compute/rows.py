@@ -5,11 +5,11 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import slot
 from tidemark.compute.slot import AsOf
-from tidemark.define import trigger
 from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PHASE, VERDICT
+from tidemark.define.triggers import trigger
 
 
 def merge_columns(transform: Definition) -> list[Column]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.coverage import Coverage
-from tidemark.store.ranges import Ranges
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.coverage import Coverage
+from tidemark.store.commits.ranges import Ranges
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import INFINITY
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
-from tidemark.define.firings import RANK, Side
 from tidemark.define.helper_columns import (
     ADMITTED,
     FIRED,
@@ -25,8 +24,9 @@ from tidemark.define.helper_columns import (
     WATERMARK_AFTER,
     helper,
 )
-from tidemark.engine.plan_literals import uncompiled_literal
-from tidemark.store.log import Log
+from tidemark.define.triggers.firings import RANK, Side
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.store.event_log.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
 """The phases of a window, in the order of their firings."""

@@ -19,7 +19,7 @@ from tidemark.define.sink import Sink
 from tidemark.define.source import NAME, Source, check_name
 from tidemark.define.tables import Role, TableName
 from tidemark.define.tidemark_columns import EVENT_TABLES, WINDOW_TABLES, find_table
-from tidemark.define.trigger import Trigger
+from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Window
 
 COMPLETE = "_complete"

@@ -1,6 +1,6 @@
 """Outlets: sinks for the panes of an asset, in addition to its tables, if its definition has one.
 
-The platform only knows that outlets exist; `tidemark_streaming.outbox` implements them. The
+The platform only knows that outlets exist; `tidemark_streaming.sink` implements them. The
 computed results do not depend on the outlet, so it is not part of a definition's fingerprint.
 """
 

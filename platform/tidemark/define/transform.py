@@ -24,7 +24,7 @@ from tidemark.define.sink import Sink
 from tidemark.define.source import Source, reference_name
 from tidemark.define.tables import Role, TableName
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
-from tidemark.define.trigger import Trigger
+from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.define.windows import Window
 

@@ -8,7 +8,7 @@ for a block. `status` reports the engine's state, and `stop` stops it.
 from tidemark.engine.connect import session, visit
 from tidemark.engine.probe import Answer
 from tidemark.engine.process import ManagedProcess
-from tidemark.engine.rules import exclude_unsafe
+from tidemark.engine.queries.rules import exclude_unsafe
 from tidemark.engine.server import Status, ensure, status, stop
 
 __all__ = [

@@ -12,7 +12,7 @@ from uuid import uuid4
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import is_listening
 from tidemark.engine.probe import channel, demand_ready, host_and_port
-from tidemark.engine.rules import exclude_unsafe
+from tidemark.engine.queries.rules import exclude_unsafe
 from tidemark.engine.token import token_of
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from tidemark.base import atomic
 from tidemark.base.errors import EngineError
-from tidemark.base.private import make_folder
+from tidemark.base.files import atomic
+from tidemark.base.files.private import make_folder
 from tidemark.engine import masking
 
 STARTED_AS = "TIDEMARK_STARTED_AS"

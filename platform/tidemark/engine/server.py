@@ -18,12 +18,13 @@ from pathlib import Path
 import psutil
 
 from tidemark.base.errors import EngineError
+from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.instants import is_wait_over
-from tidemark.base.private import make_folder, open_lock
 from tidemark.base.settings import Settings
-from tidemark.engine import archive, jars, launch
 from tidemark.engine.connect import address, import_client
-from tidemark.engine.java import find_java
+from tidemark.engine.launch import archive, jars
+from tidemark.engine.launch import command as launch
+from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free, is_listening
 from tidemark.engine.probe import Answer, demand_ready, probe
 from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress

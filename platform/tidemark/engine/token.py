@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from tidemark.base.private import make_folder
+from tidemark.base.files.private import make_folder
 from tidemark.base.secret import read, secret
 from tidemark.base.settings import Settings
 

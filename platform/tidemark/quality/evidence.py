@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import pane, rollups
-from tidemark.compute.closed_windows import affected_range, closed_end
+from tidemark.compute.affected.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -20,12 +20,12 @@ from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Expectation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import ADMITTED, VERDICT
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.planning import Planning
 from tidemark.quality import gx
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges
-from tidemark.store.ranges import Ranges
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.ranges import Ranges
 from tidemark.store.rows import Rows, frame
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import ERROR, Windowed
 from tidemark.define.helper_columns import GONE
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW

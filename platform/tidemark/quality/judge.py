@@ -21,7 +21,7 @@ from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import OBSERVED
-from tidemark.engine.requests import fetch, fetch_chunks
+from tidemark.engine.queries.requests import fetch, fetch_chunks
 from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW, Finding

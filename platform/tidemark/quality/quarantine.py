@@ -23,14 +23,14 @@ from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.helper_columns import GONE
-from tidemark.engine.requests import fetch
+from tidemark.engine.queries.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import InRanges
-from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.warehouse import Warehouse
 

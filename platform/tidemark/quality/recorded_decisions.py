@@ -36,8 +36,8 @@ from tidemark.define.expectations.expectation import (
 )
 from tidemark.quality import results
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges
 
 Place = tuple[int, str]
 """A row: the start of its window in microseconds, and its keys as JSON."""

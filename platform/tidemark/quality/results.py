@@ -15,9 +15,9 @@ from tidemark.base.instants import iso
 from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.ranges import EVERYTHING, Ranges
 from tidemark.store.committers import Merge
-from tidemark.store.ranges import EVERYTHING, Ranges
 from tidemark.store.rows import INSTANT, to_micros
 from tidemark.store.warehouse import Warehouse
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tidemark.base.errors import DefinitionError
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 
 
 @dataclass(frozen=True)

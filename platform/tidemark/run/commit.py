@@ -20,13 +20,14 @@ from tidemark.quality.gate import GateResult
 from tidemark.run import facts
 from tidemark.run.compute import Computation, Output
 from tidemark.run.plan import Plan
-from tidemark.store import erasures, ledger
+from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.ranges import within
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
-from tidemark.store.ranges import within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
+from tidemark.store.upkeep import erasures
 
 STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 

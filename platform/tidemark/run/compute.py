@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tidemark.compute import in_memory, rollups
-from tidemark.compute.closed_windows import affected_range, closed_end
+from tidemark.compute.affected.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
 from tidemark.compute.lifecycle import lifecycle
@@ -31,17 +31,17 @@ from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.helper_columns import GONE, MARKER, VERDICT
-from tidemark.engine.plan_literals import uncompiled_literal
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.engine.queries.planning import Planning
 from tidemark.quality.gate import MARKS
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
 from tidemark.store.asset import IN_MEMORY_ROWS, Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import window_starts_in
-from tidemark.store.ranges import NOWHERE, Ranges, merge_ranges
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import window_starts_in
+from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
 from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.compute.compare import find_differences, iso_text, keys_as_json
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.planning import Planning
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidemark.define import verdict as judge
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.ledger import RunFacts
 
 

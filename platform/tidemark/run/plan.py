@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
-from tidemark.compute.affected_by_replay import find_affected_windows
+from tidemark.compute.affected.by_replay import find_affected_windows
+from tidemark.compute.affected.windows_with_late_loss import find_windows_with_late_loss
 from tidemark.compute.lifecycle.fragments import widen_to_cells
-from tidemark.compute.windows_with_late_loss import find_windows_with_late_loss
-from tidemark.define.fingerprint import fingerprint
-from tidemark.define.parts import parts
-from tidemark.engine.planning import Planning
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import parts
+from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
-from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo, Mode, without_superseded
-from tidemark.store.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.commit_info import CommitInfo, Mode, without_superseded
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.ranges import Ranges, between
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.ledger import ENDED
-from tidemark.store.ranges import Ranges, between
 from tidemark.store.rows import SMALL_BATCH_ROWS
 
 
@@ -76,7 +76,7 @@ def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
     """Return plans to publish the commits that are not completely published, in order.
 
     Usually this is at most the newest one, which a killed run left behind. A table that lost
-    commits may lack several (`store.repair`).
+    commits may lack several (`store.upkeep.repair`).
     """
     if asset.rolls_up or last.commit_number <= (published := asset.published()):
         return []

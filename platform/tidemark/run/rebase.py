@@ -17,8 +17,8 @@ from tidemark.define.helper_columns import MARKER
 from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import Mode
-from tidemark.store.coverage import BackfilledRange, Coverage
+from tidemark.store.commits.commit_info import Mode
+from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 

@@ -6,9 +6,9 @@ from tidemark.base import telemetry
 from tidemark.base.telemetry import Span, TracedArrival
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import Mode
+from tidemark.store.commits.commit_info import Mode
+from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
-from tidemark.store.log import Log
 
 _TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
 """Modes of the runs that process new arrivals. All other runs recompute existing windows."""

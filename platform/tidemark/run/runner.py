@@ -29,7 +29,7 @@ from tidemark.compute.materialize import temp_tables
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
 from tidemark.engine.failures import translate_failures
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import validate_and_split
@@ -39,12 +39,14 @@ from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
 from tidemark.run.run_span import send_span
-from tidemark.store import erasures, integrity, ledger, rollup_generation
-from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
+from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
-from tidemark.store.ranges import Ranges
+from tidemark.store.upkeep import erasures
 from tidemark.store.warehouse import Warehouse
 
 MAX_LISTED_CHANGES = 1000
@@ -155,7 +157,7 @@ def replay(
 ) -> RunFacts | None:
     """Recompute and replace the windows that hold an event of arrival `since` or a later one.
 
-    The module `run.replay` explains the rules.
+    The module `run.change.replay` explains the rules.
 
     Args:
         into_empty: true if the asset has not run yet, and is to have only these windows.
@@ -209,7 +211,7 @@ def correct(
 
 
 def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
-    """Recompute and replace windows whose events have left the log (`run.erase`).
+    """Recompute and replace windows whose events have left the log (`run.change.erase`).
 
     Args:
         ranges: window starts; without any range, all windows.

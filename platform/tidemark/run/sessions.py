@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
-from tidemark.compute.closed_windows import closed_end
+from tidemark.compute.affected.closed_windows import closed_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.lifecycle import clusters, session
 from tidemark.compute.materialize import TempTables
@@ -15,7 +15,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import GONE
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.rows import Rows, frame
 
 

@@ -21,11 +21,11 @@ from tidemark.base.failpoint import pass_fail_point
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import MARKER
-from tidemark.engine.plan_literals import uncompiled_literal
+from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.run import facts
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse

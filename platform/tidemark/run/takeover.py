@@ -1,22 +1,22 @@
 """Decide whether a run can continue from data that another definition has stored.
 
-`define.parts` defines the effect of a change of each part. If windows, keys or aggregates changed,
-the stored data is not usable. The run then stops with an error and changes nothing, until the
-tables are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise the
-definition in the code takes over, and a stream with the earlier definition ends itself.
+`define.identity.parts` defines the effect of a change of each part. If windows, keys or aggregates
+changed, the stored data is not usable. The run then stops with an error and changes nothing, until
+the tables are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise
+the definition in the code takes over, and a stream with the earlier definition ends itself.
 
 A roll-up derives its windows, keys and aggregates from its base at any time. If they changed, it
-recomputes its table automatically (`store.rollup_generation`).
+recomputes its table automatically (`store.commits.rollup_generation`).
 """
 
 from tidemark.base.errors import DefinitionChangedError, DefinitionError
 from tidemark.compute.late_rows import find_changed_types
-from tidemark.define import parts
-from tidemark.define.fingerprint import fingerprint
-from tidemark.define.parts import Change, Effect
-from tidemark.store import rollup_generation
+from tidemark.define.identity import parts
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import Change, Effect
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo, Mode
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.committers import Head
 
 _MAX_SHOWN = 3

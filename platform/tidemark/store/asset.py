@@ -5,9 +5,10 @@ from copy import copy
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
-from tidemark.store import ledger, rollup_generation
-from tidemark.store.arrival import NO_ARRIVALS, RecentArrivals
-from tidemark.store.log import Log
+from tidemark.store import ledger
+from tidemark.store.commits import rollup_generation
+from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
+from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from tidemark.base import locks
+from tidemark.base.files import locks
 from tidemark.store.committers.staged import file_system
 
 _TRIES = 3

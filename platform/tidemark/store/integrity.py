@@ -44,12 +44,12 @@ from tidemark.define.tables import (
     Role,
     TableName,
 )
-from tidemark.store import rollup_generation
-from tidemark.store.commit_info import CommitInfo, without_superseded
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.commit_info import CommitInfo, without_superseded
+from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import InRanges
 
 if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse

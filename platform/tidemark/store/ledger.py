@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.store import integrity
-from tidemark.store.conditions import InRanges
+from tidemark.store.commits.conditions import InRanges
 from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.define.helper_columns import GONE
-from tidemark.engine.requests import fetch, to_dataframe
+from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute

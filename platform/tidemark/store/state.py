@@ -21,13 +21,13 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import ConflictError
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import FIRST_EVENTS, MARKER, VERDICT
-from tidemark.define.parts import Part
-from tidemark.engine.plan_literals import uncompiled_literal
-from tidemark.engine.requests import fetch
+from tidemark.define.identity.parts import Part
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.engine.queries.requests import fetch
 from tidemark.store import integrity
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges, window_starts_in
-from tidemark.store.ranges import Ranges, within
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 

@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.tables import TableName, clash
-from tidemark.engine.planning import Planner, Planning
+from tidemark.engine.queries.planning import Planner, Planning
 from tidemark.store import claims
 from tidemark.store.catalog import Catalog
+from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import (
     Committer,
     Head,
@@ -29,7 +30,6 @@ from tidemark.store.committers import (
     durable,
 )
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
 FORMAT = 3

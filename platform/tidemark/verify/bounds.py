@@ -21,8 +21,8 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)

@@ -21,18 +21,18 @@ from tidemark.compute import rollups as rolling
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.pane import as_of, check, finish_windows
-from tidemark.define import parts
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
-from tidemark.define.parts import AGGREGATE, Change, Effect
-from tidemark.engine.planning import Planning
-from tidemark.engine.requests import fetch
+from tidemark.define.identity import parts
+from tidemark.define.identity.parts import AGGREGATE, Change, Effect
+from tidemark.engine.queries.planning import Planning
+from tidemark.engine.queries.requests import fetch
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges, window_starts_in
-from tidemark.store.ranges import Ranges, between
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import compare_rows
 

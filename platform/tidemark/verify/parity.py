@@ -21,12 +21,12 @@ from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT
-from tidemark.engine.planning import Planning
+from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges, window_starts_in
-from tidemark.store.ranges import Ranges, between
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 
 LATE_LOSS = "late_loss"

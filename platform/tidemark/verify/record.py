@@ -16,8 +16,8 @@ import pyarrow as pa
 from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
 from tidemark.define import tables
+from tidemark.store.commits.conditions import Equals
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import Equals
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport

@@ -13,19 +13,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.compute.closed_windows import affected_range
+from tidemark.compute.affected.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
 from tidemark.compute.pane import classify_commit, count_commit, prepare_commit, read_commit
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.planning import Planning
-from tidemark.engine.requests import fetch
+from tidemark.engine.queries.planning import Planning
+from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.conditions import InRanges
-from tidemark.store.log import Log
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.event_log.log import Log
 from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.rows import to_display as as_told
 from tidemark.store.state import State

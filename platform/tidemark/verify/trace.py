@@ -24,15 +24,15 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
-from tidemark.define.trigger import Trigger
-from tidemark.engine.planning import Planning
-from tidemark.engine.requests import fetch
-from tidemark.store.arrival import Arrival
+from tidemark.define.triggers.trigger import Trigger
+from tidemark.engine.queries.planning import Planning
+from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Equals, InRanges
-from tidemark.store.coverage import Coverage
-from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges
+from tidemark.store.commits.conditions import Equals, InRanges
+from tidemark.store.commits.coverage import Coverage
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.rows import to_display as as_told
 from tidemark.store.warehouse import Warehouse

@@ -14,36 +14,13 @@ from typer.core import TyperGroup
 from tidemark import __version__
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.project import find_project
-from tidemark_streaming.cli import (
-    compute,
-    correct,
-    dbt_sources,
-    dead_letters,
-    demo,
-    emit,
-    end,
-    erase,
-    evolve,
-    fsck,
-    ingest,
-    kafka,
-    lane,
-    maintain,
-    marts,
-    new,
-    play,
-    quarantine,
-    replay,
-    services,
-    show,
-    simulate,
-    stream,
-    tap,
-    trace,
-    verify,
-    watermark,
-)
 from tidemark_streaming.cli.console import print_error
+from tidemark_streaming.cli.getting_started import demo, new, services
+from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, lane, play
+from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
+from tidemark_streaming.cli.marts import dbt_sources, marts
+from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
+from tidemark_streaming.cli.processing import compute, correct, emit, replay, stream
 
 INTERRUPTED = 130
 

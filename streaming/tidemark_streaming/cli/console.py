@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming import logs
+from tidemark_streaming.base import logs
 from tidemark_streaming.cli.json_output import as_json
 
 NONE = "-"

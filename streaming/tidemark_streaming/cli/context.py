@@ -103,7 +103,7 @@ def resolve_windows(
     """
     if begin is None and end is None:
         return None
-    from tidemark.store.log import Log
+    from tidemark.store.event_log.log import Log
 
     timeline = Log(warehouse, source).timeline()
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)

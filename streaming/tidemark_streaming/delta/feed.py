@@ -18,10 +18,10 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
 from tidemark.store.committers import file_list
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, frame, spark_schema
-from tidemark_streaming.accepted import Acceptance, recorded
+from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.delta.versions import (
     COMMITTED_AT,
     POSITION,
@@ -35,8 +35,8 @@ from tidemark_streaming.delta.versions import (
     read_rows,
 )
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
-from tidemark_streaming.guarded import check, kept
-from tidemark_streaming.local_times import in_utc, zone_of
+from tidemark_streaming.ingest.accepted import Acceptance, recorded
+from tidemark_streaming.ingest.guarded import check, kept
 
 CHANGE = {
     "_change_type": "STRING",

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, processing_time
 from tidemark_streaming.files import folder, parquet, reading
-from tidemark_streaming.guarded import FILE, ROW, check, guarded
+from tidemark_streaming.ingest.guarded import FILE, ROW, check, guarded
 from tidemark_streaming.payloads import Json
 from tidemark_streaming.payloads.csv_records import Csv
 

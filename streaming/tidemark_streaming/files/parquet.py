@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from tidemark.define.column_type import simple_type
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
-from tidemark.store.dead_letters import dead_letter
+from tidemark.store.event_log.dead_letters import dead_letter
 from tidemark_streaming.feed import CHUNK
-from tidemark_streaming.guarded import BLOCK, FILE, ROW
+from tidemark_streaming.ingest.guarded import BLOCK, FILE, ROW
 from tidemark_streaming.payloads.payload import misfit_reason
 
 PATH = helper("path")

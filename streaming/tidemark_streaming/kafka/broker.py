@@ -14,10 +14,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidemark.base.errors import EngineError
-from tidemark.base.private import make_folder
+from tidemark.base.files.private import make_folder
 from tidemark.base.settings import Settings
-from tidemark.engine import ManagedProcess, cache, jars
-from tidemark.engine.java import find_java
+from tidemark.engine import ManagedProcess
+from tidemark.engine.launch import cache, jars
+from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark_streaming.kafka.client import client_properties

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers, Properties
-from tidemark_streaming.kafka.position import Topic
 
 _STEP = 1.0
 """Seconds that one request may take before the errors of the brokers are checked."""

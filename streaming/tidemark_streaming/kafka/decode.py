@@ -8,7 +8,7 @@ import pyarrow as pa
 from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop, Tokenize
 from tidemark.define.source import CORRELATION, Source
-from tidemark.store.dead_letters import DEAD, dead_letters_of
+from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK
 from tidemark_streaming.payloads import Payload

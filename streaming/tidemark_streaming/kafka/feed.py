@@ -17,15 +17,16 @@ from tidemark.base.instants import instant
 from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
-from tidemark_streaming.accepted import Acceptance, recorded
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.base import kafka_position as position
+from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
-from tidemark_streaming.kafka import losses, position
+from tidemark_streaming.ingest.accepted import Acceptance, recorded
+from tidemark_streaming.kafka import losses
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
 from tidemark_streaming.kafka.cluster import Cluster, matches
 from tidemark_streaming.kafka.decode import PLACES, check
 from tidemark_streaming.kafka.intake import Intake
-from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.prefetch import Prefetcher
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload

@@ -13,10 +13,10 @@ from threading import Event
 import pyarrow as pa
 
 from tidemark.define.source import Source
-from tidemark.store.dead_letters import DEAD
-from tidemark_streaming.kafka import position
+from tidemark.store.event_log.dead_letters import DEAD
+from tidemark_streaming.base import kafka_position as position
+from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.position import Position
 from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload, undeclared

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidemark_streaming.kafka.position import Position
+from tidemark_streaming.base.kafka_position import Position
 
 SHOWN_LOSSES = 5
 

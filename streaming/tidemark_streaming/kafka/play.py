@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
-from tidemark_streaming.ingest import Ingested, furnish, ingest_each
-from tidemark_streaming.kafka import position
+from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest_each
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.feed import KafkaConnector

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.compute.protect import protect
+from tidemark.compute.events.protect import protect
 from tidemark.define.protection import Change
 from tidemark.define.source import CORRELATION, Source
 

@@ -23,9 +23,9 @@ from confluent_kafka import (
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT, compute
+from tidemark_streaming.base.kafka_position import Position, Range, ranges_by_partition
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
-from tidemark_streaming.kafka.position import Position, Range, ranges_by_partition
 
 SCHEMA = pa.schema(
     {

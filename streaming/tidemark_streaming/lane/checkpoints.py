@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemark.base import atomic
-from tidemark.base.private import make_folder
+from tidemark.base.files import atomic
+from tidemark.base.files.private import make_folder
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.base.instants import duration, instant
-from tidemark.compute import plan_check
+from tidemark.compute.events import plan_check
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark.store import reference
+from tidemark.store.event_log import reference
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane.checkpoints import recreated_topics

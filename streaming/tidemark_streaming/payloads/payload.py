@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from tidemark.compute.protect import protect
+from tidemark.compute.events.protect import protect
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.rows import compute as pc

@@ -20,7 +20,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.local_times import in_utc, zone_of
+from tidemark_streaming.base.local_times import in_utc, zone_of
 
 Texts = Any
 """An Arrow array or chunked array of STRING."""

@@ -14,7 +14,7 @@ from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import QUARANTINED, Choice
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.store.conditions import at_least
+from tidemark.store.commits.conditions import at_least
 from tidemark.store.rows import to_display
 from tidemark_streaming.snapshot.snapshot import Snapshot
 

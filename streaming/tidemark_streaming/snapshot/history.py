@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
 from tidemark.store.rows import compute, to_dicts, to_micros
-from tidemark_streaming.kafka import position
+from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.snapshot.tables import Tables
 
 BOUNDS = (

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.store.conditions import Equals
+from tidemark.store.commits.conditions import Equals
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.snapshot.check_results import failed_windows, open_failures
 from tidemark_streaming.snapshot.snapshot import Snapshot

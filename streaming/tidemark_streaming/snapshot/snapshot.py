@@ -19,10 +19,11 @@ from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.store import ledger, rollup_generation
-from tidemark.store.arrival import Arrival, read_arrivals
-from tidemark.store.conditions import Condition, Equals, at_least, below, window_starts_in
-from tidemark.store.log_columns import schema_version
+from tidemark.store import ledger
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.conditions import Condition, Equals, at_least, below, window_starts_in
+from tidemark.store.event_log.arrival import Arrival, read_arrivals
+from tidemark.store.event_log.log_columns import schema_version
 from tidemark.store.rows import to_dicts, to_micros
 from tidemark_streaming.snapshot import windows
 from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline

@@ -16,9 +16,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
+from tidemark.store.commits.conditions import Condition, at_least
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.open_tables import OpenTables
-from tidemark.store.conditions import Condition, at_least
 from tidemark.store.rows import INSTANT, arrow_schema, compute, to_micros
 
 REST = 20

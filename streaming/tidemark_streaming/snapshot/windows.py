@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED
-from tidemark.store.conditions import at_least
+from tidemark.store.commits.conditions import at_least
 from tidemark.store.rows import to_micros
 from tidemark_streaming.snapshot.tables import Tables, total
 

@@ -16,15 +16,15 @@ from rich.console import Console
 
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import (
+from tidemark_streaming.scenario.draw.text import svg, text
+from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.run.compare import (
     Difference,
     compare_results,
     explain,
     find_differences,
 )
-from tidemark_streaming.scenario.draw import svg, text
-from tidemark_streaming.scenario.parse import Scenario, load
-from tidemark_streaming.scenario.simulate import Result, simulate
+from tidemark_streaming.scenario.run.simulate import Result, simulate
 from tidemark_streaming.testing.cuts import random_cuts
 from tidemark_streaming.testing.scenario_file import Row, items, write_scenario
 

@@ -21,7 +21,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
 from tidemark.engine.probe import DEADLINE, Answer, probe
-from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
+from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 

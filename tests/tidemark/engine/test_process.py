@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clocks import shift_clock
-from ending import left
+from helpers.processes.clocks import shift_clock
+from helpers.processes.ending import left
 from tidemark.base.errors import EngineError
 from tidemark.engine.ports import check_free, free_port, is_listening
 from tidemark.engine.process import ManagedProcess, Record

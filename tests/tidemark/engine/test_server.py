@@ -13,12 +13,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 from conftest import SHORT_LIVED
-from ending import left
+from helpers.processes.ending import left
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Answer, archive, jars
-from tidemark.engine.java import find_java
+from tidemark.engine import Answer
+from tidemark.engine.launch import archive, jars
+from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 

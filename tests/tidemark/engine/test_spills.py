@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from conftest import SHORT_LIVED
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
-from tidemark.engine import launch
+from tidemark.engine.launch import command as launch
 from tidemark.engine.ports import free_port
 
 # Starts an engine of its own, twice.

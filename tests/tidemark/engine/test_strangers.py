@@ -13,14 +13,15 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strangers import as_stranger, needs_a_stranger
+from helpers.processes.strangers import as_stranger, needs_a_stranger
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import file_server, requests
-from tidemark.engine.launch import pyspark_home
+from tidemark.engine.launch import file_server
+from tidemark.engine.launch.command import pyspark_home
+from tidemark.engine.queries import requests
 from tidemark.engine.server import managed_of
 
-INTRUDER = (Path(__file__).parents[2] / "intruder.py").read_text()
+INTRUDER = (Path(__file__).parents[2] / "helpers/processes/intruder.py").read_text()
 BLOCKS = [f"broadcast_{n}_piece0" for n in range(40)]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from certificates import Authority
+from helpers.kafka.certificates import Authority
+from helpers.kafka.tls_proxy import tls_before
 from tidemark import engine as spark_engine
 from tidemark.base import tls
 from tidemark.base.errors import EngineError
@@ -18,7 +19,6 @@ from tidemark.base.settings import Settings
 from tidemark.engine import probe
 from tidemark.engine.probe import AUTHORITIES
 from tidemark.engine.token import token_of
-from tls_proxy import tls_before
 
 # Each test starts processes that ask an engine through TLS.
 pytestmark = pytest.mark.slow

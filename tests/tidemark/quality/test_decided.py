@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support import PER_MINUTE, READINGS, ingest, some_arrivals
+from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
 from tidemark import quality as q
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality.results import TABLE

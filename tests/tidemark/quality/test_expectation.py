@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from support import PER_MINUTE
+from helpers.data.support import PER_MINUTE
 from tidemark import quality as q
 from tidemark.base.errors import DefinitionError
-from tidemark.define.fingerprint import fingerprint
+from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.windows import Session
 from tidemark.quality import Expectation
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.compute import in_memory
@@ -22,8 +22,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
-from tidemark.store.commit_info import CommitInfo
-from tidemark.store.log import Log
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.event_log.log import Log
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from runs import published_through
-from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
+from helpers.data.runs import published_through
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session, Sliding
 from tidemark.quality import judge as judging
 from tidemark.quality import quarantine, results

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from support import PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.data.support import PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform

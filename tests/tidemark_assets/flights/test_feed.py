@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, recording
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.play import play
+from tidemark_streaming.ingest.play import play
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ import pytest
 
 from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill, incremental
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.flights import transforms
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.play import play
+from tidemark_streaming.ingest.play import play
 
 OTHER_WINDOWS = [
     transforms.congestion_rolling,

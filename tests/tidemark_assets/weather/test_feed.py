@@ -5,7 +5,7 @@ import pytest
 
 from tidemark_assets.weather.feed import LONGEST, SENT_AFTER, SHORTEST, outages, recording
 from tidemark_assets.weather.sources import weather
-from tidemark_streaming.recording import ARRIVES
+from tidemark_streaming.files.recording import ARRIVES
 
 
 @pytest.fixture(scope="module")

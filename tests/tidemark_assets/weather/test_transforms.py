@@ -15,7 +15,7 @@ from tidemark_assets import nycflights13
 from tidemark_assets.weather.feed import inlet
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.play import play
+from tidemark_streaming.ingest.play import play
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from commands import surround
+from helpers.processes.commands import surround
 from tidemark.base.settings import Settings
 
 

@@ -14,19 +14,20 @@ import pytest
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 
-from clocks import shift_clock
-from commands import call
-from pages import commands, fences
+from helpers.processes.clocks import shift_clock
+from helpers.processes.commands import call
+from helpers.suite.pages import commands, fences
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
-from tidemark_streaming import foreground, queries
-from tidemark_streaming.cli import stream
-from tidemark_streaming.continuous import find, session_id
-from tidemark_streaming.live import Look, View
+from tidemark_streaming.base import foreground
+from tidemark_streaming.cli.processing import stream
+from tidemark_streaming.cli.processing.live import Look, View
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.watcher import abandoned
+from tidemark_streaming.streams import queries
+from tidemark_streaming.streams.continuous import find, session_id
+from tidemark_streaming.streams.watcher import abandoned
 
 pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"

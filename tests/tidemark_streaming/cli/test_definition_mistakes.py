@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import call
+from helpers.processes.commands import call
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 GOOD = """\
@@ -12,7 +12,7 @@ from tidemark import aggregate as agg
 from tidemark.transform import windowed_asset
 from tidemark.window import Tumbling
 
-from support import READINGS
+from helpers.data.support import READINGS
 
 
 @windowed_asset(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from commands import call
+from helpers.processes.commands import call
 from tidemark_streaming.cli import app
 from tidemark_streaming.cli.app import PANELS
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from commands import handlers_kept
-from landing import SOURCE, feed, land_some
-from support import PER_MINUTE
+from helpers.data.landing import SOURCE, feed, land_some
+from helpers.data.support import PER_MINUTE
+from helpers.processes.commands import handlers_kept
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.cli import stream
 from tidemark_streaming.cli.interrupt import until_terminated
-from tidemark_streaming.ingest import ingest
-from tidemark_streaming.live import Look, View
+from tidemark_streaming.cli.processing import stream
+from tidemark_streaming.cli.processing.live import Look, View
+from tidemark_streaming.ingest.ingest import ingest
 
 COUNTED = replace(PER_MINUTE, source=SOURCE, aggregates={"n": agg.count()})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import call
+from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("nowhere")
@@ -100,7 +100,7 @@ def test_a_source_without_a_recording_is_not_played(
 
 
 LIVE = """
-from support import READINGS
+from helpers.data.support import READINGS
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files import FileConnector
 

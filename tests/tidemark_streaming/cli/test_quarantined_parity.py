@@ -8,16 +8,16 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from commands import call
 from gated.readings import ARRIVALS
 from gated.transforms import gated
-from planted import lose_recount
-from support import READINGS, ingest
+from helpers.data.planted import lose_recount
+from helpers.data.support import READINGS, ingest
+from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.record import TABLE
-from tidemark_streaming.cli.demo import check_parity
+from tidemark_streaming.cli.getting_started.demo import check_parity
 
 
 @pytest.fixture(scope="module", autouse=True)

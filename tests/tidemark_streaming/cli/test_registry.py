@@ -19,14 +19,14 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMPS
 from pyspark.sql import SparkSession
 
-from commands import call
-from following import Following
-from registries import Registered, serving
+from helpers.kafka.registries import Registered, serving
+from helpers.kafka.topics import Topics
+from helpers.processes.commands import call
+from helpers.processes.following import Following
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming import domains
+from tidemark_streaming.home import domains
 from tidemark_streaming.kafka import KafkaConnector
-from topics import Topics
 
 _NOT_HERE = "no schema registry's client here: Confluent's serializers were not tried"
 registry = pytest.importorskip("confluent_kafka.schema_registry", reason=_NOT_HERE)

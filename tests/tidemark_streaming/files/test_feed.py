@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from landing import HEADER, SOURCE, T0, feed, land, log_rows
+from helpers.data.landing import HEADER, SOURCE, T0, feed, land, log_rows
 from tidemark.base.errors import DataError
 from tidemark.compute import materialize
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk
 from tidemark_streaming.files import FileConnector, reading
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest.ingest import ingest
 
 MICROS = 1_000_000
 

@@ -7,13 +7,13 @@ from threading import Event, Lock, Timer, current_thread, get_ident, main_thread
 
 import pytest
 
-from commands import handlers_kept
-from interruption import signals_expected
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.processes.commands import handlers_kept
+from helpers.suite.interruption import signals_expected
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.kafka.prefetch import Prefetcher
-from topics import CLICKS, Topics, clicks
 
 
 class Slow:

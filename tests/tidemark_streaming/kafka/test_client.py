@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from helpers.kafka.topics import Topics
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.plaintext import speaks_kafka
-from topics import Topics
 
 
 @pytest.fixture

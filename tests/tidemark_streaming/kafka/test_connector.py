@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from topics import Topics, clicks
+from helpers.kafka.topics import Topics, clicks
 
 
 def test_a_topic_is_read_and_written_by_the_engine(spark: SparkSession, topics: Topics) -> None:

@@ -16,21 +16,21 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from helpers.kafka.topics import CLICKS, T0, Topics, clicks
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
 from tidemark.engine.connect import address
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.accepted import passed_over
-from tidemark_streaming.changed import MANY, ColumnChanged
-from tidemark_streaming.dead_letters import replay
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest import follow, ingest
+from tidemark_streaming.ingest.accepted import passed_over
+from tidemark_streaming.ingest.changed import MANY, ColumnChanged
+from tidemark_streaming.ingest.dead_letters import replay
+from tidemark_streaming.ingest.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
-from topics import CLICKS, T0, Topics, clicks
 
 REGISTERED = False
 
@@ -101,10 +101,10 @@ import json
 import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.dead_letters import replay
+from tidemark_streaming.ingest.dead_letters import replay
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest import ingest
-from topics import Topics
+from tidemark_streaming.ingest.ingest import ingest
+from helpers.kafka.topics import Topics
 
 _, remote, place, servers, name = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))

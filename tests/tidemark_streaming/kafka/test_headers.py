@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from headed import send_headed
+from helpers.kafka.headed import send_headed
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.source import Drop
+from tidemark_streaming.base.kafka_position import Topic, to_json
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.position import Topic, to_json
 from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import Reader
 from tidemark_streaming.payloads import Json

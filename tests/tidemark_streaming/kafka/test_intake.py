@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from helpers.kafka.topics import Topics, clicks
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark_streaming.base import kafka_position as position
+from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.feed import CHUNK
-from tidemark_streaming.kafka import position, records
+from tidemark_streaming.kafka import records
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.position import Position
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json
-from topics import Topics, clicks
 
 PLAIN = Source(
     name="clicks",

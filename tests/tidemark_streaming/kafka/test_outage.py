@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from brokers import OwnBroker, own_broker
-from following import PATIENCE, Following
-from landing import log_rows
-from rebuilt import Table, records
-from relay import Relay
-from support import same
+from helpers.data.landing import log_rows
+from helpers.data.support import same
+from helpers.kafka.brokers import OwnBroker, own_broker
+from helpers.kafka.rebuilt import Table, records
+from helpers.kafka.relay import Relay
+from helpers.kafka.topics import CLICKS, T0, Topics, clicks
+from helpers.processes.following import PATIENCE, Following
 from tidemark.base.errors import DataError, TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Tumbling
 from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.position import Topic
-from tidemark_streaming.outbox.follow import follow
-from tidemark_streaming.outbox.outbox import PublishResult
-from topics import CLICKS, T0, Topics, clicks
+from tidemark_streaming.sink.follow import follow
+from tidemark_streaming.sink.outbox import PublishResult
 
 # Brokers are away for longer than clients wait, which is a minute.
 pytestmark = pytest.mark.slow
@@ -118,7 +118,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
             broker.stand_still()
             still.set()
 
-    monkeypatch.setattr("tidemark_streaming.outbox.channel.pass_fail_point", stand_still)
+    monkeypatch.setattr("tidemark_streaming.sink.channel.pass_fail_point", stand_still)
     try:
         incremental(warehouse, asset)
         assert still.wait(PATIENCE)

@@ -9,17 +9,17 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import DataFrame
 
+from helpers.kafka.topics import Topics
 from tidemark.base.errors import ConflictError, DataError
-from tidemark.store.arrival import Arrival
-from tidemark.store.log import Log
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.ingest.play import play as play_files
 from tidemark_streaming.kafka import play
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.play import play as play_files
-from topics import Topics
 
 PART = Excerpt(days=2, span="3 hours")
 

@@ -12,8 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import searched
-from binaries import avro, describe, message
+from helpers.data import searched
+from helpers.data.binaries import avro, describe, message
+from helpers.kafka.topics import CLICKS, Topics
 from tidemark import aggregate as agg
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
@@ -21,20 +22,19 @@ from tidemark.define.protection import MASKED
 from tidemark.run.runner import incremental
 from tidemark.secret import secret
 from tidemark.source import Drop, Mask, Source, Tokenize
-from tidemark.store.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.transform import windowed_asset
 from tidemark.verify.parity import parity
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
-from tidemark_streaming import dead_letters
 from tidemark_streaming.feed import Chunk
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest import dead_letters
+from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.payloads import Avro, Payload, Protobuf
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from topics import CLICKS, Topics
 
 KEY = "0123456789abcdef0123456789abcdef"
 MARK = "rawvalue"

@@ -13,26 +13,26 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
-from certificates import Authority
-from following import Following
-from rebuilt import records
-from secured import Secured, secured
-from support import PER_MINUTE, READINGS, some_arrivals
-from support import ingest as ingest_rows
+from helpers.data.support import PER_MINUTE, READINGS, some_arrivals
+from helpers.data.support import ingest as ingest_rows
+from helpers.kafka.certificates import Authority
+from helpers.kafka.rebuilt import records
+from helpers.kafka.secured import Secured, secured
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.processes.following import Following
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.run.runner import incremental
 from tidemark.secret import Secret, secret
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink, client
 from tidemark_streaming.kafka.client import Brokers
-from tidemark_streaming.outbox import Outbox
-from tidemark_streaming.outbox.channel import Channel
-from tidemark_streaming.outbox.position import Position
-from tidemark_streaming.outbox.record import Record
-from tidemark_streaming.watch import backlogs
-from tidemark_streaming.watch.backlogs import Backlogs
-from topics import CLICKS, Topics, clicks
+from tidemark_streaming.monitor import backlogs
+from tidemark_streaming.monitor.backlogs import Backlogs
+from tidemark_streaming.sink import Outbox
+from tidemark_streaming.sink.channel import Channel
+from tidemark_streaming.sink.position import Position
+from tidemark_streaming.sink.record import Record
 
 # Starts brokers with TLS and SCRAM, and waits for refusals.
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.engine.requests import fetch
+from tidemark.engine.queries.requests import fetch
 from tidemark_streaming.lane.json_columns import decode_json
 from tidemark_streaming.payloads import Json
 

@@ -15,15 +15,15 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin._acl import AclOperation
 
-from secured import Secured, secured
-from support import same
+from helpers.data.support import same
+from helpers.kafka.secured import Secured, secured
+from helpers.kafka.topics import CLICKS
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.status import LaneStatus, lane_status
-from topics import CLICKS
 
 # Kills a lane and its brokers, and waits until the lane is back.
 pytestmark = pytest.mark.slow

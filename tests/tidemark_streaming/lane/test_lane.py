@@ -14,13 +14,14 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from helpers.kafka.topics import Topics
 from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.define.protection import Drop, Mask, Tokenize
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.decode import RECORD
@@ -29,7 +30,6 @@ from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.lane.query import Trigger, check, read, start
 from tidemark_streaming.lane.records import decode_records, output_records
 from tidemark_streaming.payloads import Avro
-from topics import Topics
 
 EMAIL = "ann.raw@example.org"
 ORDERS = Source(

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from binaries import avro, describe, message
+from helpers.data.binaries import avro, describe, message
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.rows import fetch_rows

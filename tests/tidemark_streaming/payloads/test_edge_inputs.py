@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark_streaming.arrival_facts import observe
 from tidemark_streaming.feed import DEAD
 from tidemark_streaming.files import FileConnector
+from tidemark_streaming.ingest.arrival_facts import observe
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.payloads import Json

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from telling import LONG
+from helpers.model.telling import LONG
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import compare_results, find_differences
-from tidemark_streaming.scenario.parse import load
-from tidemark_streaming.scenario.simulate import Result, simulate
+from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.run.compare import compare_results, find_differences
+from tidemark_streaming.scenario.run.simulate import Result, simulate
 
 CASES = Path(__file__).parents[2] / "cases"
 CUTS = (1, 2, 3, 1_000)

@@ -16,15 +16,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histories import lived_through
-from oracle import Row, micros, moment, windows_of
-from oracle import simulate as oracle
-from random_scenarios import scenarios
-from telling import LONG, Example, drawn, telling
+from helpers.model.histories import lived_through
+from helpers.model.oracle import Row, micros, moment, windows_of
+from helpers.model.oracle import simulate as oracle
+from helpers.model.random_scenarios import scenarios
+from helpers.model.telling import LONG, Example, drawn, telling
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import compare_results
-from tidemark_streaming.scenario.parse import Scenario, load
-from tidemark_streaming.scenario.simulate import simulate
+from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.run.compare import compare_results
+from tidemark_streaming.scenario.run.simulate import simulate
 
 FEW = 7
 BY_ORDER = ("firstv", "lastv")

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oracle import simulate
+from helpers.model.oracle import simulate
 from tidemark.base.instants import INFINITY, as_datetime
-from tidemark_streaming.scenario.compare import (
+from tidemark_streaming.scenario.read.expectation import Expect
+from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.values import is_equal
+from tidemark_streaming.scenario.run.compare import (
     Difference,
     compare_results,
     explain,
     find_differences,
 )
-from tidemark_streaming.scenario.expectation import Expect
-from tidemark_streaming.scenario.parse import load
-from tidemark_streaming.scenario.values import is_equal
 
 OWN = sorted((Path(__file__).parents[3] / "tests" / "scenarios").glob("*.yaml"))
 Rows = list[dict[str, Any]]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tidemark_streaming.scenario.parse import load
-from tidemark_streaming.scenario.reader import ScenarioError
+from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.reader import ScenarioError
 
 LAWFUL = """\
 name: base

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from oracle import simulate
-from pages import ROOT
-from random_scenarios import scenarios
+from helpers.model.oracle import simulate
+from helpers.model.random_scenarios import scenarios
+from helpers.suite.pages import ROOT
 from tidemark.base.instants import iso
-from tidemark_streaming.scenario.classified_events import NO_TIME, TOO_LATE, classify, steps
-from tidemark_streaming.scenario.draw import WIDTH, svg, text
-from tidemark_streaming.scenario.parse import Scenario, load
-from tidemark_streaming.scenario.timeline import timeline
+from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify, steps
+from tidemark_streaming.scenario.draw.text import WIDTH, svg, text
+from tidemark_streaming.scenario.draw.timeline import timeline
+from tidemark_streaming.scenario.read.parse import Scenario, load
 
 OWN = ROOT / "tests" / "scenarios"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.instants import INFINITY, instant
-from tidemark.define.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
@@ -19,8 +19,8 @@ from tidemark.define.watermarks import (
     Watermark,
 )
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
-from tidemark_streaming.scenario.expectation import Expect
-from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival, load
+from tidemark_streaming.scenario.read.expectation import Expect
+from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival, load
 
 ROOT = Path(__file__).parents[3]
 CASES = sorted((ROOT / "tests" / "cases").rglob("*.yaml"))

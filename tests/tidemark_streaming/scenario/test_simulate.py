@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oracle import simulate as oracle
-from telling import LONG
+from helpers.model.oracle import simulate as oracle
+from helpers.model.telling import LONG
 from tidemark.base.errors import DataError
-from tidemark.define.trigger import Trigger
+from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Session
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import compare_results, find_differences
-from tidemark_streaming.scenario.outcome import outcome
-from tidemark_streaming.scenario.parse import Scenario, load
-from tidemark_streaming.scenario.simulate import Result, simulate
+from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.run.compare import compare_results, find_differences
+from tidemark_streaming.scenario.run.outcome import outcome
+from tidemark_streaming.scenario.run.simulate import Result, simulate
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 

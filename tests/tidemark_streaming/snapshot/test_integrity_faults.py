@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from commands import call
 from gated.transforms import gated
-from judgements import NOW, judged, publish, withhold
-from support import MINUTE, T0
+from helpers.data.judgements import NOW, judged, publish, withhold
+from helpers.data.support import MINUTE, T0
+from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 from tidemark_streaming.snapshot.integrity_faults import IntegrityFault, find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot

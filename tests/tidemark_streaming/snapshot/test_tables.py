@@ -13,7 +13,7 @@ from hypothesis import settings as configured
 from hypothesis import strategies as st
 
 from tidemark.base.settings import Settings
-from tidemark.store.conditions import Equals, InRanges, at_least, below
+from tidemark.store.commits.conditions import Equals, InRanges, at_least, below
 from tidemark_streaming.snapshot.tables import Tables
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tables import arrive, ran
+from helpers.data.tables import arrive, ran
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from commands import call
-from pages import fences, followed
+from helpers.processes.commands import call
+from helpers.suite.pages import fences, followed
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commands import call
+from helpers.processes.commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.project import python_path
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS

@@ -10,8 +10,8 @@ import pytest
 
 from kiosk.transforms import believed, numbered, orders_per_day, orders_per_hour, takings
 from tidemark_streaming import testing
-from tidemark_streaming.scenario.parse import load
-from tidemark_streaming.scenario.reader import ScenarioError
+from tidemark_streaming.scenario.read.parse import load
+from tidemark_streaming.scenario.read.reader import ScenarioError
 from tidemark_streaming.testing import Trials
 from tidemark_streaming.testing.cuts import random_cuts
 

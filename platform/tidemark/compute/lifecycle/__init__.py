@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from tidemark.compute.lifecycle import aligned, session
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 
 
 class Lifecycle(Protocol):

@@ -11,7 +11,7 @@ from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
-from tidemark.store.log import Log
+from tidemark.store.event_log.log import Log
 
 
 def aggregate_events(

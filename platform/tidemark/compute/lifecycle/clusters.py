@@ -31,8 +31,8 @@ from tidemark.base.instants import INFINITY
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, WATERMARK_BEFORE
-from tidemark.engine.plan_literals import uncompiled_literal
-from tidemark.store.ranges import Ranges
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+from tidemark.store.commits.ranges import Ranges
 
 CLUSTER_START = "_from"
 """Column with the start of a fragment's cluster; with the keys, it identifies the cluster."""

@@ -21,8 +21,8 @@ from tidemark.define.helper_columns import (
     helper,
 )
 from tidemark.define.windows.kind import floor_to
-from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges, merge_ranges
+from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.event_log.log import Log
 
 GAPS, DAY_MICROS = 64, 86_400_000_000
 """Maximum length of a fragment: `GAPS` gaps, and at most a day unless one gap is longer."""

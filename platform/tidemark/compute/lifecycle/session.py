@@ -25,8 +25,8 @@ from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, GONE, PHASE, WATERMARK_BEFORE
-from tidemark.store.log import Log
-from tidemark.store.ranges import Ranges
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.log import Log
 
 
 def aggregate_events(

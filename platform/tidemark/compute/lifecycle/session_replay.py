@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
-from tidemark.define.trigger import Trigger
+from tidemark.define.triggers.trigger import Trigger
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import AsOf
 from tidemark.define.column_type import data_type
 from tidemark.define.definition import Definition
-from tidemark.define.firings import Firing, next_tick, with_tick_arrival
 from tidemark.define.helper_columns import (
     CLOCK,
     FIRED,
@@ -29,8 +28,9 @@ from tidemark.define.helper_columns import (
     WATERMARK_AFTER,
     WATERMARK_BEFORE,
 )
-from tidemark.define.trigger import Trigger
-from tidemark.store.log import Log
+from tidemark.define.triggers.firings import Firing, next_tick, with_tick_arrival
+from tidemark.define.triggers.trigger import Trigger
+from tidemark.store.event_log.log import Log
 
 _PLAN = data_type(
     """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,

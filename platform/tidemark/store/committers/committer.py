@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
-from tidemark.engine.requests import fetch, fetched_schema
+from tidemark.engine.queries.requests import fetch, fetched_schema
+from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import conditional, durable, file_list
 from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.leftovers import trim_log, vacuum, written_at
@@ -38,7 +39,6 @@ from tidemark.store.committers.values import (
     VacuumResult,
     Vouches,
 )
-from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_expired, translate_refusals
 from tidemark.store.rows import (
     SMALL_BATCH_ROWS,

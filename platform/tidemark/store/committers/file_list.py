@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import Condition
 from tidemark.store.rows import INLINE_ROWS, arrow_schema, frame, spark_schema
 
 _MANY_FILES = 400

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidemark.define.tables import TableName
-from tidemark.store import rollup_generation
+from tidemark.store.commits import rollup_generation
 
 
 class Head(NamedTuple):
@@ -16,7 +16,7 @@ class Head(NamedTuple):
     - `table_id`: its identity, from its creation until it is dropped.
     - `version`: the number of its newest commit.
     - `format`: its layout version; 0 for a table that Tidemark did not create.
-    - `kind`: for a roll-up, the kind of its windows (`store.rollup_generation`).
+    - `kind`: for a roll-up, the kind of its windows (`store.commits.rollup_generation`).
     - `name`: its owner and role; None for a table without an owner.
     """
 

@@ -1,0 +1,1 @@
+"""Basics that all other packages of the Dagster layer use."""

@@ -1,0 +1,77 @@
+"""Names of Tidemark's objects in a Dagster project, with the project's prefix if it has one.
+
+A project may have several of Tidemark's homes, such as production and trials, or have assets and
+jobs with the same names. Each key and name is therefore created here.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import dagster as dg
+
+from tidemark.base.errors import DefinitionError
+from tidemark_assets.base.resources import TidemarkResource
+
+_PART = re.compile(r"\w+", re.ASCII)
+
+
+class Resourceful(Protocol):
+    """A context with resources: of a step, a check or a sensor."""
+
+    @property
+    def resources(self) -> object: ...
+
+
+@dataclass(frozen=True)
+class Names:
+    """The keys and names under one prefix.
+
+    Args:
+        prefix: the parts of the prefix, from the outermost.
+    """
+
+    prefix: tuple[str, ...] = ()
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the key of an asset."""
+        return dg.AssetKey([*self.prefix, *parts])
+
+    def own(self, name: str) -> str:
+        """Return the name of any other object; Dagster has no levels in these names."""
+        return "_".join([*self.prefix, name])
+
+    @property
+    def resource(self) -> str:
+        """The key of the resource that gives the engine and the warehouse."""
+        return self.own("tidemark")
+
+    @property
+    def needs(self) -> set[str]:
+        """The resources that a step, a check or a sensor requires."""
+        return {self.resource}
+
+    def tidemark(self, context: Resourceful) -> TidemarkResource:
+        """Return the engine and the warehouse from a context."""
+        return getattr(context.resources, self.resource)
+
+
+PLAIN = Names()
+"""The names without a prefix."""
+
+
+def with_prefix(prefix: str | None) -> Names:
+    """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain.
+
+    Raises:
+        DefinitionError: the prefix has characters other than letters, digits and `_`.
+    """
+    if prefix is None:
+        return PLAIN
+    parts = tuple(prefix.split("/"))
+    if all(_PART.fullmatch(part) for part in parts):
+        return Names(parts)
+    raise DefinitionError(
+        f"'{prefix}' is not a valid key prefix: use letters, digits and `_`, with `/` between "
+        "parts, for example `dev` or `trials/dev`."
+    )

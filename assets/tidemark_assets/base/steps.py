@@ -1,0 +1,175 @@
+"""The configuration of steps, and their failures: one message, and retries if it may be transient.
+
+An engine or brokers that do not respond may recover within moments, and a table that others write
+may be free again. Dagster therefore retries such a step with growing waits. All other errors that a
+user can fix would only occur again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum, StrEnum
+from types import GenericAlias
+from typing import Any
+from zlib import crc32
+
+import dagster as dg
+from dagster import OpExecutionContext
+from pydantic import Field, create_model
+
+from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
+from tidemark.base.instants import iso
+from tidemark.define.definition import Definition
+from tidemark.store.event_log.log import Log
+
+TRANSIENT_ERRORS = (ConflictError, EngineError)
+"""Errors that count as transient in any case."""
+
+RETRY_DELAYS_SECONDS = (5, 20, 60)
+"""Seconds before each retry of a step."""
+
+
+class LateEvents(Enum):
+    """Whether a backfill counts events that were too late for their window."""
+
+    exclude = "exclude"
+    include = "include"
+
+
+class BackfillConfig(dg.Config):
+    """How to compute the windows of the selected partitions."""
+
+    late_events: LateEvents = Field(
+        default=LateEvents.exclude,
+        description="exclude counts the same events as a stream; include also counts the events "
+        "that were too late for their window.",
+    )
+
+
+class IngestConfig(dg.Config):
+    """The data to ingest into the log."""
+
+    play_days: int = Field(
+        default=0,
+        ge=0,
+        description=(
+            "First ingest this many days of the source's recorded data, counted from its first "
+            "day; 0 ingests only the pending data."
+        ),
+    )
+
+
+class OfAssets(dg.Config):
+    """The assets of a job, by name."""
+
+    assets: list[str]
+
+
+def of_assets(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    *,
+    by_default: str | None = "all",
+    default: Iterable[str] | None = None,
+) -> type[OfAssets]:
+    """Return a job's config with a choice among the assets of a domain, which the launchpad offers.
+
+    Args:
+        by_default: the default choice, in words; None if a choice is required.
+        default: the default choice, as names; all by default.
+    """
+    said = "The assets" if by_default is None else f"The assets; by default {by_default}"
+    names = list(transforms if default is None else default)
+    field = Field(default=... if by_default is None else names, description=f"{said}.")
+    chosen: Any = GenericAlias(list, (choice(f"{domain}_assets", transforms),))
+    return create_model("OfAssets", __base__=OfAssets, assets=(chosen, field))
+
+
+def choice(name: str, members: Iterable[str]) -> Any:  # noqa: ANN401 (a class that is made here)
+    """Return a type with these values, which the launchpad offers.
+
+    Dagster identifies such a type by its name, so types with other values, of another domain, have
+    other names.
+    """
+    values = {member: member for member in members}
+    return StrEnum(f"{name}_{crc32(' '.join(values).encode()):08x}", values)
+
+
+class Failures:
+    """The errors of some assets, collected while a step continues with the others."""
+
+    def __init__(self, context: OpExecutionContext) -> None:
+        self._context = context
+        self._sentences: list[str] = []
+        self._passing: list[Exception] = []
+
+    def add(self, sentence: str, cause: Exception | None = None) -> None:
+        """Record and log an error; it is retried only if its cause is given and transient."""
+        self._sentences.append(sentence)
+        self._context.log.error(sentence)
+        if cause is not None and is_transient(cause):
+            self._passing.append(cause)
+
+    @contextmanager
+    def collect(self, asset: str) -> Iterator[None]:
+        """Record errors in the block as errors of that asset."""
+        try:
+            yield
+        except TidemarkError as error:
+            self.add(f"{asset}: {error}", error)
+
+    def raise_all(self) -> None:
+        """Fail the step with all errors, if any, after retries if one may be transient."""
+        if self._passing:
+            _request_retry(self._passing[0])
+        if self._sentences:
+            raise dg.Failure(" ".join(self._sentences), allow_retries=False)
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether an error may be transient."""
+    return isinstance(error, TRANSIENT_ERRORS) or (
+        isinstance(error, TidemarkError) and error.retriable
+    )
+
+
+@contextmanager
+def failing_with_message() -> Iterator[None]:
+    """Fail a step with a user's error as one message, after retries if it may be transient."""
+    try:
+        yield
+    except TidemarkError as error:
+        if is_transient(error):
+            _request_retry(error)
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def _request_retry(error: Exception) -> None:
+    """Request a retry of the step from Dagster, while retries are left."""
+    tried = dg.OpExecutionContext.get().retry_number
+    if tried < len(RETRY_DELAYS_SECONDS):
+        raise dg.RetryRequested(len(RETRY_DELAYS_SECONDS), RETRY_DELAYS_SECONDS[tried]) from error
+
+
+def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
+    """Refuse a range of event time without events.
+
+    Returns:
+        The oldest and the newest event time of all arrivals.
+
+    Raises:
+        DataError: no event of [start, end) is in the log.
+    """
+    arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
+    times = [
+        (a.min_event_time, a.max_event_time)
+        for a in arrivals
+        if a.min_event_time is not None and a.max_event_time is not None
+    ]
+    oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
+    if any(first < end and last >= start for first, last in times):
+        return oldest, newest
+    there = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
+    raise DataError(
+        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({there}): "
+        "ingest more data, or choose other partitions."
+    )

@@ -1,0 +1,180 @@
+"""Expectations as asset checks.
+
+Each expectation of a transform is a check of its published asset. After every change that may
+affect its outcome, the check is reported with its current state. That state comes from the results
+in the table `checks`, from the quarantine and from the published windows: nothing is validated
+here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import dagster as dg
+
+from tidemark.base.instants import iso
+from tidemark.charts import picture_checks
+from tidemark.charts.chart import to_svg
+from tidemark.define.definition import Definition
+from tidemark.quality import WARNING, Expectation, results
+from tidemark.quality.results import CheckResult
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
+from tidemark_assets.base.cells import as_table, literal
+from tidemark_assets.base.names import Names
+from tidemark_assets.metadata.pictures import embed_svg
+from tidemark_streaming.snapshot import check_results
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+_SHOWN = 20
+_DRAWN = 60
+"""The number of runs in a picture of the history."""
+_RECENT = 200
+"""The number of runs whose warnings a check considers.
+
+Windows in quarantine fail it at any age.
+"""
+SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
+
+
+def check_names(transform: Definition) -> dict[str, str]:
+    """Return the name of each expectation's check, which has only letters, digits and `_`."""
+    found: dict[str, str] = {}
+    for expectation in transform.checks:
+        plain = re.sub(r"\W+", "_", expectation.name).strip("_")
+        numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
+        found[expectation.name] = next(n for n in numbered if n not in found.values())
+    return found
+
+
+def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
+    """Return the checks of a transform's published asset."""
+    return [
+        dg.AssetCheckSpec(
+            name,
+            asset=names.key(transform.table),
+            description=_description(expectation),
+            metadata=_expectation_metadata(expectation),
+        )
+        for expectation, name in zip(transform.checks, check_names(transform).values(), strict=True)
+    ]
+
+
+def current_results(
+    names: Names, snapshot: Snapshot, transform: Definition
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the current state of each expectation of an asset, after all runs and decisions.
+
+    A check therefore fails exactly until its failures are resolved. A run, a backfill or a
+    promotion may resolve them, or a person who releases or discards a window.
+    """
+    last = snapshot.last_run(transform.name) if transform.checks else None
+    if last is None:
+        return
+    results = results_since(snapshot, transform.name, last["commit_number"] - _RECENT)
+    failing = check_results.open_failures(snapshot, transform, results)
+    for expectation in transform.checks:
+        own = [r for r in results if r.expectation == expectation.name]
+        failures = {
+            place: told[expectation.name]
+            for place, told in failing.items()
+            if expectation.name in told
+        }
+        yield _evaluation(names, transform, expectation, last, failures, _whole(own, last))
+
+
+def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
+    """Return the result of the last run if all of its rows failed together, else None.
+
+    Such a result lists no rows.
+    """
+    newest = own[-1] if own else None
+    if (
+        newest is None
+        or newest.commit_number != last["commit_number"]
+        or newest.success
+        or newest.failures
+    ):
+        return None
+    return newest
+
+
+def _evaluation(
+    names: Names,
+    transform: Definition,
+    expectation: Expectation,
+    last: Mapping[str, Any],
+    failures: Mapping[check_results.Place, str],
+    whole: CheckResult | None,
+) -> dg.AssetCheckEvaluation:
+    passed, failing = not failures and whole is None, sorted(failures.items())
+    description = literal(whole.observed) if whole is not None else _describe_failures(failing)
+    metadata: dict[str, Any] = {
+        "expected": expectation.expected,
+        "failed": len(failing) if whole is None else whole.rows_failed,
+        "through arrival": last["through_arrival"],
+        "run": last["run"],
+    }
+    if failing:
+        metadata["failures"] = _table(failing)
+    if not passed and expectation.name in INTEGRITY_CHECKS:
+        description = f"This is {FAULT_TEXT}: {description}. {remedy(transform)}"
+        metadata["remedy"] = dg.MetadataValue.md(remedy(transform))
+    return dg.AssetCheckEvaluation(
+        asset_key=names.key(transform.table),
+        check_name=check_names(transform)[expectation.name],
+        passed=passed,
+        metadata=metadata,
+        severity=SEVERITY[expectation.level == WARNING],
+        description=description,
+    )
+
+
+def draw_history(
+    warehouse: Warehouse, transform: Definition, facts: RunFacts
+) -> Mapping[str, dg.MarkdownMetadataValue]:
+    """Return the results of the newest runs up to this one, as a picture."""
+    commit_number = facts.commit_number
+    found = results.read_since(
+        warehouse, transform.name, commit_number - _DRAWN, commit_number, facts.table_id
+    )
+    if not found:
+        return {}
+    drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")
+    return {"history": embed_svg("history", to_svg(drawn))}
+
+
+def _expectation_metadata(expectation: Expectation) -> dict[str, Any]:
+    found: dict[str, Any] = {"expected": expectation.expected, "level": expectation.level}
+    if expectation.notes:
+        found["notes"] = dg.MetadataValue.md(expectation.notes)
+    if expectation.meta:
+        found["meta"] = dg.MetadataValue.json(dict(expectation.meta))
+    return found
+
+
+def _description(expectation: Expectation) -> str:
+    effect = (
+        "a warning: rows that fail are published and marked"
+        if expectation.level == WARNING
+        else "rows that fail are quarantined"
+    )
+    blame = f"; a failure is {FAULT_TEXT}" if expectation.name in INTEGRITY_CHECKS else ""
+    told = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
+    return f"{expectation.description} {told}" if expectation.description else told
+
+
+def _table(failing: Sequence[tuple[check_results.Place, str]]) -> dg.TableMetadataValue:
+    lines = [(iso(at), keys, seen) for (at, keys), seen in failing[:_SHOWN]]
+    more = [(f"… and {len(failing) - _SHOWN:,} more",)] if failing[_SHOWN:] else []
+    return as_table(("window", "keys", "observed"), [*lines, *more])
+
+
+def _describe_failures(failing: Sequence[tuple[check_results.Place, str]]) -> str:
+    if not failing:
+        return "as expected"
+    (start, _), observed = failing[0]
+    return f"{len(failing):,} failed, the first at {iso(start)}: {literal(observed)}"

@@ -1,0 +1,102 @@
+"""Report comparisons of published windows with a bounded computation, as results of `parity`.
+
+The nightly job and the asset's page report their own comparisons. The command line, which knows
+nothing of Dagster, records its comparisons in the table `parities`; the sensor
+`<domain>_partitions` reports the new ones.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from tidemark.base.counts import format_count
+from tidemark.base.instants import iso
+from tidemark.define.definition import Definition
+from tidemark.verify.parity import ParityReport
+from tidemark.verify.record import TABLE, Comparison
+from tidemark_assets.base.cells import as_table
+from tidemark_assets.base.names import Names
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+PARITY = "parity"
+MAX_SHOWN_DIFFERENCES = 20
+"""The number of differences that a result lists."""
+MAX_COMPARISONS_PER_TICK = 100
+"""The maximum number of comparisons reported in a tick; later ticks report the rest."""
+
+_COLUMNS = ("kind", "window", "keys", "column", "published", "recomputed")
+
+ReportedComparisons = tuple[str | None, int]
+"""The last reported comparison: the identity of the record, and its number; -1 before the first."""
+
+
+def parity_result(
+    names: Names, verified: ParityReport, span: str, made_by: str
+) -> dg.AssetCheckEvaluation:
+    """Return a comparison as a check result; differences from late events do not fail it.
+
+    Args:
+        span: the windows that were compared.
+        made_by: the origin of the comparison.
+    """
+    rows = [
+        (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
+        for d in verified.differences[:MAX_SHOWN_DIFFERENCES]
+    ]
+    withheld = [f"{name}: {count:,}" for name, count in verified.quarantined_by.items()]
+    said = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
+    return dg.AssetCheckEvaluation(
+        asset_key=names.key(verified.asset),
+        check_name=PARITY,
+        passed=not verified.wrong,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"{span}: compared {format_count(verified.windows, 'window')}{said} with a bounded "
+            f"computation of the event log, {format_count(verified.total, 'difference')}."
+        ),
+        metadata={
+            "windows": verified.windows,
+            "differences": verified.total,
+            "too late": verified.lost,
+            "quarantined": verified.quarantined,
+            "made by": made_by,
+            **({"quarantined by": "; ".join(withheld)} if withheld else {}),
+            **({"first differences": as_table(_COLUMNS, rows)} if rows else {}),
+        },
+    )
+
+
+def report_new_comparisons(
+    names: Names,
+    snapshot: Snapshot,
+    transforms: Mapping[str, Definition],
+    told: ReportedComparisons,
+) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
+    """Return the results of comparisons on the command line after a given one, and the last one.
+
+    Args:
+        told: the last comparison that was reported.
+    """
+    record, number = told
+    present = snapshot.tables.id(TABLE)
+    if present is None:
+        return [], told
+    table = snapshot.tables.read(TABLE)
+    rows = [] if table is None else table.sort_by("number").to_pylist()
+    if record != present:
+        number = -1
+    found = [Comparison.from_row(row) for row in rows if row["number"] > number][
+        :MAX_COMPARISONS_PER_TICK
+    ]
+    events = [
+        parity_result(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
+        for c in found
+        if c.report.asset in transforms
+    ]
+    return events, (present, max([number, *(c.number for c in found)]))
+
+
+def _span(comparison: Comparison) -> str:
+    if comparison.start is None or comparison.end is None:
+        return "all windows"
+    return f"{iso(comparison.start)} to {iso(comparison.end)}"

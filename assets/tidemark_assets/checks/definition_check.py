@@ -1,0 +1,121 @@
+"""A check of each windowed asset: whether the definition in the code wrote its tables.
+
+Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
+their definition. The asset's page runs the check at any time, and the jobs that change its tables
+report it. The sensor `<domain>_partitions` reports it if the definition in the code has changed, or
+if a run outside Dagster has changed the tables.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from tidemark.base.errors import DataError
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import Effect
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.changes import EFFECT_TEXTS, Changes, find_differences
+from tidemark_assets.base.cells import as_table
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.base.steps import failing_with_message
+from tidemark_assets.checks.page_checks import page_check
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+
+CURRENT = "definition_is_current"
+
+SAME = "The tables were made by the definition in the code."
+
+
+def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
+    """Return the check of an asset, as its page runs it."""
+
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+        with failing_with_message():
+            return compare_definitions(tidemark.warehouse, transform, names)
+
+    description = (
+        "Whether the definition in the code made the tables. A warning if runs continue with them; "
+        "an error if the asset must be rebuilt before it can run."
+    )
+    return page_check(transform, names, CURRENT, description, evaluate, ENGINE_POOL)
+
+
+def compare_definitions(
+    warehouse: Warehouse, transform: Definition, names: Names
+) -> dg.AssetCheckEvaluation:
+    """Return whether the current definition wrote an asset's tables, as the result of the check."""
+    try:
+        found = find_differences(warehouse, transform)
+    except DataError as error:
+        # The asset has not run yet, or its tables have no record of their definition.
+        return _evaluation(names, transform, str(error))
+    if found.same:
+        return _evaluation(names, transform, SAME)
+    return _evaluation(names, transform, _describe(found), found)
+
+
+def report_new_results(
+    warehouse: Warehouse,
+    transforms: Iterable[Definition],
+    runs: Sequence[Mapping[str, Any]],
+    known: dict[str, list[str | None]],
+    names: Names,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield results to report: once per definition in the code, and if a run changed the result.
+
+    Args:
+        runs: rows of the ledger: the new ones and some before them.
+        known: remembers, by asset, the definition, the run and the message.
+    """
+    newest = {r["asset"]: str(r["run"]) for r in runs}
+    for transform in transforms:
+        if transform.follows is not None:
+            continue
+        name, definition = transform.name, fingerprint(transform)
+        before, run, said = known.get(name, [None, None, None])
+        now = newest.get(name, run)
+        if (before, run) == (definition, now) and said is not None:
+            continue
+        found = compare_definitions(warehouse, transform, names)
+        if (before, said) != (definition, found.description):
+            yield found
+        known[name] = [definition, now, found.description]
+
+
+def parts(found: Changes) -> dg.TableMetadataValue:
+    """Return the parts that differ."""
+    rows = [(c.part, c.before, c.after) for c in found.differences]
+    return as_table(("part", "in the tables", "in the code"), rows)
+
+
+def _describe(found: Changes) -> str:
+    said: list[str] = []
+    if found.differences:
+        named = ", ".join(str(c) for c in found.differences)
+        said.append(
+            f"The definition in the code differs from that of the tables in {named}: "
+            f"{EFFECT_TEXTS[found.effect]}."
+        )
+    if found.earlier_through is not None:
+        said.append(
+            f"Events through arrival {found.earlier_through:,} were computed by an earlier "
+            "definition."
+        )
+    return " ".join(said).format(asset=found.asset)
+
+
+def _evaluation(
+    names: Names, transform: Definition, said: str, found: Changes | None = None
+) -> dg.AssetCheckEvaluation:
+    stops = found is not None and found.effect is Effect.REBUILD
+    return dg.AssetCheckEvaluation(
+        asset_key=names.key(transform.table),
+        check_name=CURRENT,
+        passed=found is None,
+        severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,
+        description=said,
+        metadata={"differences": parts(found)} if found is not None else {},
+    )

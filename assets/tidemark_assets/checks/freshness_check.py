@@ -1,0 +1,66 @@
+"""Freshness by event time: whether the windows are as new as the events that have arrived.
+
+Dagster's own freshness policies measure the wall-clock time since the last materialization. By
+these, a recording of last year is fresh, and so is a stream whose watermark does not move. This
+check compares event times instead: the newest event of the log with the watermark that the asset
+has reached.
+"""
+
+import dagster as dg
+
+from tidemark.base.instants import INFINITY, describe
+from tidemark.define.definition import Definition
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.checks.page_checks import page_check
+from tidemark_assets.metadata.run_metadata import as_timestamp
+
+FRESH = "fresh_by_event_time"
+
+
+def fresh_check(
+    transform: Definition, within: int, names: Names = PLAIN
+) -> dg.AssetChecksDefinition:
+    """Return the check of an asset, which its page can run; the reporter reports changes.
+
+    Args:
+        within: how far the watermark may be behind the newest event, in microseconds.
+    """
+
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+        snapshot = tidemark.snapshot(transform)
+        newest = snapshot.source(transform.source).newest_event
+        watermark = snapshot.asset(transform).watermark
+        return freshness(names.key(transform.table), newest, watermark, within)
+
+    description = (
+        f"The watermark of the windows is at most {describe(within)} behind the newest event in "
+        "the event log."
+    )
+    return page_check(transform, names, FRESH, description, evaluate)
+
+
+def freshness(
+    key: dg.AssetKey, newest: int | None, watermark: int | None, within: int
+) -> dg.AssetCheckEvaluation:
+    """Return how fresh an asset is, given the newest event and the asset's watermark."""
+    if newest is None:
+        behind, said = 0, "No event has arrived yet."
+    elif watermark is None:
+        behind, said = within + 1, "No run has processed the arrivals yet."
+    else:
+        behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
+        said = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=FRESH,
+        passed=behind <= within,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=said,
+        metadata={
+            "newest event": as_timestamp(newest),
+            "watermark now": as_timestamp(watermark),
+            "allowed": describe(within),
+            "minutes behind": behind // 60_000_000,
+        },
+    )

@@ -1,0 +1,49 @@
+"""Checks that people can run on an asset's page, and that sensors and jobs report otherwise."""
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from tidemark.define.definition import Definition
+from tidemark_assets.base.names import Names
+from tidemark_assets.base.resources import TidemarkResource
+
+
+def page_check(
+    transform: Definition,
+    names: Names,
+    name: str,
+    description: str,
+    evaluate: Callable[[TidemarkResource], dg.AssetCheckEvaluation],
+    pool: str | None = None,
+) -> dg.AssetChecksDefinition:
+    """Return a check of an asset, as its page runs it.
+
+    Args:
+        evaluate: determines the check's outcome. Sensors and jobs report what it returns.
+        pool: the pool that limits how many of these run at once; none by default.
+    """
+
+    @dg.asset_check(
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
+        name=name,
+        description=description,
+        pool=pool,
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        return as_result(evaluate(names.tidemark(context)))
+
+    return check
+
+
+def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """Return an evaluation in the form that a check or a step yields."""
+    return dg.AssetCheckResult(
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        passed=evaluation.passed,
+        metadata=evaluation.metadata,
+        severity=evaluation.severity,
+        description=evaluation.description,
+    )

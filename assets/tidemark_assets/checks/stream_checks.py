@@ -1,0 +1,73 @@
+"""A check of each asset whose stream should run: whether it runs.
+
+The supervisor reports it when a stream ends, recovers or is given up. The asset's page can run it
+at any time, from the supervisor's last status, without the engine.
+"""
+
+import time
+
+import dagster as dg
+
+from tidemark.define.definition import Definition
+from tidemark_assets.base.cells import literal
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.checks.page_checks import page_check
+from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams.noted import noted
+from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream
+
+KEEPS_RUNNING = "stream_keeps_running"
+
+NO_STREAM = "No stream should be running."
+NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
+
+
+def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
+    """Return the check of an asset, as its page runs it."""
+
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+        settings, name = tidemark.settings, transform.name
+        stream = noted(settings, time.time_ns() // 1000).get(name)
+        wished = wishes.of(settings, name) is not None
+        return check_stream(names, transform, stream if wished else None, unseen=wished)
+
+    description = (
+        "The stream that should run is running. A warning while it waits for its next start after "
+        "a failure; an error once the supervisor has given it up."
+    )
+    return page_check(transform, names, KEEPS_RUNNING, description, evaluate)
+
+
+def check_stream(
+    names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
+) -> dg.AssetCheckEvaluation:
+    """Return whether an asset's stream runs as it should.
+
+    Args:
+        stream: the supervisor's status of it; None if there is none.
+        unseen: true if it should run, if there is no status.
+    """
+    passed, said = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
+    if stream is not None:
+        passed = not stream.failures
+        said = f"The stream is {stream.state}."
+        if stream.failures:
+            failures = "1 failure" if stream.failures == 1 else f"{stream.failures} failures"
+            said = f"The stream is {stream.state} after {failures} in a row"
+            said += f": {literal(stream.error)}" if stream.error else "."
+        if stream.state == GIVEN_UP:
+            said += f" Fix the cause, then run `tidemark stream {transform.name} --detach`."
+    lost = stream is not None and stream.state == GIVEN_UP
+    return dg.AssetCheckEvaluation(
+        asset_key=names.key(transform.table),
+        check_name=KEEPS_RUNNING,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
+        description=said,
+        metadata={
+            "stream": stream.state if stream is not None else "none",
+            "consecutive failures": stream.failures if stream is not None else 0,
+            **({"last error": stream.error} if stream is not None and stream.error else {}),
+        },
+    )

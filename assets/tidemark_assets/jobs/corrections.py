@@ -1,0 +1,107 @@
+"""The correction job of a domain, which recomputes windows that lack too-late events with them.
+
+The run lists the changes, value by value, and materializes the partitions.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+from dagster import OpExecutionContext
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import TidemarkError
+from tidemark.define.definition import Definition
+from tidemark.run import runner as run
+from tidemark.run.correction import Correction
+from tidemark_assets.base.cells import as_table, pairs
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.spans import PartitionsOf
+from tidemark_assets.base.steps import Failures, of_assets
+from tidemark_assets.reports.run_events import log_run
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+
+SHOWN = 20
+"""The number of changes to list per asset."""
+
+
+def corrections(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names = PLAIN,
+) -> dg.Definitions:
+    """Create the job that adds too-late events to the windows that lack them, and to no others."""
+
+    class CorrectConfig(of_assets(domain, transforms)):
+        """The assets to correct."""
+
+    @dg.op(
+        name=names.own(f"{domain}_corrections"),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
+    def correct(
+        context: OpExecutionContext,
+        config: CorrectConfig,
+    ) -> None:
+        tidemark = names.tidemark(context)
+        done: dict[str, Correction] = {}
+        failures = Failures(context)
+        for asset in config.assets:
+            transform = transforms[asset]
+            try:
+                found = run.correct(tidemark.warehouse, transform, most=SHOWN, reported=True)
+            except TidemarkError as error:
+                failures.add(f"{asset}: {error}", error)
+                continue
+            if found is None:
+                context.log.info(f"No window of {asset} is missing a too-late event.")
+            else:
+                done[asset] = found
+                told = found.facts
+                log_run(context, names, tidemark, transform, partitions(asset), told)
+        context.add_output_metadata({"corrected": _table(done), **_changes(done)})
+        failures.raise_all()
+
+    @dg.job(
+        name=names.own(f"{domain}_correct"),
+        description=(
+            "Recomputes only the windows that are missing too-late events, and lists what "
+            "changed. It processes no new arrivals, and can run while streams run."
+        ),
+    )
+    def job() -> None:
+        correct()
+
+    return dg.Definitions(jobs=[job])
+
+
+def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
+    if not done:
+        return dg.MetadataValue.text("No window is missing a too-late event.")
+    rows = [
+        (
+            asset,
+            found.windows,
+            found.total,
+            format_count(found.facts.too_late, "event"),
+            f"{found.facts.seconds:.1f}",
+        )
+        for asset, found in done.items()
+    ]
+    return as_table(("asset", "windows", "values", "too late", "seconds"), rows)
+
+
+def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
+    """Return the first changed values of each asset."""
+    told: dict[str, dg.TableMetadataValue] = {}
+    for asset, found in done.items():
+        rows: list[tuple[object, ...]] = [
+            (c.window_start, pairs(c.keys), c.column, c.before, c.after) for c in found.changes
+        ]
+        if found.total > len(found.changes):
+            rows.append((f"… and {found.total - len(found.changes):,} more",))
+        columns = ("window", "keys", "column", "before", "after")
+        told[f"changes of {asset}"] = as_table(columns, rows)
+    return told

@@ -1,0 +1,118 @@
+"""The replay job of a domain: recompute the windows of all events from an arrival onward.
+
+It writes to the assets' tables, where only the windows of these events change, or to side tables
+for inspection. The sensor of windows reports the partitions that changed.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from dagster import OpExecutionContext
+from pydantic import Field
+
+from tidemark.base.instants import instant, iso
+from tidemark.define.definition import Definition
+from tidemark.run.change import replay as run
+from tidemark.run.change.replay import ReplayResult
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.cells import as_table
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+
+
+class ReplayConfig(dg.Config):
+    """The start of the replay: an arrival or an instant."""
+
+    from_arrival: int | None = Field(
+        default=None, ge=0, description="The number of the first arrival."
+    )
+    from_instant: str | None = Field(
+        default=None,
+        description=(
+            "Instead of a number: the first arrival at or after this processing time (ISO 8601, "
+            "UTC)."
+        ),
+    )
+    into: str | None = Field(
+        default=None,
+        description=(
+            "Write side tables, <asset>__<into>, and change no others. By default the windows in "
+            "the assets' own tables are replaced."
+        ),
+    )
+
+
+def replays(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
+    """Create the job `<domain>_replay`."""
+
+    class OfAssetsConfig(of_assets(domain, transforms, by_default=None), ReplayConfig):
+        """The assets and the start of the replay."""
+
+    @dg.op(
+        name=names.own(f"{domain}_replays"), pool=ENGINE_POOL, required_resource_keys=names.needs
+    )
+    def again(
+        context: OpExecutionContext,
+        config: OfAssetsConfig,
+    ) -> None:
+        tidemark = names.tidemark(context)
+        if (config.from_arrival is None) == (config.from_instant is None):
+            raise dg.Failure(
+                "Specify either the first arrival or the first instant, but not both.",
+                allow_retries=False,
+            )
+        failures = Failures(context)
+        with failing_with_message():
+            warehouse = tidemark.warehouse
+        done: dict[str, ReplayResult] = {}
+        for asset in config.assets:
+            with failures.collect(asset):
+                done[asset] = _replay(warehouse, transforms[asset], config)
+        context.add_output_metadata({"replayed": _table(done)})
+        failures.raise_all()
+
+    @dg.job(
+        name=names.own(f"{domain}_replay"),
+        description=(
+            "Recomputes, with the definition in the code, every window that contains an event "
+            "from a given arrival onward. Streams continue to run."
+        ),
+    )
+    def replay() -> None:
+        again()
+
+    return dg.Definitions(jobs=[replay])
+
+
+def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> ReplayResult:
+    moment = None if config.from_instant is None else instant(config.from_instant)
+    since = run.find_first_arrival(Log(warehouse, transform.source), config.from_arrival, moment)
+    if config.into is None:
+        return run.replay(warehouse, transform, since)
+    return run.replay_to_side_tables(warehouse, transform, since, config.into)
+
+
+def _table(done: Mapping[str, ReplayResult]) -> dg.TableMetadataValue:
+    rows = [
+        (
+            asset,
+            found.table,
+            f"{found.since:,} to {found.through:,}",
+            found.windows,
+            _where(found),
+            found.quarantined,
+        )
+        for asset, found in done.items()
+    ]
+    return as_table(("asset", "table", "arrivals", "windows", "window starts", "quarantined"), rows)
+
+
+def _where(found: ReplayResult) -> str:
+    if found.facts is None:
+        return "none: these arrivals contain no events"
+    start, end = iso(found.facts.window_from), iso(found.facts.window_to)
+    return "anywhere" if start is None else f"from {start} to {end}"

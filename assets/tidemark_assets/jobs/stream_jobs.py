@@ -1,0 +1,162 @@
+"""The jobs that start and stop streams: short runs, because a stream is a query of the engine.
+
+A file requests each stream that should run. A manual start writes it. A start by the supervisor has
+the time of the request, and does nothing if that request no longer exists.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import dagster as dg
+from dagster import OpExecutionContext
+from pydantic import Field
+from pyspark.errors import PySparkException
+
+from tidemark import engine
+from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.run.admission import Admission
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import Names
+from tidemark_assets.base.steps import Failures, of_assets
+from tidemark_streaming.streams import continuous, queries, wishes
+from tidemark_streaming.streams.watcher import abandoned
+from tidemark_streaming.streams.wishes import Wish
+
+
+def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
+    """Return the job that starts streams, for users and for the supervisor."""
+
+    class StartConfig(of_assets(domain, transforms)):
+        """The streams that should run."""
+
+        arrivals_per_run: int | None = Field(
+            default=None,
+            ge=1,
+            description="Maximum number of arrivals per run; no limit by default.",
+        )
+        rows_per_run: int | None = Field(
+            default=None,
+            ge=1,
+            description=(
+                "Maximum number of events per run; a run always takes at least one arrival."
+            ),
+        )
+        bytes_per_run: int | None = Field(
+            default=None,
+            ge=1,
+            description=(
+                "Maximum size of the input per run; a run always takes at least one arrival."
+            ),
+        )
+        since: dict[str, int] = Field(
+            default={},
+            description=(
+                "Set by the supervisor: when each asset's stream was requested. A stream that was "
+                "stopped or requested again since then is not started."
+            ),
+        )
+
+    @dg.op(name=start_op(domain, names), required_resource_keys=names.needs)
+    def begin(context: OpExecutionContext, config: StartConfig) -> None:
+        tidemark = names.tidemark(context)
+        settings, failures = tidemark.settings, Failures(context)
+        # The request comes first: it must also be stored if the engine can't be reached now.
+        wanted: dict[str, Wish] = {}
+        limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
+        for asset in config.assets:
+            wish, since = wishes.of(settings, asset), config.since.get(asset)
+            if since is None:
+                wanted[asset] = wish or wishes.wish(settings, asset, limits)
+            elif wish is not None and wish.since == since:
+                wanted[asset] = wish
+            else:
+                context.log.info(f"The stream of {asset} was stopped before it could be started.")
+        if not wanted:
+            return
+        try:
+            engine.ensure(settings, context.log.info)
+        except EngineError as error:
+            # The supervisor retries, with growing waits.
+            raise dg.Failure(str(error), allow_retries=False) from None
+        for asset, wish in wanted.items():
+            try:
+                context.log.info(_start_stream(settings, transforms[asset], wish))
+            except (TidemarkError, PySparkException) as error:
+                failures.add(str(error).strip().splitlines()[0])
+        failures.raise_all()
+
+    @dg.job(
+        name=names.own(f"{domain}_start_streams"),
+        description=(
+            "Starts streaming queries on the engine and ends. The queries continue to run, and "
+            "the supervisor restarts them if they end, until they are stopped."
+        ),
+    )
+    def job() -> None:
+        begin()
+
+    return job
+
+
+def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
+    """Return the job that stops streams."""
+
+    class StopConfig(of_assets(domain, transforms)):
+        """The streams that should not run any more."""
+
+    @dg.op(name=names.own(f"{domain}_stream_stops"), required_resource_keys=names.needs)
+    def end(context: OpExecutionContext, config: StopConfig) -> None:
+        tidemark = names.tidemark(context)
+        settings, assets = tidemark.settings, config.assets
+        for asset in assets:
+            wishes.withdraw(settings, asset)
+        try:
+            running = queries.running(settings, assets)
+            for asset in assets:
+                stopped = asset in running and _stop_stream(settings, transforms[asset])
+                context.log.info(f"{asset}: {'stopped' if stopped else 'was not running'}.")
+        except EngineError as error:
+            context.log.info(f"Streams can't run without an engine. {error}")
+
+    @dg.job(
+        name=names.own(f"{domain}_stop_streams"),
+        description="Stops streaming queries cleanly; the supervisor does not restart them.",
+    )
+    def job() -> None:
+        end()
+
+    return job
+
+
+def start_op(domain: str, names: Names) -> str:
+    """Return the name of the step of a domain's start job, for its configuration."""
+    return names.own(f"{domain}_stream_starts")
+
+
+def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
+    """Start the stream that a request asks for. Return a message about the result."""
+    with _session(settings, transform) as store:
+        if continuous.find(store, transform) is not None and not abandoned(store.spark):
+            return f"The stream of {transform.name} is already running."
+        query = continuous.start(store, transform, admission=wish.admission)
+        wishes.started(settings, wish, str(query.id), str(query.runId))
+        if wishes.of(settings, transform.name) != wish:
+            # A process that stopped the stream in the meantime may have looked for the query before
+            # it existed.
+            query.stop()
+            return f"The stream of {transform.name} was stopped while it was being started."
+        return f"The stream of {transform.name} is running: query {query.id}."
+
+
+def _stop_stream(settings: Settings, transform: Definition) -> bool:
+    with _session(settings, transform) as store:
+        return continuous.stop(store, transform)
+
+
+@contextmanager
+def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
+    """Yield the warehouse in the session of the transform's query."""
+    with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
+        yield Warehouse(spark, settings.warehouse, settings.database)

@@ -1,0 +1,129 @@
+"""Describe definitions as metadata of assets, before they have run."""
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from tidemark.base.instants import describe as span
+from tidemark.define import window_columns
+from tidemark.define.definition import COMPLETE, Definition
+from tidemark.define.rollup import base_transform
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.define.window_columns import WINDOW_MEANINGS
+from tidemark_assets.base.names import Names
+from tidemark_assets.metadata import columns
+
+Metadata = dict[str, Any]
+
+UNKNOWN_TYPE = "as computed"
+"""The type of a column that no definition determines."""
+
+MEANINGS = {
+    "arrival": "Number of the arrival that contains the row: 0, 1, 2, … without gaps",
+    "position": "Position of the row in its arrival",
+    "arrived_at": "Processing time of the arrival",
+    "watermark": (
+        "Watermark just before the arrival, from which lateness is determined; null is -infinity"
+    ),
+    "read_from": "Where the row was read, for example the file and row",
+    "correlation_id": "ID of the row, the same whenever it is read",
+    "watermark_before": "Watermark before the arrival; null is -infinity",
+    "watermark_after": "Watermark after the arrival",
+    **WINDOW_MEANINGS,
+    "failed": (
+        "The expectations that the row failed, each with its level, observed and expected value"
+    ),
+    "status": "quarantined, or discarded manually",
+    "run": "The run that quarantined the row",
+    "lag_seconds": ("How far the event was behind the watermark, in seconds"),
+    "reason": (
+        "too_late, no_event_time, invalid_timestamp, future_timestamp or window_out_of_range"
+    ),
+    "bytes": "The bytes as received; null if they may not be stored",
+    "dead_letters": "Number of rows of the arrival that could not be decoded",
+    "future_timestamps": "Number of events dated later than the source accepts",
+    "unreadable_marks": (
+        "Number of events for which the expression of a punctuated watermark failed"
+    ),
+    "undeclared": "Fields that the source does not declare, as far as they were sampled",
+    "schema_version": (
+        "Schema version of the event log at the arrival; it increases when the source gains columns"
+    ),
+    "references": "Versions of the source's references at the arrival, by name, as JSON",
+    "lost": "Number of events that were too late for the window",
+    "pane": "Number of the firing of the window and keys: 0, 1, 2, …",
+    "last": "Whether no later firing is possible",
+    "retraction": "Whether the row retracts the one before it",
+}
+"""Descriptions of the columns that Tidemark adds."""
+
+
+def log(source: Source) -> Metadata:
+    """Return the metadata of a source's log."""
+    columns = {**source.columns, **ARRIVAL_COLUMNS}
+    meanings = {source.event_time: "Event time", **MEANINGS}
+    return {
+        "watermark": str(source.watermark),
+        "event time": source.event_time,
+        "dagster/column_schema": schema(columns, meanings),
+    }
+
+
+def windows(transform: Definition, names: Names) -> Metadata:
+    """Return the metadata of a transform's published table: the definition in readable form."""
+    rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
+    return {
+        "window": str(transform.window),
+        "keys": ", ".join(transform.keys) or "none",
+        "allowed lateness": span(transform.allowed_lateness),
+        "fires": str(transform.trigger),
+        "watermark": str(transform.source.watermark),
+        **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
+        **({"publishes to": str(to)} if (to := transform.sink) is not None else {}),
+        **transform.remarks,
+        "aggregates": dg.MetadataValue.md(
+            "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
+        ),
+        "dagster/column_schema": columns_of(transform, window_columns.published_columns(transform)),
+        "dagster/column_lineage": columns.lineage(transform, names),
+        **_code(transform),
+    }
+
+
+def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
+    """Return the columns of a transform's table, some of whose types only a run determines."""
+    kinds = {name: kind or UNKNOWN_TYPE for name, kind in columns.items()}
+    return schema(kinds, meanings(transform))
+
+
+def _code(transform: Definition) -> Metadata:
+    """Return the location of a transform's code, to which Dagster's pages link."""
+    function = inspect.unwrap(base_transform(transform).function)
+    code = function.__code__
+    with warnings.catch_warnings():
+        # Dagster marks these classes as beta, which a user of Tidemark can't change.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        place = dg.LocalFileCodeReference(
+            file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
+        )
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
+
+
+def meanings(transform: Definition) -> dict[str, str]:
+    """Return descriptions of the columns of a transform's tables."""
+    values = {name: str(value) for name, value in transform.aggregates.items()}
+    complete = {
+        f"{name}{COMPLETE}": f"{value}, including too-late events" for name, value in values.items()
+    }
+    return {**MEANINGS, **values, **complete}
+
+
+def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableSchema:
+    """Return a table's columns for Dagster: types in lower case, and known descriptions."""
+    return dg.TableSchema(
+        [dg.TableColumn(n, t.lower(), description=meanings.get(n)) for n, t in columns.items()]
+    )

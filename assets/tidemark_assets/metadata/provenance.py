@@ -1,0 +1,99 @@
+"""Tags of materializations that name the definition and the inputs of a table.
+
+Dagster shows partitions as stale if their tags name another definition than the code has, or other
+inputs than exist now. Materializations by a step have these tags automatically. All others need the
+complete set: without the inputs they would seem to have new ones.
+
+A log grows with each ingest, but its existing events stay as they are. Its data version is
+therefore constant for as long as it is the same log. Otherwise each arrival would mark all
+downstream partitions as stale. The sensors find assets that lack arrivals from the ledger.
+"""
+
+from collections.abc import Collection
+
+import dagster as dg
+from dagster import AssetExecutionContext, OpExecutionContext, SensorEvaluationContext
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
+    DEFAULT_DATA_VERSION,
+    NULL_EVENT_POINTER,
+    extract_data_version_from_entry,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
+
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.rollup import RollUp, base_transform
+from tidemark.define.source import Source
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import Names
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+Context = AssetExecutionContext | OpExecutionContext | SensorEvaluationContext
+
+
+def inputs(transform: Definition) -> list[str]:
+    """Return the tables from which the windows of a transform are computed."""
+    if isinstance(transform, RollUp):
+        return [transform.base.table]
+    return [transform.source.log_table, *base_transform(transform).references]
+
+
+def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:
+    """Return the data version of a source's tables, which is another one for a recreated log."""
+    identity = snapshot.tables.id(source.timeline_table)
+    return None if identity is None else dg.DataVersion(identity)
+
+
+def version_tags(version: dg.DataVersion | None) -> dict[str, str]:
+    """Return the tags that give a data version to a materialization without a step."""
+    return {} if version is None else {DATA_VERSION_TAG: version.value}
+
+
+def data_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
+    """Return the data version of a materialization."""
+    return extract_data_version_from_entry(materialization)
+
+
+def provenance_tags(
+    context: Context,
+    names: Names,
+    transform: Definition,
+    definition: str,
+    run: str,
+    together: Collection[str] = (),
+) -> dict[str, str]:
+    """Return the tags of materializations of a transform's windows that are reported now.
+
+    Args:
+        definition: the fingerprint of the definition that wrote them.
+        run: the run that changed them, whose ID marks downstream assets as stale.
+        together: tables that are reported at the same time. Dagster's record of them is older than
+            the inputs of these windows, and would make the windows seem stale.
+    """
+    tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
+    for each in inputs(transform):
+        parent = names.key(each)
+        record = context.instance.get_latest_data_version_record(parent)
+        version = (
+            None if record is None else extract_data_version_from_entry(record.event_log_entry)
+        )
+        pointer = NULL_EVENT_POINTER
+        if record is not None and each not in together:
+            pointer = str(record.storage_id)
+        tags[get_input_data_version_tag(parent)] = (version or DEFAULT_DATA_VERSION).value
+        tags[get_input_event_pointer_tag(parent)] = pointer
+    return tags
+
+
+def find_definition(warehouse: Warehouse, transform: Definition) -> str:
+    """Return the fingerprint of the definition that wrote an asset's newest commit.
+
+    It may differ from the one in the code: a stream keeps the definition with which it was started.
+    """
+    rolls_up = transform.follows is not None
+    newest = "" if rolls_up else State(warehouse, transform).last().definition
+    return newest or fingerprint(transform)

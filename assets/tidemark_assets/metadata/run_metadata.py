@@ -1,0 +1,244 @@
+"""Results of runs as metadata of materializations: of a log, and of windows by partition."""
+
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import INFINITY, as_datetime
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import RollUp
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.queries.planning import Planning
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
+from tidemark.store.ledger import RunFacts, spans
+from tidemark.store.rows import delta_schema, spark_schema
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.metadata import describe, pictures
+from tidemark_assets.metadata.describe import Metadata
+from tidemark_assets.metadata.side_tables import row_count, transform_side_tables
+from tidemark_streaming.ingest.accepted import passed_over
+
+QUARTER = 900_000_000
+"""The granularity of counts: in all time zones, every partition begins at a quarter of an hour."""
+
+SMALL_QUERY_ROWS = 50_000
+"""The number of windows up to which interpreting a query is faster than compiling it."""
+
+ROWS = "dagster/partition_row_count"
+ALL_ROWS = "dagster/row_count"
+RUN = "run"
+"""The metadata key of the run in the ledger to which a materialization belongs."""
+
+
+def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
+    """Return the results of an ingest; without arrivals, the current state of the log."""
+    timeline = Log(warehouse, source).timeline()
+    meanings = {source.event_time: "Event time", **describe.MEANINGS}
+    return {
+        **arrivals_metadata(arrivals, timeline),
+        **count_rows(source, timeline),
+        **table_metadata(warehouse, source.log_table, meanings),
+        **(pictures.draw_arrivals(warehouse, source, timeline) if arrivals else {}),
+    }
+
+
+def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
+    """Return the facts of new arrivals, which are the last ones of a timeline."""
+    newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
+    marks = sum(a.unreadable_marks for a in arrivals)
+    unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
+    lost = [told for a in arrivals for told in passed_over(a.position)]
+    return {
+        "arrivals": len(arrivals),
+        "rows": sum(a.rows for a in arrivals),
+        "dead letters": sum(a.dead_letters for a in arrivals),
+        "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
+        "watermark now": as_timestamp(timeline[-1].after if timeline else None),
+        "newest event time": as_timestamp(max(newest, default=None)),
+        "schema version": timeline[-1].schema_version if timeline else 1,
+        **({"accepted losses": "; ".join(lost)} if lost else {}),
+        **({"events with an unreadable watermark mark": marks} if marks else {}),
+        **({"undeclared fields": ", ".join(sorted(unknown))} if unknown else {}),
+    }
+
+
+def count_rows(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
+    """Return the row counts of a source's log and of its side tables."""
+    return {
+        ALL_ROWS: sum(a.rows for a in timeline),
+        row_count(source.timeline_table): len(timeline),
+        row_count(source.dead_letters_table): sum(a.dead_letters for a in timeline),
+    }
+
+
+def partition_metadata(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    facts: RunFacts,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, Metadata]:
+    """Return the results by partition: those of the partition, then those of the whole run.
+
+    Args:
+        begins: each partition's key and start, in order and without gaps.
+        end: the end of the last partition.
+    """
+    run: Metadata = {
+        RUN: facts.run,
+        "late events option": facts.late_events,
+        "arrival range": _range(0, facts.through_arrival),
+        "watermark now": as_timestamp(facts.watermark),
+        **run_durations(asdict(facts)),
+        "run events": facts.events,
+        "run late": facts.late,
+        "run too late": facts.too_late,
+        "run no event time": facts.no_event_time,
+        "run duplicates": facts.duplicate,
+    }
+    if transform.checks:
+        run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
+    found = _by_partition(warehouse, transform, run, begins, end)
+    # The picture covers the whole range, so only the newest partition has it, which the page shows.
+    found[list(begins)[-1]] |= pictures.draw_windows(
+        warehouse, transform, min(begins.values()), end
+    )
+    return found
+
+
+def rollup_metadata(
+    warehouse: Warehouse,
+    transform: RollUp,
+    facts: RunFacts | None,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, Metadata]:
+    """Return the results of a roll-up's run, as `partition_metadata`.
+
+    `facts` is None if nothing was new.
+    """
+    run: Metadata = {"run windows": 0}
+    if facts is not None:
+        run = {RUN: facts.run, "run windows": facts.windows, **run_durations(asdict(facts))}
+        run["watermark now"] = as_timestamp(facts.watermark)
+    return _by_partition(warehouse, transform, run, begins, end)
+
+
+def run_durations(run: Mapping[str, Any]) -> Metadata:
+    """Return the duration of a run and of each of its steps.
+
+    Args:
+        run: its row of the ledger, with instants in microseconds.
+    """
+    took = {"run seconds": (run["ended_at"] - run["started_at"]) / 1e6}
+    took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in spans(run)}
+    return {name: round(seconds, 3) for name, seconds in took.items()}
+
+
+def _by_partition(
+    warehouse: Warehouse,
+    transform: Definition,
+    run: Metadata,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, Metadata]:
+    """Return the row counts of each partition, in the published table and in its side tables."""
+    measures: dict[str, dict[str, Column]] = {
+        transform.table: {
+            ROWS: F.count("*"),
+            "events in windows": F.sum("events"),
+            "late events in windows": F.sum("late_events"),
+            "windows not final": F.count_if(~F.col("final")),
+        }
+    }
+    for side in transform_side_tables(transform):
+        measures[side.name] = {row_count(side.name): F.count("*")}
+    whole = run | table_metadata(warehouse, transform.table, describe.meanings(transform))
+    found: dict[str, Metadata] = {key: {} for key in begins}
+    for counts in _measure(warehouse, measures, begins, end):
+        for key, own in counts.items():
+            found[key] |= own
+    return {key: metadata | whole for key, metadata in found.items()}
+
+
+def _measure(
+    warehouse: Warehouse,
+    measures: Mapping[str, Mapping[str, Column]],
+    begins: Mapping[str, int],
+    end: int,
+) -> list[dict[str, Metadata]]:
+    """Return the measures of some tables by partition; all tables are queried in parallel."""
+    within = InRanges("window_start", ((min(begins.values()), end),))
+    there = [table for table in measures if warehouse.exists(table)]
+    sizes = [warehouse.at_most(table, within) for table in there]
+    few = all(size <= SMALL_QUERY_ROWS for size in sizes)
+    with warehouse.planning(Planning.of(few)):
+        asked = {
+            table: warehouse.run_in_background(
+                partial(_quarters, warehouse, table, measures[table], within)
+            )
+            for table in there
+        }
+        wait(asked.values())
+    return [
+        _in_partitions(asked[table].result() if table in asked else [], wanted, begins)
+        for table, wanted in measures.items()
+    ]
+
+
+def _quarters(
+    warehouse: Warehouse, table: str, measures: Mapping[str, Column], within: InRanges
+) -> list[Row]:
+    start = F.unix_micros("window_start")
+    quarter = (start - F.pmod(start, F.lit(QUARTER))).alias("begin")
+    named = [value.alias(name) for name, value in measures.items()]
+    return warehouse.read(table, within).groupBy(quarter).agg(*named).collect()
+
+
+def _in_partitions(
+    quarters: Sequence[Row], measures: Mapping[str, Column], begins: Mapping[str, int]
+) -> dict[str, Metadata]:
+    keys, starts = list(begins), list(begins.values())
+    found = {key: Counter(dict.fromkeys(measures, 0)) for key in keys}
+    for row in quarters:
+        key = keys[bisect_right(starts, row["begin"]) - 1]
+        found[key].update({name: row[name] for name in measures})
+    return {key: dict(counts) for key, counts in found.items()}
+
+
+def table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+    """Return the location and the columns of a table, without the engine."""
+    place: Metadata = {
+        "dagster/table_name": f"{warehouse.database}.{table}",
+        "path": dg.MetadataValue.path(warehouse.path(table)),
+    }
+    if warehouse.exists(table):
+        fields = spark_schema(delta_schema(warehouse.schema(table))).fields
+        columns = {f.name: f.dataType.simpleString() for f in fields}
+        place["dagster/column_schema"] = describe.schema(columns, meanings)
+    return place
+
+
+def as_timestamp(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
+    """Return a watermark or event time, in microseconds, as metadata; None is minus infinity."""
+    if micros is None:
+        return dg.MetadataValue.text("-infinity")
+    if micros >= INFINITY:
+        return dg.MetadataValue.text("+infinity: the source has ended")
+    return dg.MetadataValue.timestamp(as_datetime(micros))
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first} to {last}"

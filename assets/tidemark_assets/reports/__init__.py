@@ -1,0 +1,1 @@
+"""Report runs to Dagster, wherever they started."""

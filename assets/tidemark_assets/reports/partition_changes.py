@@ -1,0 +1,160 @@
+"""Determine which partitions runs of the ledger changed, from the tables without the engine.
+
+Only closed partitions count: once when they close, and again when they change. Each run counts for
+its own effects: the partitions that it changed and that were closed by then, and those that it
+closed.
+"""
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import dagster as dg
+
+from tidemark.base.instants import instant
+from tidemark.define.definition import Definition
+from tidemark_assets.base.spans import Span, spans
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class ReportPosition:
+    """The progress of the reports of an asset's runs: the last reported commit and its watermark.
+
+    If a tick could not report everything, `until` is the commit through which it should report, and
+    `done` the start of the last partition that it reported.
+    """
+
+    commit_number: int = -1
+    watermark: int | None = None
+    until: int = sys.maxsize
+    done: int = -sys.maxsize
+    table_id: str = ""
+
+
+@dataclass(frozen=True)
+class CommitRange:
+    """Consecutive commits of an asset.
+
+    The watermarks before and after them determine which partitions they close.
+    """
+
+    commits: frozenset[int]
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class ChangedPartition:
+    """A closed partition that runs changed, with its current counts in the table."""
+
+    key: str
+    start: int
+    rows: int
+    events: int
+    late: int
+    changing: int
+
+
+def closed_partitions(
+    snapshot: Snapshot,
+    transform: Definition,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    legs: Sequence[CommitRange],
+) -> Iterator[ChangedPartition]:
+    """Yield the partitions that these legs closed, or changed after they had closed."""
+    highs = [leg.high for leg in legs if leg.high is not None]
+    if not highs:
+        return
+    starts = snapshot.changed_windows(
+        transform.table, frozenset().union(*(leg.commits for leg in legs))
+    )
+    # A window that was published early closes with its partition, possibly without another event.
+    opened = [leg.low - transform.window.max_extent for leg in legs if leg.low is not None]
+    if not starts and not opened:
+        return
+    first = max(instant(partitions.start), min([*starts, *opened]))
+    edge = spans(partitions, first, first)
+    columns = ["events", "late_events", "final", "commit_number"]
+    found = snapshot.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
+    if found is None or not found[0]:
+        return
+    days = spans(partitions, edge[0].start, max(found[0]))
+    rows = _group_by_day(days, found[0], found[1].to_pylist())
+    for day, mine in zip(days, rows, strict=True):
+        closes, commits = (
+            transform.window.last_window_end(day.end),
+            {r["commit_number"] for r in mine},
+        )
+        if mine and any(_is_affected(leg, closes, commits) for leg in legs):
+            yield ChangedPartition(
+                key=day.key,
+                start=day.start,
+                rows=len(mine),
+                events=sum(r["events"] for r in mine),
+                late=sum(r["late_events"] for r in mine),
+                changing=sum(not r["final"] for r in mine),
+            )
+
+
+def unreported_commits(
+    runs: Iterable[Mapping[str, Any]], low: int | None
+) -> tuple[list[CommitRange], int | None]:
+    """Return the legs of the runs that do not report themselves, and the watermark after all runs.
+
+    Args:
+        runs: rows of one asset in the ledger, in order and without gaps.
+        low: the watermark before them.
+    """
+    legs = list[CommitRange]()
+    for own, together in groupby(runs, itemgetter("reported")):
+        before, commits = low, set[int]()
+        for run in together:
+            commits.add(run["commit_number"])
+            low = run["watermark"] if advances_watermark(run) else low
+        if not own:
+            legs.append(CommitRange(frozenset(commits), before, low))
+    return legs, low
+
+
+def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
+    """Return a run as a leg of its own, for a run that reports itself, or should have."""
+    before = (
+        r for r in snapshot.runs_before(run["asset"], run["commit_number"]) if advances_watermark(r)
+    )
+    low = next((r["watermark"] for r in reversed(list(before))), None)
+    return CommitRange(
+        frozenset({run["commit_number"]}),
+        low if advances_watermark(run) else run["watermark"],
+        run["watermark"],
+    )
+
+
+def advances_watermark(run: Mapping[str, Any]) -> bool:
+    """Return whether a run advances the watermark that closes partitions.
+
+    All runs do, except those that replace only a range of windows and report it themselves.
+    """
+    return not run["reported"] or run["window_from"] is None
+
+
+def _group_by_day(
+    days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
+) -> list[list[dict[str, Any]]]:
+    """Return rows of windows by the day in which each begins."""
+    starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
+    for begin, row in zip(begins, rows, strict=True):
+        place = bisect_right(starts, begin) - 1
+        if place >= 0 and begin < days[place].end:
+            found[place].append(row)
+    return found
+
+
+def _is_affected(leg: CommitRange, closes: int, commits: set[int]) -> bool:
+    if leg.high is None or closes > leg.high:
+        return False
+    return leg.low is None or closes > leg.low or not leg.commits.isdisjoint(commits)

@@ -1,0 +1,118 @@
+"""Report the effects of a run in the ledger as Dagster events.
+
+The sensor of windows reports runs that began elsewhere. A Dagster step logs its own run, so that
+the events belong to its Dagster run.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+import dagster as dg
+from dagster import OpExecutionContext
+
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.checks import checks
+from tidemark_assets.metadata.describe import meanings
+from tidemark_assets.metadata.provenance import Context, provenance_tags
+from tidemark_assets.metadata.run_metadata import (
+    ROWS,
+    RUN,
+    as_timestamp,
+    run_durations,
+    table_metadata,
+)
+from tidemark_assets.reports.partition_changes import (
+    ChangedPartition,
+    as_commit_range,
+    closed_partitions,
+)
+
+AssetEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+MADE_BY = {
+    "incremental": "a stream or an incremental run",
+    "backfill": "a backfill outside Dagster",
+    "correction": "a correction",
+    "erasure": "an erasure",
+    "rollup": "a run of a roll-up",
+    "promotion": "a promotion of rebuilt tables",
+    "rollback": "a rollback to earlier tables",
+}
+
+
+def reports(
+    context: Context,
+    names: Names,
+    warehouse: Warehouse,
+    transform: Definition,
+    definition: str,
+    touched: list[ChangedPartition],
+    run: Mapping[str, Any],
+    made_by: str | None = None,
+    together: Collection[str] = (),
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield the reports of closed partitions after a run.
+
+    Args:
+        definition: the fingerprint of the definition that wrote them.
+        run: its row of the ledger, with instants in microseconds.
+        together: tables that are reported in the same result.
+    """
+    common = {
+        "made by": made_by or MADE_BY[run["mode"]],
+        RUN: run["run"],
+        "up to date through arrival": run["through_arrival"],
+        "watermark now": as_timestamp(run["watermark"]),
+        **run_durations(run),
+    }
+    tags = provenance_tags(context, names, transform, definition, run["run"], together)
+    place = table_metadata(warehouse, transform.table, meanings(transform)) if touched else {}
+    for partition in touched:
+        own = {
+            ROWS: partition.rows,
+            "events in windows": partition.events,
+            "late events in windows": partition.late,
+            "windows not final": partition.changing,
+        }
+        yield dg.AssetMaterialization(
+            names.key(transform.table),
+            partition=partition.key,
+            metadata=common | place | own,
+            tags=tags,
+        )
+
+
+def log_run(
+    context: OpExecutionContext,
+    names: Names,
+    tidemark: TidemarkResource,
+    transform: Definition,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    facts: RunFacts,
+    but: Collection[str] = (),
+) -> None:
+    """Log the partitions that a step's run closed, or changed after they closed, and its checks.
+
+    If another run completed this one, the sensor reports it instead.
+
+    Args:
+        but: partitions that the step reports in another way.
+    """
+    if not facts.reported:
+        return
+    run, snapshot = asdict(facts), tidemark.snapshot()
+    touched = closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
+    others = [t for t in touched if t.key not in but]
+    made = fingerprint(transform)
+    made_by = f"a run of {context.run.job_name}"
+    told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
+    for event in chain(told, checks.current_results(names, snapshot, transform)):
+        # The method accepts check results too, although its signature omits them.
+        context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,321 @@
+"""Sensors that react to new files and arrivals, and the jobs that they launch.
+
+`<source>_landing` finds pending files or Kafka records of a source's feed and launches its ingest.
+If the source is blocked, it does so only if the cause may be fixed (`ingest_attempts`).
+`<domain>_arrivals` finds arrivals that an asset has not processed, and runs of a base that its
+roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
+to date. There are two sensors because arrivals may also come in by other ways (`tidemark ingest`, a
+recording), and because a user may want only one of them.
+
+A tick reads files and small tables in its own process; it neither uses nor starts an engine.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+import dagster as dg
+from dagster import OpExecutionContext, SensorEvaluationContext
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import iso
+from tidemark.define.definition import Definition
+from tidemark.run import runner as run
+from tidemark.store.ledger import RunFacts
+from tidemark_assets.base.cells import as_table
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.spans import PartitionsOf
+from tidemark_assets.base.steps import Failures, of_assets
+from tidemark_assets.reports.run_events import log_run
+from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.home.orchestrator import ENGINE_POOL, catch_up
+from tidemark_streaming.ingest import polls
+from tidemark_streaming.ingest.standstill import refusal
+from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.streams import wishes
+
+TICK_SECONDS = 30
+"""Seconds between two ticks."""
+
+RETRY_AFTER_SECONDS = 300
+"""Seconds after which a failed ingest is launched again, even if nothing new has arrived."""
+
+RUN_KEY = "dagster/run_key"
+_IN_VAIN = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
+    """Create the sensor that launches a source's ingest if data is pending, and the ingest job."""
+    source = inlet.source
+    name, job = source.name, names.own(f"{source.name}_ingest")
+
+    @dg.sensor(
+        name=names.own(f"{name}_landing"),
+        required_resource_keys=names.needs,
+        job_name=job,
+        minimum_interval_seconds=TICK_SECONDS,
+        description=f"Starts one ingest run of {name} if new files or records are pending.",
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        tidemark = names.tidemark(context)
+        polls.note(tidemark.settings, name)
+        try:
+            snapshot = tidemark.snapshot()
+            timeline = snapshot.timeline(name)
+            feed = inlet.feed(tidemark.landing(source))
+            pending = feed.pending(timeline)
+        except TidemarkError as error:
+            return dg.SkipReason(str(error))
+        if not pending:
+            return dg.SkipReason(f"No new data is pending for '{name}'.")
+        if is_running(context.instance, job):
+            return dg.SkipReason(f"An ingest of '{name}' is already running.")
+        now, last = (
+            current_attempt(feed, pending, time.time_ns() // 1000),
+            read_attempt(context.cursor),
+        )
+        # The number of arrivals is part of the key, because an arrival may advance only the time
+        # and leave the position as it was.
+        which = _identify_tables(
+            tidemark.settings.database, snapshot.tables.id(source.timeline_table)
+        )
+        key = f"{name} {which} {len(timeline)} {pending[-1].position}"
+        if (refused := refusal(tidemark.settings, name)) is not None:
+            if last is not None and last.still_applies(now, timeline):
+                return dg.SkipReason(
+                    f"'{name}' is blocked: {refused} The sensor continues once the pending files "
+                    "or the definition have been fixed. For any other cause it retries once a "
+                    f"day, or immediately after a successful manual launch of {job}."
+                )
+            # The daemon launches a run key only once, and the pending arrivals may be the same as
+            # before.
+            key = f"{key} {now.digest()}"
+        else:
+            while (ended := _find_failed_run(context.instance, job, key)) is not None:
+                run_id, at = ended
+                if 0 <= time.time() - at < RETRY_AFTER_SECONDS:
+                    return dg.SkipReason(
+                        f"Run {run_id[:8]} of {job} did not ingest the pending data: see its run "
+                        "page for the reason. It is launched again "
+                        f"{RETRY_AFTER_SECONDS // 60} minutes after it ended."
+                    )
+                key = f"{key} {run_id[:8]}"
+        context.update_cursor(now.to_cursor())
+        return dg.RunRequest(run_key=key)
+
+    ingest = dg.define_asset_job(
+        job,
+        selection=dg.AssetSelection.assets(names.key(source.log_table)),
+        description=f"Ingests the pending data of {name} into its event log.",
+    )
+    return dg.Definitions(sensors=[sensor], jobs=[ingest])
+
+
+def arrivals(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names = PLAIN,
+) -> dg.Definitions:
+    """Create a sensor, and its job, for one incremental run of all assets with new arrivals."""
+    job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
+
+    @dg.sensor(
+        name=names.own(f"{domain}_arrivals"),
+        required_resource_keys=names.needs,
+        job_name=job,
+        minimum_interval_seconds=TICK_SECONDS,
+        description=(
+            "Updates the windows when new arrivals exist: one incremental run for all assets that "
+            "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
+            "the arrival for which it was last launched (for a roll-up, the run of its base) and "
+            "the state of its tables at that time."
+        ),
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
+        snapshot, kept = tidemark.snapshot(), wishes.all_of(tidemark.settings)
+        launched: dict[str, object] = json.loads(context.cursor or "{}")
+        behind: dict[str, str] = {}
+        counted = (t for t in transforms.values() if t.follows is None)
+        for source, assets in assets_by_source(counted).items():
+            newest = snapshot.newest_arrival(source)
+            late = snapshot.behind((a for a in assets if a not in kept), newest)
+            if newest < 0 or not late:
+                continue
+            own = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")
+            runs = snapshot.counts(late)
+            behind |= {
+                a: f"{newest} {_identify_tables(*own, snapshot.table_id(a), runs[a])}" for a in late
+            }
+        # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
+        # without them.
+        rolled = (t for t in transforms.values() if t.name not in kept)
+        bases = {t.name: t.follows for t in rolled if t.follows is not None}
+        behind |= _unfollowed_rollups(snapshot, tidemark.settings.database, bases)
+        if not behind:
+            return dg.SkipReason("All windows are up to date with the event log.")
+        if is_running(context.instance, job):
+            return dg.SkipReason(
+                f"A run of {job} is already active. Waiting for it: {_list(behind)}."
+            )
+        fresh = {a: told for a, told in behind.items() if launched.get(a) != told}
+        if not fresh:
+            return dg.SkipReason(
+                f"The run for {_list(behind)} did not bring them up to date. See its run page for "
+                "the reason and re-execute it there; the next arrival launches another one."
+            )
+        request = dg.RunRequest(
+            run_key=" ".join(f"{asset}:{told}" for asset, told in fresh.items()),
+            run_config={"ops": {increments: {"config": {"assets": list(fresh)}}}},
+        )
+        return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
+
+    caught = _catch_up(domain, job, increments, transforms, partitions, names)
+    return dg.Definitions(sensors=[sensor], jobs=[caught])
+
+
+def _catch_up(
+    domain: str,
+    name: str,
+    op: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names,
+) -> dg.JobDefinition:
+    """Return the job of incremental runs: each asset processes its new arrivals."""
+
+    class CatchUpConfig(of_assets(domain, transforms)):
+        """The assets to bring up to date."""
+
+    @dg.op(name=op, pool=ENGINE_POOL, required_resource_keys=names.needs)
+    def catch_up(
+        context: OpExecutionContext,
+        config: CatchUpConfig,
+    ) -> None:
+        tidemark = names.tidemark(context)
+        done: dict[str, RunFacts | None] = {}
+        failures = Failures(context)
+        for asset in _in_order(config.assets, transforms):
+            transform = transforms[asset]
+            try:
+                facts = run.incremental(tidemark.warehouse, transform, reported=True)
+            except TidemarkError as error:
+                failures.add(str(error), error)
+                continue
+            done[asset] = facts
+            if facts is not None:
+                log_run(context, names, tidemark, transform, partitions(asset), facts)
+        context.add_output_metadata({"runs": _table(done)})
+        failures.raise_all()
+
+    @dg.job(
+        name=name,
+        description=(
+            "Processes new arrivals as a stream would: one incremental run of each asset, then of "
+            "its roll-ups. Partitions that the run closes, or changes after they closed, are "
+            "reported as materialized by it."
+        ),
+    )
+    def job() -> None:
+        catch_up()
+
+    return job
+
+
+def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[str]:
+    """Return the assets, followed by their roll-ups."""
+    following = [
+        name
+        for name, t in transforms.items()
+        if t.follows is not None and (name in assets or t.follows in assets)
+    ]
+    return [*(a for a in assets if a not in following), *following]
+
+
+def assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
+    """Return the assets of each source."""
+    found: dict[str, list[str]] = {}
+    for transform in transforms:
+        found.setdefault(transform.source.name, []).append(transform.name)
+    return found
+
+
+def _unfollowed_rollups(
+    snapshot: Snapshot, database: str, bases: Mapping[str, str]
+) -> dict[str, str]:
+    """Return roll-ups that have not followed all runs of their base, and a word for the newest."""
+    due = snapshot.unfollowed_rollups(bases)
+    runs = snapshot.counts(due)
+    found = dict[str, str]()
+    for name, commit_number in due.items():
+        which = _identify_tables(
+            database, snapshot.table_id(bases[name]), snapshot.tables.id(name), runs[name]
+        )
+        found[name] = f"{commit_number} {which}"
+    return found
+
+
+def is_running(instance: dg.DagsterInstance, job: str) -> bool:
+    """Return whether a run of a job is queued or running."""
+    return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
+
+
+def _identify_tables(*identities: str | int | None) -> str:
+    """Return a word that identifies tables and their runs, for a run key.
+
+    The daemon launches a run key only once. Recreated tables, and those of another database, number
+    their arrivals from 0 again, and an asset may have been rolled back to an earlier state.
+    """
+    return sha256(json.dumps(identities).encode()).hexdigest()[:8]
+
+
+def _find_failed_run(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
+    """Return the failed or canceled run of a run key, with its end time; None if there is none.
+
+    Nothing else records a failed run whose process was killed.
+    """
+    of_key = dg.RunsFilter(job_name=job, tags={RUN_KEY: key}, statuses=_IN_VAIN)
+    for record in instance.get_run_records(of_key, limit=1):
+        ended = record.end_time or record.update_timestamp.timestamp()
+        return record.dagster_run.run_id, ended
+    return None
+
+
+def _list(assets: Iterable[str]) -> str:
+    return ", ".join(assets)
+
+
+def _table(done: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
+    columns = (
+        *("asset", "arrivals", "events", "windows"),
+        *("late", "too late", "watermark", "seconds"),
+    )
+    rows = list[tuple[object, ...]]()
+    for asset, facts in done.items():
+        if facts is None:
+            rows.append((asset, "no new arrivals"))
+            continue
+        rows.append(
+            (
+                asset,
+                f"{facts.from_arrival + 1} to {facts.through_arrival}",
+                facts.events,
+                facts.windows,
+                facts.late,
+                facts.too_late,
+                iso(facts.watermark) or "-infinity",
+                f"{facts.seconds:.1f}",
+            )
+        )
+    return as_table(columns, rows)

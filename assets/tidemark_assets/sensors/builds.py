@@ -1,0 +1,63 @@
+"""Report the marts that `tidemark marts` built to Dagster.
+
+A build in Dagster reports itself. A build on the command line leaves a file (`Marts.build`), which
+the sensor `marts_builds` reads. It reports the built marts as materialized, and their tests as
+their checks. Otherwise such a mart would look as if it had never been built.
+"""
+
+import json
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_streaming.dbt.marts import Build, Marts
+
+
+def builds(
+    project: Marts, assets: dg.AssetsDefinition, names: Names = PLAIN
+) -> dg.SensorDefinition:
+    """Return the sensor that reports builds of these assets on the command line."""
+
+    @dg.sensor(
+        name=names.own("marts_builds"),
+        minimum_interval_seconds=TICK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Reports the marts that `tidemark marts` built, and the results of their tests. It "
+            "launches nothing."
+        ),
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+        through: dict[str, int] = json.loads(context.cursor or "{}")
+        new = project.builds(through.get(project.database, 0))
+        told = [event for build in new for event in _events(build, assets)]
+        if new:
+            through[project.database] = new[-1].at
+        said = f"Reported {len(told)} marts and tests." if told else "No new builds."
+        return dg.SensorResult(skip_reason=said, cursor=json.dumps(through), asset_events=told)
+
+    return sensor
+
+
+def _events(
+    build: Build, assets: dg.AssetsDefinition
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """Yield the events of one build, without models and tests that no longer exist."""
+    keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
+    for outcome in build.outcomes:
+        if outcome.kind == "model" and outcome.good and outcome.name in keys:
+            took = dg.MetadataValue.float(outcome.seconds)
+            metadata = {"made by": "the command line", "Execution Duration": took}
+            yield dg.AssetMaterialization(keys[outcome.name], metadata=metadata)
+        elif outcome.kind == "test" and outcome.status != "skipped" and outcome.name in tests:
+            check, warned = tests[outcome.name], outcome.status == "warn"
+            yield dg.AssetCheckEvaluation(
+                asset_key=check.asset_key,
+                check_name=check.name,
+                passed=outcome.status == "pass",
+                severity=dg.AssetCheckSeverity.WARN if warned else dg.AssetCheckSeverity.ERROR,
+                metadata={"made by": "the command line", "dbt says": outcome.message or "nothing"},
+            )

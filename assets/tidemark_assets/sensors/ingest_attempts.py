@@ -1,0 +1,88 @@
+"""Decide when the sensor of a blocked source launches an ingest again.
+
+An ingest that was refused would be refused again for each new file. The sensor therefore tries
+again only if something has changed since the last attempt:
+
+| change | possible fix |
+| --- | --- |
+| the source's definition, or its feed | a column's type was corrected, a change was accepted |
+| a file that was pending then | it was corrected, or moved out of the folder |
+| a day has passed | other causes are not visible to a tick: a registry, a key, a permission |
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidemark.base.instants import is_wait_over
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.feed import Chunk, Feed
+from tidemark_streaming.files import FileConnector
+
+RETRY_AFTER_MICROS = 86_400_000_000
+"""Microseconds after which a blocked source is tried again, even without a change."""
+
+MAX_REMEMBERED_FILES = 1000
+"""The number of files that a cursor remembers: the first ones of a longer backlog.
+
+A change of any other file is noticed with the daily attempt.
+"""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The state of a source at an attempt to ingest it.
+
+    Args:
+        at: the time, in microseconds.
+        definition: a digest of the source and its feed.
+        files: the files that were pending, each by name with its position and time.
+    """
+
+    at: int
+    definition: str
+    files: dict[str, list[Any]]
+
+    def to_cursor(self) -> str:
+        """Return it as a sensor's cursor."""
+        return json.dumps(asdict(self))
+
+    def digest(self) -> str:
+        """Return a hash that identifies it."""
+        return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
+
+    def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
+        """Return whether nothing has changed, so that the ingest would be refused again."""
+        if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
+            return False
+        positions = (json.loads(arrival.position) for arrival in timeline)
+        taken = {position["file"] for position in positions if "file" in position}
+        left = self.files.keys() - taken
+        if len(self.files) >= MAX_REMEMBERED_FILES and not left and now.files:
+            # All remembered files of a long backlog were ingested: the file that blocks is not
+            # among them.
+            return False
+        return all(now.files.get(name) == self.files[name] for name in left)
+
+
+def current_attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
+    """Return the state in which an ingest would be launched now."""
+    # The memory address of a user's function is removed: it differs in each process.
+    told = _ADDRESS.sub("", repr((feed.source, feed)))
+    files = dict(_files(pending)) if isinstance(feed, FileConnector) else {}
+    return Attempt(at, hashlib.sha256(told.encode()).hexdigest()[:12], files)
+
+
+def read_attempt(cursor: str | None) -> Attempt | None:
+    """Return the last attempt in a sensor's cursor; None before the first."""
+    return Attempt(**json.loads(cursor)) if cursor else None
+
+
+def _files(pending: Sequence[Chunk]) -> Iterator[tuple[str, list[Any]]]:
+    for chunk in pending[:MAX_REMEMBERED_FILES]:
+        yield json.loads(chunk.position)["file"], [chunk.position, chunk.arrived_at]

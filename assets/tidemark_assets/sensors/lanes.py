@@ -1,0 +1,165 @@
+"""Lanes in Dagster: the topics to which they write, and their status.
+
+A lane is a query in a separate Spark, which Dagster neither starts nor runs: its topics are
+external assets. The sensor `<domain>_lanes` queries each lane's Spark for its status. It reports an
+observation and the check `lane_runs` for each topic, at most once in five minutes, and at once if
+the status changes. The topics' pages can run the check at any time.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark.base.instants import is_wait_over
+from tidemark.define.source import reference_name
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_assets.tables.source_assets import feed_asset, reference_assets
+from tidemark_assets.tables.windows import DagsterOptions
+from tidemark_streaming.home.domains import Domains
+from tidemark_streaming.lane import Lane
+from tidemark_streaming.lane.definition import OTHERS
+from tidemark_streaming.lane.status import LaneStatus, lane_status
+
+RUNS = "lane_runs"
+
+REPORT_EVERY = 300.0
+"""Seconds between two reports while nothing changes."""
+
+
+def lane_assets(
+    found: Domains, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> list[dg.AssetSpec]:
+    """Return the topics of a domain's lanes, and origins of their records that no ingest has."""
+    specs: dict[dg.AssetKey, dg.AssetSpec] = {}
+    for lane in found.lanes.values():
+        if lane.source.name not in found.inlets:
+            before = [feed_asset(lane.feed, group, show, names)]
+            before += reference_assets(lane.source, group, show, names)
+            specs |= {spec.key: spec for spec in before}
+        specs |= {spec.key: spec for spec in _topics(lane, group, show, names)}
+    return list(specs.values())
+
+
+def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.Definitions:
+    """Create the sensor of a domain's lanes, and the checks of their topics."""
+
+    @dg.sensor(
+        name=names.own(f"{domain}_lanes"),
+        required_resource_keys=names.needs,
+        minimum_interval_seconds=TICK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports whether the lanes that were started are running. It launches nothing.",
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+        tidemark = names.tidemark(context)
+        memory, now = json.loads(context.cursor or "{}"), time.time()
+        said, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
+        for name, lane in found.items():
+            stands = lane_status(tidemark.settings, lane)
+            said.append(stands.message)
+            at, before = memory.get(name, (0, None))
+            if before == stands.message and not is_wait_over(REPORT_EVERY, at, now):
+                continue
+            for key in topic_keys(lane, names):
+                seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})
+                events += [seen, _check_result(key, stands)]
+            memory[name] = (now, stands.message)
+        return dg.SensorResult(
+            skip_reason=" ".join(said), cursor=json.dumps(memory), asset_events=events
+        )
+
+    return dg.Definitions(
+        sensors=[sensor], asset_checks=[_check(one, names) for one in found.values()]
+    )
+
+
+def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
+    """Return the assets of the topics to which a lane writes.
+
+    If several lanes write to one topic, it is a separate asset for each.
+    """
+    topics = dict.fromkeys(topic.name for topic in lane.topics)
+    return [names.key(lane.name, topic) for topic in topics]
+
+
+def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
+    keys = topic_keys(lane, names)
+
+    @dg.multi_asset_check(
+        # A step must not have the same name as a topic.
+        name=names.own(f"{lane.name}_{RUNS}"),
+        required_resource_keys=names.needs,
+        specs=[
+            dg.AssetCheckSpec(
+                RUNS,
+                asset=key,
+                description=f"If {lane} was started, it is running.",
+            )
+            for key in keys
+        ],
+        can_subset=True,
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        tidemark = names.tidemark(context)
+        stands = lane_status(tidemark.settings, lane)
+        for key in sorted(context.selected_asset_check_keys):
+            found = _check_result(key.asset_key, stands)
+            yield dg.AssetCheckResult(
+                asset_key=found.asset_key,
+                check_name=found.check_name,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+            )
+
+    return check
+
+
+def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=RUNS,
+        passed=stands.runs or not stands.started,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=stands.message,
+    )
+
+
+def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Iterator[dg.AssetSpec]:
+    above = [f"{lane.source.name}_feed", *map(reference_name, lane.references)]
+    servers = {topic.name: topic.at for topic in lane.topics}
+    for key in topic_keys(lane, names):
+        topic = key.path[-1]
+        yield dg.AssetSpec(
+            key,
+            deps=[*map(names.key, above)],
+            description=_describe_topic(lane, topic),
+            metadata={
+                "topic": topic,
+                "servers": servers[topic],
+                "lane": lane.name,
+                "from": ", ".join(lane.feed.topics),
+                "checkpoint every": lane.checkpoint,
+            },
+            group_name=names.own(group),
+            owners=show.owners,
+            tags={"tidemark/source": lane.source.name, **show.tags},
+            kinds={"kafka"},
+        )
+
+
+def _describe_topic(lane: Lane, topic: str) -> str:
+    values = [value for value, to in lane.routes.items() if to.name == topic]
+    if not values:
+        return (
+            f"Records that {lane} can't decode or that are not valid, with their bytes and the "
+            "reason."
+        )
+    routed = ", ".join("any other value" if value == OTHERS else f"'{value}'" for value in values)
+    which = f", if `{lane.route}` is {routed}" if lane.route else ""
+    told = f"Records of {lane.source.name}, transformed by {lane} within milliseconds{which}."
+    return f"{lane.prepare.__doc__ or ''}\n\n{told}".strip()

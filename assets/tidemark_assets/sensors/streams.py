@@ -1,0 +1,203 @@
+"""Start, supervise and stop streams from Dagster.
+
+A stream is a query of the engine and not a Dagster run, which would seem to run forever. A short
+run starts it. The sensor `<domain>_supervisor` checks whether it still runs, has it restarted if
+not, and reports its status on its asset. A file requests each stream that should run; jobs and the
+command line write the same files.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.checks.stream_checks import check_stream
+from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
+from tidemark_assets.metadata.run_metadata import as_timestamp
+from tidemark_assets.sensors.arrivals import TICK_SECONDS, is_running
+from tidemark_assets.sensors.stream_logs import LoggedRuns, log_runs, log_state
+from tidemark_streaming.base import logs
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.streams import supervisor, wishes
+from tidemark_streaming.streams.lease import renew
+from tidemark_streaming.streams.noted import note
+from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
+
+LEASE_SECONDS = 4 * TICK_SECONDS
+"""Seconds after which a supervisor without a sign of life counts as dead."""
+
+REPORT_EVERY = 300_000_000
+"""Microseconds between two reports of a stream that runs without changes."""
+
+REPORTS = 10
+"""The maximum number of reports per tick, each of which reads a few tables.
+
+Streams whose state changed come first.
+"""
+
+
+def streams(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
+    """Create a domain's supervisor, and the jobs that start and stop its streams."""
+    start, stop = start_job(domain, transforms, names), stop_job(domain, transforms, names)
+
+    @dg.sensor(
+        name=names.own(f"{domain}_supervisor"),
+        required_resource_keys=names.needs,
+        job_name=start.name,
+        minimum_interval_seconds=TICK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Watches the streams that should run: restarts those that have ended, after a wait "
+            "that doubles each time, and reports their progress. It does nothing if no stream "
+            "should run."
+        ),
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
+        settings, now = tidemark.settings, time.time_ns() // 1000
+        known, reported, ran = _known(context.cursor)
+        try:
+            renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
+            starting = is_running(context.instance, start.name)
+            found = supervisor.look(settings, transforms, known, now, starting=starting)
+            note(settings, domain, found, now)
+        except TidemarkError as error:
+            return dg.SkipReason(str(error))
+        changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
+        due = [
+            a for a in found if a not in changed and is_wait_over(REPORT_EVERY, reported[a], now)
+        ]
+        snapshot = tidemark.snapshot(*transforms.values())
+        if logs.begin(settings, "supervisor", guest=True):
+            for asset in changed:
+                log_state(asset, found[asset])
+            ran = log_runs(snapshot, found, ran)
+        seen = [*changed, *due][:REPORTS]
+        reported |= dict.fromkeys(seen, now)
+        events = [
+            *(_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen),
+            *(
+                check_stream(names, transforms[a], found.get(a))
+                for a in _changed_checks(known, found)
+            ),
+        ]
+        fresh = [a for a in changed if found[a].state == STARTING]
+        requests = [_request(start_op(domain, names), fresh, found, now)] if fresh else []
+        memory = {
+            "streams": {a: asdict(s) for a, s in found.items()},
+            "reported": {a: reported.get(a, 0) for a in found},
+            "ran": ran,
+        }
+        return dg.SensorResult(
+            requests,
+            skip_reason=None if requests else _describe(found, now),
+            cursor=json.dumps(memory),
+            asset_events=events,
+        )
+
+    return dg.Definitions(sensors=[sensor], jobs=[start, stop])
+
+
+def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
+    """Return the assets whose check has changed.
+
+    That is the case if a stream is supervised since, has failed or was given up, has recovered, or
+    should not run any more.
+    """
+
+    def standing(stream: Stream | None) -> tuple[int, bool] | None:
+        return None if stream is None else (stream.failures, stream.state == GIVEN_UP)
+
+    return [a for a in {**known, **found} if standing(known.get(a)) != standing(found.get(a))]
+
+
+def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], LoggedRuns]:
+    memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
+    ran = {
+        asset: (table_id, commit_number)
+        for asset, (table_id, commit_number) in memory.get("ran", {}).items()
+    }
+    return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"], ran
+
+
+def _request(
+    op: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
+) -> dg.RunRequest:
+    chosen = list(assets)
+    tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in chosen)
+    config = {"assets": chosen, "since": {a: found[a].since for a in chosen}}
+    return dg.RunRequest(
+        run_key=f"{' '.join(chosen)} {now}",
+        run_config={"ops": {op: {"config": config}}},
+        tags={"tidemark/streams": tries},
+    )
+
+
+def _observe(
+    names: Names, snapshot: Snapshot, transform: Definition, stream: Stream
+) -> dg.AssetObservation:
+    source, asset = snapshot.source(transform.source), snapshot.asset(transform)
+    return dg.AssetObservation(
+        names.key(transform.table),
+        description=f"The stream is {stream.state}.",
+        metadata={
+            "stream": stream.state,
+            "lag in arrivals": asset.behind,
+            "up to date through arrival": asset.as_of,
+            **({"limited": asset.waiting} if asset.limited_by else {}),
+            "watermark now": as_timestamp(asset.watermark),
+            "watermark lag": _lag(source, asset),
+            "windows": asset.windows,
+            "open windows": asset.open,
+            "late events in windows": asset.late,
+            "too late events": asset.too_late,
+            "consecutive failures": stream.failures,
+            "restarts": stream.restarts,
+            **({"last error": stream.error} if stream.error else {}),
+        },
+    )
+
+
+def _lag(source: SourceSnapshot, asset: AssetSnapshot) -> str:
+    """Return how far the asset's watermark is behind the newest event."""
+    if source.newest_event is None or asset.watermark is None or asset.watermark >= INFINITY:
+        return "none"
+    return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
+
+
+def _describe(found: Mapping[str, Stream], now: int) -> str:
+    if not found:
+        return "No stream should be running."
+    return " ".join(_sentence(asset, stream, now) for asset, stream in found.items())
+
+
+def _sentence(asset: str, stream: Stream, now: int) -> str:
+    ended = f": {stream.error}" if stream.error else "."
+    if stream.state == RUNNING:
+        return f"{asset} has been running since {iso(stream.changed // 1_000_000 * 1_000_000)}."
+    if stream.state == WAITING:
+        left = max(0, stream.changed + stream.wait - now) // 1_000_000
+        return f"{asset} will be restarted in {format_count(left, 'second')}{ended}"
+    if stream.state == GIVEN_UP:
+        return f"{asset} was given up after {stream.failures} attempts{ended}"
+    return f"{asset} is being started."
+
+
+def _lease(settings: Settings, domain: str) -> Path:
+    return wishes.folder(settings) / f".{domain}_supervisor.lease"
+
+
+def _owner(instance: dg.DagsterInstance) -> str:
+    return f"Dagster in {instance.root_directory}"

@@ -1,0 +1,1 @@
+"""Assets of tables: event logs, windows and roll-ups."""

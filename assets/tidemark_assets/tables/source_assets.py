@@ -1,0 +1,138 @@
+"""Dagster assets of a source: the origin of its events, and its event log.
+
+One step brings the log up to date, with its dead letters and its timeline as side tables. The
+outside system of the events, and the tables with which they are joined, are external assets.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from tidemark.base.counts import format_count
+from tidemark.base.instants import duration
+from tidemark.define.source import Source, reference_name
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.steps import IngestConfig, failing_with_message
+from tidemark_assets.checks import clock_checks, dead_letter_check
+from tidemark_assets.checks.page_checks import as_result
+from tidemark_assets.metadata import describe, run_metadata, side_tables
+from tidemark_assets.metadata.provenance import log_data_version
+from tidemark_assets.tables.windows import KINDS, DagsterOptions, tags_of
+from tidemark_streaming.delta import DeltaConnector
+from tidemark_streaming.feed import Excerpt, Feed, Inlet
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+from tidemark_streaming.ingest.ingest import furnish, ingest
+from tidemark_streaming.ingest.play import play
+from tidemark_streaming.kafka import KafkaConnector
+
+
+def feed_asset(feed: Feed, group: str, show: DagsterOptions, names: Names = PLAIN) -> dg.AssetSpec:
+    """Return the outside system of a source's events, with which the lineage begins."""
+    told = f"The external origin of the events of {feed.source.name}."
+    match feed:
+        case KafkaConnector():
+            kind = "kafka"
+        case DeltaConnector():
+            kind = "deltalake"
+        case _:
+            kind = "file"
+    key = names.key(_feed(feed.source))
+    return _outside(key, told, kind, feed.source, names.own(group), show)
+
+
+def reference_assets(
+    source: Source, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> list[dg.AssetSpec]:
+    """Return the tables with which a source's events are joined, which other programs write."""
+    told = (
+        f"Lookup table of {source.name}: each event is joined with the version that was current "
+        "at its arrival."
+    )
+    return [
+        _outside(
+            names.key(reference_name(reference)),
+            told,
+            "deltalake",
+            source,
+            names.own(group),
+            show,
+        )
+        for reference in source.lookups
+    ]
+
+
+def _outside(
+    key: dg.AssetKey, description: str, kind: str, source: Source, group: str, show: DagsterOptions
+) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        description=description,
+        group_name=group,
+        owners=show.owners,
+        tags=tags_of(source, show),
+        kinds={kind},
+    )
+
+
+def source_assets(
+    inlet: Inlet, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> dg.AssetsDefinition:
+    """Return the asset of a source's log: materializing it ingests pending data."""
+    source = inlet.source
+    within = show.arrives_within.get(source.name)
+    live = None
+    if within is not None:
+        live = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
+
+    log = dg.AssetSpec(
+        names.key(source.log_table),
+        freshness_policy=live,
+        deps=[names.key(_feed(source))],
+        description=f"The event log of {source.name}: every event, with the data of its arrival.",
+        metadata={
+            **describe.log(source),
+            **side_tables.side_table_metadata(side_tables.source_side_tables(source)),
+        },
+        group_name=names.own(group),
+        owners=show.owners,
+        tags=tags_of(source, show),
+        kinds=KINDS,
+    )
+
+    @dg.multi_asset(
+        name=names.own(f"ingest_{source.name}"),
+        specs=[log],
+        check_specs=[dead_letter_check.spec(names, source), clock_checks.spec(names, source)],
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
+    def bring(
+        context: AssetExecutionContext,
+        config: IngestConfig,
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        tidemark = names.tidemark(context)
+        with failing_with_message():
+            warehouse, landing = tidemark.warehouse, tidemark.landing(source)
+            if config.play_days:
+                commits = play(
+                    warehouse, inlet, landing, Excerpt(days=config.play_days), batch=None
+                )
+            else:
+                furnish(warehouse, inlet)
+                commits = ingest(warehouse, inlet.feed(landing), batch=None)
+            arrivals = [arrival for commit in commits for arrival in commit.arrivals]
+            context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")
+            found = run_metadata.ingest_metadata(warehouse, source, arrivals)
+            version = log_data_version(tidemark.snapshot(), source)
+        yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
+        yield as_result(dead_letter_check.evaluation(names, source, arrivals))
+        yield as_result(clock_checks.evaluation(names, source, tidemark.snapshot(), arrivals))
+
+    return bring
+
+
+def _feed(source: Source) -> str:
+    return f"{source.name}_feed"

@@ -1,0 +1,211 @@
+"""Build Dagster assets from definitions that know nothing of Dagster.
+
+A windowed transform is one asset, its published windows. One step computes any range of partitions
+in a single run, with the side tables (`side_tables`). The asset of a source is in `source_assets`.
+The facts of a definition become metadata of the assets (`describe`), and the results of a run
+become metadata of their materializations (`run_metadata`). The platform computes both: this package
+contains none of its rules.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from tidemark.base.instants import instant
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner as run
+from tidemark.store.event_log.log import Log
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.spans import spans
+from tidemark_assets.base.steps import BackfillConfig, check_arrived, failing_with_message
+from tidemark_assets.checks import checks
+from tidemark_assets.checks.page_checks import as_result
+from tidemark_assets.metadata import describe, run_metadata, side_tables
+from tidemark_assets.metadata.describe import Metadata
+from tidemark_assets.metadata.provenance import inputs, provenance_tags
+from tidemark_assets.parameter import WINDOWS
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+
+__all__ = ["DagsterOptions"]
+
+KINDS = {"spark", "deltalake"}
+
+CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+"""For assets that are derived from windows: run if any of their partitions changed.
+
+Other partitions that have never been computed do not prevent that.
+"""
+
+StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+
+@dataclass(frozen=True)
+class DagsterOptions:
+    """The appearance of a domain in Dagster, which is all that a domain defines about Dagster.
+
+    Example:
+        DagsterOptions(
+            partitions=dg.DailyPartitionsDefinition("2026-01-01", timezone="UTC", end_offset=1),
+            owners=["team:retail"],
+        )
+
+    Args:
+        partitions: the days, or hours, by which windows are materialized and backfilled. A window
+            belongs to the partition in which it starts.
+        by_asset: other partitions, for assets by name: months, or days of another time zone.
+        owners: email addresses, or teams as `team:<name>`.
+        tags: tags of all the domain's assets.
+        fresh_within: how far the windows' watermark may be behind the newest event.
+        arrives_within: for live feeds, by source: how long, by the wall clock, the log may be
+            without an arrival. After that, a freshness policy marks it as stale in Dagster.
+        automation: when assets are materialized automatically, by name of the asset.
+    """
+
+    partitions: dg.TimeWindowPartitionsDefinition
+    owners: Sequence[str] = ()
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    fresh_within: str = "1 day"
+    arrives_within: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_asset: Mapping[str, dg.TimeWindowPartitionsDefinition] = field(
+        default_factory=dict[str, dg.TimeWindowPartitionsDefinition]
+    )
+    automation: Mapping[str, dg.AutomationCondition[dg.AssetKey]] = field(
+        default_factory=dict[str, dg.AutomationCondition[dg.AssetKey]]
+    )
+
+    def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
+        """Return the partitions by which an asset is materialized."""
+        return self.by_asset.get(asset, self.partitions)
+
+
+def transform_assets(
+    transform: WindowedTransform, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> dg.AssetsDefinition:
+    """Return the asset of a transform's published windows: one run computes any range of them."""
+    source, partitions = transform.source, show.partitions_of(transform.name)
+    expected = checks.specs(names, transform)
+    published = windows_of(names, transform, group, show)
+
+    @step(names, transform, published, expected, partitions)
+    def compute(
+        context: AssetExecutionContext,
+        config: BackfillConfig,
+    ) -> Iterator[StepEvent]:
+        tidemark = names.tidemark(context)
+        with failing_with_message():
+            warehouse, asked = tidemark.warehouse, context.partition_time_window
+            start, end = instant(asked.start), instant(asked.end)
+            oldest, newest = check_arrived(Log(warehouse, source), start, end)
+            facts = run.backfill(
+                warehouse,
+                transform,
+                start,
+                end,
+                late_events=config.late_events.value,
+                reported=True,
+            )
+            if facts.window_from is None:
+                # For the first sessions of a definition, all windows were computed and not only the
+                # requested range.
+                start, end = min(start, oldest), max(end, newest + 1)
+            done = spans(partitions, start, end - 1)
+            begins = {span.key: span.start for span in done}
+            found = run_metadata.partition_metadata(
+                warehouse, transform, facts, begins, done[-1].end
+            )
+            # Like the pictures of windows, it is added once, to the newest partition.
+            found[done[-1].key] |= checks.draw_history(warehouse, transform, facts)
+            stands = [*checks.current_results(names, tidemark.snapshot(), transform)]
+        _tell(context, names, transform, found, facts.run)
+        # A new data version for each run marks downstream assets as stale. Dagster's own version
+        # would depend on the log, whose version stays the same.
+        yield dg.MaterializeResult(
+            asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
+        )
+        yield from map(as_result, stands)
+
+    return compute
+
+
+def step(
+    names: Names,
+    transform: Definition,
+    published: dg.AssetSpec,
+    expected: Sequence[dg.AssetCheckSpec],
+    partitions: dg.TimeWindowPartitionsDefinition,
+) -> Callable[[Callable[..., Iterator[StepEvent]]], dg.AssetsDefinition]:
+    """Return a decorator that makes a function the step of an asset, for any range of partitions.
+
+    Its side tables are not outputs. With a single asset in the step, that asset can be selected
+    alone, in jobs, on the command line and in backfills.
+    """
+    return dg.multi_asset(
+        name=names.own(transform.name),
+        specs=[published],
+        check_specs=expected,
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
+
+
+def windows_of(
+    names: Names,
+    transform: Definition,
+    group: str,
+    show: DagsterOptions,
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None,
+) -> dg.AssetSpec:
+    """Return the asset of the windows that a transform publishes.
+
+    Args:
+        automation: the default, if the domain's presentation does not have one.
+    """
+    spec = dg.AssetSpec(
+        names.key(transform.table),
+        deps=[*map(names.key, inputs(transform))],
+        description=transform.description,
+        metadata={
+            **describe.windows(transform, names),
+            **side_tables.side_table_metadata(side_tables.transform_side_tables(transform)),
+        },
+        group_name=names.own(group),
+        owners=show.owners,
+        tags=tags_of(transform.source, show),
+        kinds=KINDS,
+        code_version=fingerprint(transform),
+        automation_condition=show.automation.get(transform.name) or automation,
+    )
+    return spec.with_io_manager_key(names.own(WINDOWS))
+
+
+def _tell(
+    context: AssetExecutionContext,
+    names: Names,
+    transform: Definition,
+    by_partition: Mapping[str, Metadata],
+    run: str,
+) -> None:
+    """Log the metadata of the partitions, including partitions that were not requested."""
+    asked = set(context.partition_keys)
+    own, made = names.key(transform.table), fingerprint(transform)
+    tags = provenance_tags(context, names, transform, made, run)
+    for key, metadata in by_partition.items():
+        if key in asked:
+            context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
+        else:
+            context.log_event(
+                dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
+            )
+
+
+def tags_of(source: Source, show: DagsterOptions) -> dict[str, str]:
+    """Return the tags of a source's assets."""
+    return {"tidemark/source": source.name, **show.tags}

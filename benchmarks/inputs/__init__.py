@@ -1,0 +1,1 @@
+"""The events that benchmarks process, and what is computed from them."""

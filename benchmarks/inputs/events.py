@@ -1,0 +1,116 @@
+"""The benchmark's events: made in Spark from their numbers alone, so that every run has the same.
+
+Event number i is sent at second i / rate; it is up to 30 s old then, and one in a hundred is up
+to ten minutes old. Its key is one of 1,000, skewed: the most frequent has a tenth of all events.
+
+They are written twice, piece by piece, so that any number of them needs little memory: into the
+log, from which Tidemark computes, and as plain Parquet, which the hand-written queries read.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import instant
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.feed import CHUNK, Chunk
+
+EVENTS = 10_000_000
+SECONDS = 2.8 * 3600
+KEYS = 1_000
+SEED = 20_130_101
+BEGIN = instant("2024-01-01")
+DELAY = "630 seconds"
+"""Nothing comes later than this: each contender counts every event, and all agree."""
+
+SOURCE = Source(
+    name="clicks",
+    columns={"ts": "timestamp", "key": "int", "value": "double"},
+    event_time="ts",
+    watermark=BoundedOutOfOrderness(DELAY),
+)
+ARRIVALS = 100
+PIECES = 10
+PIECE_FILES = 4
+_COMMIT = 2_500_000
+
+
+@dataclass(frozen=True)
+class GeneratedFeed:
+    """`events` events in `arrivals` arrivals."""
+
+    events: int = EVENTS
+    arrivals: int = ARRIVALS
+    source: Source = SOURCE
+
+    @property
+    def batch(self) -> int:
+        """How many arrivals to bring in one commit: a tenth of all, or fewer where these are
+        large."""
+        return max(1, min(self.arrivals // PIECES, _COMMIT // self._size))
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return [
+            Chunk(position=str(n), arrived_at=self._sent_at(n + 1), bytes=self._size * 24)
+            for n in range(len(timeline), self.arrivals)
+        ]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        first, last = int(chunks[0].position), int(chunks[-1].position) + 1
+        number = F.col("id")
+        return self._events(spark.range(first * self._size, last * self._size)).select(
+            *SOURCE.columns,
+            (F.floor(number / self._size) - first).cast("bigint").alias(CHUNK),
+            (number % self._size).alias("position"),
+            F.lit("generated").alias("read_from"),
+        )
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None
+
+    def land(self, spark: SparkSession, folder: Path) -> Iterator[int]:
+        """Write the same events as Parquet: pieces of as many events and files each, in the order
+        of arrival. Yields the number of pieces that are there."""
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        bounds = [self._size * self.arrivals * n // PIECES for n in range(PIECES + 1)]
+        for n in range(PIECES):
+            rows = self._events(spark.range(bounds[n], bounds[n + 1], 1, PIECE_FILES))
+            rows.select(*SOURCE.columns).write.parquet(str(folder / f"piece_{n}"))
+            yield n + 1
+        # An event so late that a stream closes every window which the others have opened.
+        far = F.timestamp_micros(F.lit(BEGIN + int(10 * SECONDS * 1e6)))
+        last = spark.range(1).select(
+            far.alias("ts"), F.lit(-1).alias("key"), F.lit(0.0).alias("value")
+        )
+        last.coalesce(1).write.parquet(str(folder / "end"))
+
+    def _events(self, numbers: DataFrame) -> DataFrame:
+        sent = F.lit(BEGIN) + (F.col("id") * (SECONDS * 1e6 / self.events)).cast("bigint")
+        usual = _chance(1) * 30e6
+        age = F.when(_chance(2) < 0.01, _chance(3) * 600e6).otherwise(usual).cast("bigint")
+        return numbers.select(
+            "id",
+            F.timestamp_micros(sent - age).alias("ts"),
+            F.floor(F.pow(_chance(4), 3) * KEYS).cast("int").alias("key"),
+            F.round(_chance(5) * 100, 2).alias("value"),
+        )
+
+    @property
+    def _size(self) -> int:
+        return self.events // self.arrivals
+
+    def _sent_at(self, arrival: int) -> int:
+        return BEGIN + int(arrival * SECONDS * 1e6 / self.arrivals)
+
+
+def _chance(salt: int) -> Column:
+    """A number in [0, 1) that the event's number and the salt decide."""
+    mixed = F.xxhash64("id", F.lit(SEED + salt))
+    return F.pmod(mixed, F.lit(1 << 30)) / (1 << 30)

@@ -1,0 +1,1 @@
+"""Measure: engines, time, memory, and results."""

@@ -1,0 +1,1 @@
+"""Peers of Tidemark: hand-written queries and other engines."""

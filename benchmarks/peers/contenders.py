@@ -1,0 +1,148 @@
+"""The contenders: each computes a workload's windows and publishes them in a Delta table.
+
+Tidemark computes from its log; the hand-written queries and DuckDB read the same events as plain
+Parquet. How the events came into either is not counted.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame
+
+from benchmarks.inputs.events import DELAY, PIECE_FILES, SOURCE
+from benchmarks.inputs.workloads import Workload
+from tidemark.run import backfill, incremental
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+RUNS = 10
+COLUMNS = ", ".join(f"{name} {kind}" for name, kind in SOURCE.columns.items())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where contenders work: the warehouse, and the folder of the events' Parquet files."""
+
+    warehouse: Warehouse
+    landed: Path
+
+    def path(self, name: str) -> str:
+        """Where a contender that is not Tidemark publishes."""
+        return self.warehouse.path(name)
+
+
+Run = Callable[[Bench, Workload, int], str]
+"""Publishes the windows of a workload, in a round, and gives the path of the table."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to compute the windows.
+
+    Args:
+        peer: the name of the contender that it is compared with.
+        only: the one workload that it knows; by default all.
+    """
+
+    name: str
+    run: Run
+    peer: str | None = None
+    only: str | None = None
+
+
+def tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
+    asset = replace(workload.asset, name=f"{workload.name}_backfilled_{number}")
+    backfill(bench.warehouse, asset)
+    return bench.warehouse.path(asset.table)
+
+
+def tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
+    asset = replace(workload.asset, name=f"{workload.name}_streamed_{number}")
+    last = Log(bench.warehouse, SOURCE).last()
+    assert last is not None
+    # The arrival after the last is the end of the stream: it joins the last run.
+    per_run = last.arrival // RUNS
+    for run in range(1, RUNS + 1):
+        through = last.arrival if run == RUNS else run * per_run - 1
+        incremental(bench.warehouse, asset, through=through)
+    return bench.warehouse.path(asset.table)
+
+
+def spark_batch(bench: Bench, workload: Workload, number: int) -> str:
+    path = bench.path(f"{workload.name}_by_hand_batch_{number}")
+    rows = bench.warehouse.spark.read.schema(COLUMNS).parquet(str(bench.landed / "piece_*"))
+    workload.by_hand(rows).write.format("delta").save(path)
+    return path
+
+
+def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
+    """A stateful query over ten micro-batches: windows in update mode, each micro-batch merged into
+    the target. Spark has no update mode for sessions: they are appended when they close."""
+    spark = bench.warehouse.spark
+    path = bench.path(f"{workload.name}_by_hand_stream_{number}")
+    checkpoint = bench.path(f"_{workload.name}_checkpoint_{number}")
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    files = "piece_*" if workload.updates else "{piece_*,end}"
+    rows = (
+        spark.readStream.schema(COLUMNS)
+        .option("maxFilesPerTrigger", PIECE_FILES)
+        .parquet(str(bench.landed / files))
+    )
+    windows = workload.by_hand(rows.withWatermark("ts", DELAY))
+
+    def merge(batch: DataFrame, _: int) -> None:
+        batch.createOrReplaceTempView("changed")
+        batch.sparkSession.sql(
+            f"MERGE INTO delta.`{path}` t USING changed s "
+            "ON t.window_start = s.window_start AND t.key = s.key "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
+
+    writer = windows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if workload.updates:
+        empty = workload.by_hand(spark.createDataFrame([], COLUMNS))
+        empty.write.format("delta").save(path)
+        query = writer.outputMode("update").foreachBatch(merge).start()
+    else:
+        query = writer.outputMode("append").format("delta").start(path)
+    while query.isActive:
+        time.sleep(0.05)
+    if (error := query.exception()) is not None:
+        raise error
+    shutil.rmtree(checkpoint)
+    return path
+
+
+def duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
+    """DuckDB over the Parquet files; the result is published by the `deltalake` library."""
+    path = bench.path(f"{workload.name}_duckdb_{number}")
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2; SET TimeZone = 'UTC'")
+        result = connection.execute(
+            "SELECT time_bucket(INTERVAL 1 MINUTE, ts) AS window_start, key, count(*) AS n, "
+            "sum(value) AS total, avg(value) AS average, min(value) AS least, max(value) AS most "
+            "FROM read_parquet(?) GROUP BY 1, 2",
+            [str(bench.landed / "piece_*" / "*.parquet")],
+        ).to_arrow_table()
+    assert result is not None
+    write_deltalake(Path(path), result)
+    return path
+
+
+BATCH = Contender("Spark batch, by hand", spark_batch)
+STREAMING = Contender("Spark streaming, by hand", spark_streaming)
+BACKFILL = Contender("Tidemark backfill", tidemark_backfill, BATCH.name)
+INCREMENTS = Contender(f"Tidemark, {RUNS} increments", tidemark_increments, STREAMING.name)
+CONTENDERS = (
+    BATCH,
+    BACKFILL,
+    STREAMING,
+    INCREMENTS,
+    Contender("DuckDB batch", duckdb_batch, only="tumbling"),
+)

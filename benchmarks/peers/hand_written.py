@@ -1,0 +1,90 @@
+"""The peer of an increment: the stateful query that one writes by hand, a micro-batch at a time."""
+
+import shutil
+from pathlib import Path
+from typing import Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from benchmarks.inputs.departures import LANDED
+from tidemark.store.warehouse import Warehouse
+
+VALUES = ("flights", "cancelled", "mean_delay", "worst_delay")
+
+
+class StatefulQuery:
+    """Hourly departures by airport, in update mode, each micro-batch merged into a Delta table.
+
+    It keeps running, and takes each file as one micro-batch when it is given. No checks, no table
+    of late events; its watermark stays as far behind as Tidemark's bound and allowed lateness.
+    """
+
+    def __init__(self, warehouse: Warehouse, name: str) -> None:
+        self._spark = warehouse.spark
+        self._folder = Path(warehouse.path(f"_{name}_files"))
+        self._checkpoint = warehouse.path(f"_{name}_checkpoint")
+        self.path = warehouse.path(name)
+
+    def __enter__(self) -> Self:
+        path = self.path
+        if not self._folder.exists():
+            self._folder.mkdir(parents=True)
+            empty = _hours(self._spark.createDataFrame([], LANDED))
+            empty.write.format("delta").save(path)
+
+        def merge(batch: DataFrame, _: int) -> None:
+            batch.createOrReplaceTempView("changed")
+            batch.sparkSession.sql(
+                f"MERGE INTO delta.`{path}` t USING changed s "
+                "ON t.window_start = s.window_start AND t.origin = s.origin "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+
+        # While others are measured it should rest: it is asked for its batch's own time.
+        self._spark.conf.set("spark.sql.streaming.pollingDelay", "1s")
+        rows = (
+            self._spark.readStream.schema(LANDED)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self._folder))
+        )
+        self._query = (
+            _hours(rows.withWatermark("departure", "6 hours"))
+            .writeStream.outputMode("update")
+            .option("checkpointLocation", self._checkpoint)
+            .foreachBatch(merge)
+            .start()
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._query.stop()
+
+    def take(self, file: Path) -> tuple[float, int]:
+        """Give it a file; the seconds of the micro-batch that took it, and its windows.
+
+        Without the time in which it waited, and without the micro-batch after it that removes old
+        state (which is waited for, so that it disturbs nobody and is counted where it is counted).
+        """
+        before = {p.batchId for p in self._query.recentProgress if p.numInputRows}
+        scratch = self._folder / f".{file.name}"
+        shutil.copyfile(file, scratch)
+        scratch.rename(self._folder / file.name)
+        self._query.processAllAvailable()
+        (new,) = (
+            p for p in self._query.recentProgress if p.numInputRows and p.batchId not in before
+        )
+        return new.durationMs["triggerExecution"] / 1000, new.stateOperators[0].numRowsUpdated
+
+
+def _hours(rows: DataFrame) -> DataFrame:
+    return (
+        rows.groupBy(F.window("departure", "1 hour").alias("window"), "origin")
+        .agg(
+            F.count("*").alias("flights"),
+            F.count_if(F.col("dep_time").isNull()).alias("cancelled"),
+            F.avg("dep_delay").alias("mean_delay"),
+            F.max("dep_delay").alias("worst_delay"),
+        )
+        .select(F.col("window.start").alias("window_start"), "origin", *VALUES)
+    )

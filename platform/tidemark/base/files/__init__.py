@@ -1,0 +1,1 @@
+"""Files on this machine: atomic, locked, and private."""

@@ -1,0 +1,1 @@
+"""Find the windows that a commit, a replay, an erasure, or late events affect."""

@@ -1,0 +1,104 @@
+"""Find the events and dead letters to erase, and the windows that their erasure affects."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.affected import by_replay as affected_by_replay
+from tidemark.compute.pane import classify_events
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import base_transform
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+PLACE = ["arrival", "position"]
+"""The columns that identify an event of a log."""
+
+
+def find_events(log: Log, through: int, where: str) -> DataFrame:
+    """Return the places of the events for which a condition is true.
+
+    Args:
+        where: SQL condition on the columns of the log.
+
+    Raises:
+        DefinitionError: the condition is invalid, or names a column that the log does not have.
+    """
+    rows = log.read(-1, through)
+    try:
+        found = rows.where(F.expr(where)).select(*PLACE)
+        _ = found.schema
+    except AnalysisException as error:
+        raise _condition_error(log, where, error) from None
+    return found
+
+
+def find_dead_letters(
+    warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
+) -> DataFrame:
+    """Return the places of the dead letters that contain one of `texts`.
+
+    Their bytes, key, headers and correlation id are searched.
+    """
+    rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
+    told = F.lit(False)
+    for text in texts:
+        told = told | _contains(F.lit(text.encode()))
+    return rows.where(told).select(*PLACE)
+
+
+def find_affected_windows(
+    log: Log, transform: Definition, events: DataFrame, through: int
+) -> Ranges | None:
+    """Return the starts of the windows that hold the events, or can change if these are deleted.
+
+    An empty result means all windows, and None means no window. All sessions are affected, because
+    a session without one of its events may split in two. All windows are affected if an event has
+    no window, because no range contains it.
+
+    Args:
+        events: the places of the events.
+    """
+    own = base_transform(transform)
+    if own.deduplicate is not None:
+        # If the first event of an id is deleted, a later one is no longer a duplicate.
+        rows, by = log.read(-1, through), list(own.deduplicate.by)
+        gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
+        events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
+    some = log.only(events)
+    plain = affected_by_replay.without_preparation(own)
+    if own.window.merges:
+        return None if some.read(-1, through).isEmpty() else ()
+    if not classify_events(some, plain, -1, through).where("window_start IS NULL").isEmpty():
+        return ()
+    return affected_by_replay.find_affected_windows(some, own, 0, through)
+
+
+def find_windows_with_events(
+    log: Log, transform: Definition, events: DataFrame, through: int
+) -> DataFrame:
+    """Return the windows and keys that some events count in, after the transform's function."""
+    own = replace(base_transform(transform), deduplicate=None, expectations=())
+    rows = classify_events(log.only(events), own, -1, through).where("window_start IS NOT NULL")
+    return rows.select(*own.by_window).distinct()
+
+
+def _contains(text: Column) -> Column:
+    plain = (F.col("bytes"), F.col("key"), F.encode("correlation_id", "UTF-8"))
+    told = F.exists("headers", lambda h: F.contains(h["value"], text))
+    for column in plain:
+        told = F.coalesce(told, F.lit(False)) | F.contains(column, text)
+    return F.coalesce(told, F.lit(False))
+
+
+def _condition_error(log: Log, where: str, error: PySparkException) -> DefinitionError:
+    reason = " ".join(str(error).split("\n")[0].split())
+    return DefinitionError(
+        f"The condition \"{where}\" can't select events of '{log.source.name}': it must be a SQL "
+        f"condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."
+    )

@@ -1,0 +1,1 @@
+"""From the rows of an event log to events: prepared, protected, and deduplicated."""

@@ -1,0 +1,62 @@
+"""Detect duplicates: events with the same sender-assigned id as an earlier event.
+
+An event is a duplicate if the log has another event with the same id at an earlier (arrival,
+position). The two must have happened at most a horizon apart. This depends on the log alone, so the
+result is the same in every run, however the arrivals are divided. A run has to look back no further
+than the horizon. Every earlier event of the log counts, even if it was too late or was itself a
+duplicate. An event without an id, or without a plausible event time, is never a duplicate, and
+never makes another one a duplicate.
+"""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.define.uniqueness import MARK, Deduplicate
+from tidemark.store.event_log.log import Log
+
+ORDER = ("arrival", "position")
+
+
+def mark_duplicates(
+    log: Log,
+    deduplicate: Deduplicate,
+    after: int,
+    through: int,
+    start: int | None = None,
+    end: int | None = None,
+) -> DataFrame:
+    """Return the log's rows with `after` < arrival <= `through`, and whether each is a `duplicate`.
+
+    Args:
+        start, end: only events that happened in [start, end), in microseconds; None means no bound.
+    """
+    time = log.source.happened(F.unix_micros("arrived_at"))
+    ids = [F.col(f"`{c}`") for c in deduplicate.by]
+    rows = log.read(
+        after,
+        through,
+        None if start is None else start - deduplicate.within,
+        None if end is None else end + deduplicate.within,
+    )
+    if after >= 0 and (span := log.span(after, through)):
+        oldest, newest = span
+        earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
+        # Read only the needed columns, and only rows with one of the ids.
+        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *ORDER]
+        few = earlier.select(*dict.fromkeys(needed))
+        few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
+        rows = rows.unionByName(few, allowMissingColumns=True)
+    told = F.lit(True)
+    for column in (time, *ids):
+        told = told & column.isNotNull()
+    # A row without an id is its own group. One common group might be the largest of all.
+    groups = Window.partitionBy(*ids, F.when(~told, F.struct(*ORDER)))
+    near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
+    first = F.min(F.struct(*ORDER)).over(near)
+    found = rows.withColumn(MARK, told & (first < F.struct(*ORDER)))
+    asked = F.col("arrival") > after
+    if start is not None:
+        asked = asked & (F.unix_micros(time) >= start)
+    if end is not None:
+        asked = asked & (F.unix_micros(time) < end)
+    return found.where(asked)

@@ -1,0 +1,164 @@
+"""Check that a transform's function works row by row.
+
+A run sees a range of arrivals. If a result depends on other rows in that range, such as a count or
+a rank, it changes with the division of arrivals into runs. So does a nondeterministic result. The
+engine's plan of the function shows this before anything has run. Between the stream and the
+function's result, it may contain only operators that process one row at a time.
+"""
+
+import re
+from dataclasses import dataclass, field
+from threading import Lock
+from uuid import uuid4
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define import uniqueness
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.event_log import reference
+from tidemark.store.event_log.log import Log
+
+STREAM, REFERENCE = "tidemark_stream", "tidemark_reference"
+
+_ALLOWED = (
+    *("Project", "Filter", "Generate", "Expand", "SubqueryAlias", "View", "ResolvedHint"),
+    *("MapInPandas", "MapInArrow", "Union", "Join"),
+)
+_STREAM_SIDES = {
+    "Inner": (0, 1),
+    "Cross": (0, 1),
+    "LeftOuter": (0,),
+    "LeftSemi": (0,),
+    "LeftAnti": (0,),
+    "RightOuter": (1,),
+}
+"""Sides of a join on which the stream may be, so that each of its rows is joined independently."""
+_FAULTS = {
+    "Aggregate": "aggregates the stream (declare `aggregates` for this)",
+    "Deduplicate": "removes duplicates within a range of arrivals (declare `deduplicate` for this)",
+    "Window": "uses a window function over the stream",
+    "Sort": "sorts the stream",
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Tail", "Offset"), "limits the number of rows"),
+    "Sample": "samples rows at random",
+    **dict.fromkeys(("Repartition", "RepartitionByExpression"), "repartitions the stream"),
+}
+_NONDETERMINISTIC = re.compile(
+    r"\b(rand|randn|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|input_file_name"
+    r"|monotonically_increasing_id|spark_partition_id)\("
+)
+_EXPLAIN_LOCK = Lock()
+
+
+@dataclass
+class _Node:
+    """An operator of a plan, and its inputs."""
+
+    text: str
+    depth: int
+    children: list["_Node"] = field(default_factory=list["_Node"])
+
+    @property
+    def operator(self) -> str:
+        return self.text.split(" ", 1)[0]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the stream is one of its inputs, directly or indirectly."""
+        return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
+
+
+def check(log: Log, transform: WindowedTransform) -> None:
+    """Raise an error if the function does not work row by row.
+
+    Raises:
+        DefinitionError: describes the operation that does not work row by row.
+    """
+    rows = log.read(0, 0)
+    if transform.deduplicate:
+        rows = rows.withColumn(uniqueness.MARK, F.lit(False))
+    rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
+    now = reference.current_versions(warehouse, source) if transform.references else {}
+    tables = {
+        name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
+        for name in transform.references
+    }
+    fault = find_misuse(rows, transform.prepare(rows, tables))
+    if fault is not None:
+        raise DefinitionError(
+            f"Asset '{transform.name}': its function {fault}. A run calls the function with one "
+            "range of arrivals, so it must work row by row: add, cast, filter, explode, or join "
+            "with a reference."
+        )
+
+
+def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
+    """Return the function's operation that is not row by row, such as `aggregates the stream`.
+
+    Return None if there is none.
+
+    Args:
+        rows: the function's input, with the alias `STREAM`; its references have the alias
+            `REFERENCE`.
+        prepared: the function's result.
+    """
+    return None if prepared is rows else _find_fault(_parse_plan(prepared))
+
+
+def _parse_plan(rows: DataFrame) -> _Node:
+    spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
+    view = f"tidemark_prepared_{uuid4().hex}"
+    # The setting belongs to the session, in which other threads of this process may check, too.
+    with _EXPLAIN_LOCK:
+        before = str(spark.conf.get(fields))
+        rows.createOrReplaceTempView(view)
+        spark.conf.set(fields, "100000")
+        try:
+            told = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+        finally:
+            spark.conf.set(fields, before)
+            spark.catalog.dropTempView(view)
+    analyzed = told.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
+    # The first line lists the columns. After it, each level of operators is indented by three
+    # characters.
+    _, root, *lines = analyzed.splitlines()
+    path = [_Node(root, 0)]
+    for line in lines:
+        found = re.fullmatch(r"([ :]*)[+:]- (.*)", line)
+        if found is None:
+            continue
+        node = _Node(found[2], len(found[1]) // 3 + 1)
+        while path[-1].depth >= node.depth:
+            path.pop()
+        path[-1].children.append(node)
+        path.append(node)
+    return path[0]
+
+
+def _find_fault(node: _Node) -> str | None:
+    """Return the function's operation that is not row by row, or None if there is none."""
+    if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {REFERENCE}"):
+        return None
+    if changing := _NONDETERMINISTIC.search(node.text):
+        return f"calls {changing[1]}(), which returns another value each time"
+    if node.operator.startswith("Relation"):
+        return "reads a table whose version is not recorded (declare it in the source's references)"
+    if node.streams and (fault := _find_operator_fault(node)):
+        return fault
+    return next((fault for c in node.children if (fault := _find_fault(c))), None)
+
+
+def _find_operator_fault(node: _Node) -> str | None:
+    operator, sides = node.operator, [c.streams for c in node.children]
+    if operator not in _ALLOWED:
+        return _FAULTS.get(operator, f"uses {operator} on the stream")
+    if operator == "Union" and not all(sides):
+        return "adds rows that are not from the stream"
+    if operator == "Join":
+        kind = node.text.split()[1].rstrip(",")
+        if sides.count(True) > 1:
+            return "joins the stream with itself"
+        if sides.index(True) not in _STREAM_SIDES.get(kind, ()):
+            return f"joins ({kind}) in a way that adds rows that are not from the stream"
+    return None

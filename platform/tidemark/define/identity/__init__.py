@@ -1,0 +1,1 @@
+"""The identity of a definition: its parts, and a fingerprint of them."""

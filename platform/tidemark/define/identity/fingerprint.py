@@ -1,0 +1,191 @@
+"""Compute fingerprints, which show whether two definitions compute, validate and publish the same.
+
+A fingerprint is a hash of everything that an asset's result depends on, except its data. It is the
+same in every process that has the same definition, including a worker to which the definition was
+sent. It changes if any part changes that would change a run. Names and descriptions do not count.
+
+| part | hashed |
+| --- | --- |
+| a value: a window, a trigger, an expectation, … | its class and its fields |
+| a user's function | its compiled code, its defaults, its closure, and the names that it uses |
+| a function of a library, including Tidemark | its name and closure: `mean("x")` encloses "x" |
+
+The names that a function uses in its module are hashed in the same way if they are plain values or
+functions of the function's own package. The compiled code is hashed and not the source: a file may
+have changed since it was loaded, and the loaded code is what runs. Docstrings, comments and line
+numbers are ignored. Another minor version of Python may compile the same source to other code, and
+so give another fingerprint.
+"""
+
+import dis
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from tidemark.base.instants import duration
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import base_transform
+from tidemark.define.source import reference_name
+from tidemark.define.triggers.firings import Never
+
+LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
+"""Packages whose functions and classes are identified by their names alone."""
+
+_PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
+
+
+def fingerprint(transform: Definition) -> str:
+    """Return the fingerprint of a definition: twelve hexadecimal digits."""
+    source, own = transform.source, base_transform(transform)
+    joined = [r for r in source.lookups if reference_name(r) in own.references]
+    # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
+    # existed.
+    believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
+    definition = {
+        # The source's columns are left out: a log never changes the type of a column, and the
+        # function's code names the columns that it uses.
+        "source": [source.name, source.event_time, joined, *believed],
+        "function": own.function,
+        "keys": transform.keys,
+        "window": transform.window,
+        "allowed lateness": transform.allowed_lateness,
+        "trigger": transform.trigger,
+        "accumulation": transform.accumulation,
+        "aggregates": transform.aggregates,
+        "expectations": transform.expectations,
+        "unique": own.deduplicate if own is transform else None,
+        "base": None if own is transform else fingerprint(own),
+    }
+    return digest(definition)
+
+
+def digest(part: object) -> str:
+    """Return the hash of a part of a definition: twelve hexadecimal digits, as in `fingerprint`."""
+    return _hash(_Teller().tell(part))[:12]
+
+
+class _Teller:
+    """A converter from parts of a definition to JSON values that are the same in every process."""
+
+    def __init__(self) -> None:
+        self._within: list[int] = []
+        self._functions: dict[int, str] = {}
+
+    def tell(self, part: object) -> list[Any]:
+        """Return a part as plain JSON values, nested as deep as the part is."""
+        if isinstance(part, _PLAIN):
+            return [type(part).__name__, repr(part)]
+        if id(part) in self._within:
+            return ["itself", type(part).__name__]
+        self._within.append(id(part))
+        try:
+            return self._told(part)
+        finally:
+            self._within.pop()
+
+    def _told(self, part: object) -> list[Any]:
+        match part:
+            case Never():
+                # `Never` has the hash of None, which stood for it before the class existed.
+                return self.tell(None)
+            case Mapping():
+                return ["mapping", *_sorted([self.tell(k), self.tell(v)] for k, v in part.items())]
+            case Set():
+                return ["set", *_sorted(self.tell(each) for each in part)]
+            case list() | tuple():
+                return ["sequence", *(self.tell(each) for each in part)]
+            case FunctionType():
+                # A helper function that many others use is converted only once.
+                if id(part) not in self._functions:
+                    self._functions[id(part)] = _hash(self._function(part))
+                return ["function", self._functions[id(part)]]
+            case CodeType():
+                return self._code(part, None)
+            case MethodType():
+                return ["method", self.tell(part.__func__), self.tell(part.__self__)]
+            case partial():
+                return ["partial", self.tell([part.func, part.args, part.keywords])]
+            case re.Pattern():
+                return ["pattern", repr(part.pattern), part.flags]
+            case type() | BuiltinFunctionType() | ModuleType():
+                return ["name", getattr(part, "__qualname__", part.__name__)]
+            case _:
+                return self._object(part)
+
+    def _object(self, part: object) -> list[Any]:
+        kind = type(part)
+        held = getattr(part, "__dict__", None)
+        if is_dataclass(part):
+            counted = [f.name for f in fields(part) if f.metadata.get("judges", True)]
+            held = {name: getattr(part, name) for name in counted}
+        if not held and kind.__repr__ is not object.__repr__:
+            held = repr(part)
+        return ["object", kind.__qualname__, self.tell(held), self._methods(kind)]
+
+    def _methods(self, kind: type) -> list[Any]:
+        """Return the methods of the user's own classes from which an object is made."""
+        own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
+        members = [item for c in own for item in vars(c).items()]
+        found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
+        return self.tell(
+            [
+                (name, member)
+                for name, member in found
+                if isinstance(member, FunctionType)
+                and (name == "__call__" or not name.startswith("__"))
+            ]
+        )
+
+    def _function(self, function: FunctionType) -> list[Any]:
+        enclosed = self.tell([cell.cell_contents for cell in function.__closure__ or ()])
+        if _package(function) in LIBRARIES:
+            return [function.__qualname__, enclosed]
+        names = set(_globals(function.__code__))
+        there = {n: v for n, v in function.__globals__.items() if n in names}
+        named = {n: v for n, v in there.items() if _counts(v, function)}
+        defaults = [function.__defaults__, function.__kwdefaults__]
+        code = self._code(function.__code__, function.__doc__)
+        return [code, enclosed, self.tell(defaults), self.tell(named)]
+
+    def _code(self, code: CodeType, docstring: str | None) -> list[Any]:
+        # The first constant is the docstring, or None without a docstring.
+        constants = code.co_consts[code.co_consts[:1] == (docstring,) :]
+        names = [code.co_names, code.co_varnames, code.co_freevars, code.co_flags]
+        text = [code.co_code.hex(), code.co_exceptiontable.hex()]
+        return [text, self.tell(constants), self.tell(names)]
+
+
+def _counts(value: object, function: FunctionType) -> bool:
+    """Return whether a value that a function uses from its module is hashed with the function."""
+    if isinstance(value, FunctionType):
+        return _package(value) == _package(function)
+    plain = _PLAIN | Mapping | Set | Sequence | re.Pattern
+    return isinstance(value, plain) or (is_dataclass(value) and not isinstance(value, type))
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function's code, and the code nested in it, looks up in its module."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant)
+
+
+def _package(part: FunctionType | type) -> str:
+    return (part.__module__ or "").partition(".")[0]
+
+
+def _sorted(told: Iterable[list[Any]]) -> list[list[Any]]:
+    return sorted(told, key=json.dumps)
+
+
+def _hash(told: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()

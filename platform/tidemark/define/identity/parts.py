@@ -1,0 +1,143 @@
+"""Describe the parts of a definition in plain words, and the effect of changing each of them.
+
+Fingerprints show that two definitions differ; the parts show where. The first commit of a
+definition stores its parts, so that Tidemark can report what has changed when the code changes.
+
+| changed part | effect |
+| --- | --- |
+| the source's columns, the description | none |
+| expectations | the next run validates windows against them; nothing is recomputed |
+| function, lateness, `deduplicate`, event time, lookup tables | runs continue, and apply |
+| | the change to new arrivals; earlier results stay as they are |
+| window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
+| the source's name | the same: the other log has its own arrivals, numbered from 0 |
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidemark.base.instants import describe, duration
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import digest
+from tidemark.define.rollup import base_transform
+from tidemark.define.source import reference_name
+
+
+class Effect(StrEnum):
+    """The effect of a change, from the least to the greatest."""
+
+    NONE = "none"
+    """No results change."""
+    FORWARD = "forward"
+    """Runs apply the change from the next arrival on."""
+    REBUILD = "rebuild"
+    """Runs can't continue with the stored state."""
+
+
+class Part(NamedTuple):
+    """A part of a definition.
+
+    Args:
+        text: the part in plain words.
+        digest: twelve hexadecimal digits, which differ if the part would behave differently.
+    """
+
+    text: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A part in which two definitions differ.
+
+    Args:
+        part: `window`, `keys`, `aggregate n`, …
+        before, after: the part in plain words; None if it does not exist.
+        effect: the effect of the change on the asset's tables.
+    """
+
+    part: str
+    before: str | None
+    after: str | None
+    effect: Effect
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.part} added ({self.after})"
+        if self.after is None:
+            return f"{self.part} removed ({self.before})"
+        return f"{self.part} ({self.before} → {self.after})"
+
+
+AGGREGATE, EXPECTATION, SOURCE = "aggregate ", "expectation ", "source"
+_FORWARD = ("code", "allowed lateness", "unique", SOURCE)
+_BY = " by "
+
+
+def parts(transform: Definition) -> dict[str, Part]:
+    """Return the parts of a definition, by name."""
+    return {name: Part(text, digest(value)) for name, text, value in _parts(transform)}
+
+
+def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
+    """Return the parts in which a definition differs from an earlier one."""
+    now = parts(transform)
+    names = dict.fromkeys([*now, *earlier])
+    return [
+        Change(
+            name,
+            earlier[name].text if name in earlier else None,
+            now[name].text if name in now else None,
+            _effect(name, earlier.get(name), now.get(name)),
+        )
+        for name in names
+        if name not in now or name not in earlier or now[name].digest != earlier[name].digest
+    ]
+
+
+def combined_effect(changes: list[Change]) -> Effect:
+    """Return the combined effect of some changes, which is the greatest of their effects."""
+    return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
+
+
+def reads_another_log(changes: list[Change]) -> bool:
+    """Return whether the source's name has changed, so that arrivals are of another log."""
+    return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
+
+
+def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
+    if part.startswith(EXPECTATION):
+        return Effect.NONE
+    if part == SOURCE and before and after and _source_name(before) != _source_name(after):
+        return Effect.REBUILD
+    return Effect.FORWARD if part in _FORWARD else Effect.REBUILD
+
+
+def _source_name(source: Part) -> str:
+    """Return the name of a source, with which the text of its part begins."""
+    return source.text.partition(_BY)[0]
+
+
+def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
+    own, source = base_transform(transform), transform.source
+    yield "window", str(transform.window), transform.window
+    yield "keys", ", ".join(transform.keys) or "none", transform.keys
+    for name, aggregate in transform.aggregates.items():
+        yield f"{AGGREGATE}{name}", str(aggregate), aggregate
+    lateness = transform.allowed_lateness
+    yield "allowed lateness", describe(lateness), lateness
+    yield "trigger", str(transform.trigger), transform.trigger
+    yield "accumulation", transform.accumulation or "none", transform.accumulation
+    yield "unique", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
+    joined = [r for r in source.lookups if reference_name(r) in own.references]
+    skew = None if source.max_future_skew is None else duration(source.max_future_skew)
+    told = f"{source.name}{_BY}{source.event_time}"
+    told += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
+    told += "" if skew is None else f", dated at most {describe(skew)} after arrival"
+    yield SOURCE, told, [source.name, source.event_time, joined, skew]
+    yield "code", f"version {digest(own.function)}", own.function
+    for expectation in transform.expectations:
+        words = f"{expectation.expected}, {expectation.level}"
+        yield f"{EXPECTATION}{expectation.name}", words, expectation

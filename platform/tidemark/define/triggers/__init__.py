@@ -1,0 +1,1 @@
+"""Triggers: when the result of a window is published."""

@@ -1,0 +1,123 @@
+"""Create the AppCDS archive of the engine's classes, so that a server starts faster.
+
+With the archive, Java maps twenty thousand classes into memory instead of reading, verifying and
+linking each of them.
+
+`make archive` creates it once, from a server that has run a typical first workload. It is valid for
+one build of Java and for exactly the jars that it was created from. Its name contains both, and
+Java verifies them again. Without a valid archive, a server also starts, but more slowly.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidemark.base.errors import EngineError
+from tidemark.engine.launch import cache
+from tidemark.engine.launch.command import pyspark_home
+from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.java import Java
+
+FOLDER = cache.own_folder("classes")
+"""The folder of this environment's archive; each environment has its own PySpark."""
+
+# Not every Java includes an archive of its own classes, so create one (base). The other classes
+# (top) build on it.
+_BASE, _TOP = "java.jsa", "engine.jsa"
+# Java exits, instead of ignoring the archive, if a file is truncated or has a damaged header. So
+# check size and beginning here; Java checks the rest.
+_SEAL = "seal"
+_BEGINNING = 1 << 20
+
+
+def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
+    """Return the Java options that use the archive; empty without a valid archive for these jars.
+
+    Args:
+        paths: the jars in addition to Spark's own.
+    """
+    archive = folder / _key(java, paths)
+    if not _is_whole(archive):
+        return []
+    return [
+        f"-XX:SharedArchiveFile={archive / _BASE}:{archive / _TOP}",
+        # If Java can't use the archive, it continues without it. Its messages do not help a user.
+        "-Xshare:auto",
+        "-Xlog:cds*=off",
+        # Damage inside would crash Java later; the check takes 0.1 s.
+        "-XX:+VerifySharedSpaces",
+    ]
+
+
+def make(
+    java: Java, paths: Sequence[Path], train: Callable[[str], None], folder: Path = FOLDER
+) -> bool:
+    """Create the archive, and delete those of other jars and Javas.
+
+    Return False if it exists already. One process at a time: a second one waits, and then finds the
+    archive.
+
+    Args:
+        train: starts a server with the given Java options, runs a typical first workload on it, and
+            stops it. Java writes the archive when it exits.
+
+    Raises:
+        EngineError: Java did not create an archive.
+    """
+    with lock_folder(folder):
+        if options(java, paths, folder):
+            return False
+        _make(java, folder, _key(java, paths), train)
+    return True
+
+
+def _make(java: Java, folder: Path, key: str, train: Callable[[str], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix=".make-", dir=folder) as scratch:
+        made = Path(scratch) / key
+        made.mkdir()
+        base = f"-XX:SharedArchiveFile={made / _BASE}"
+        done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
+        if not (made / _BASE).is_file():
+            said = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+            raise EngineError(
+                f"'{java.command}' can't create an archive of its classes: {said[-1]}"
+            )
+        train(f'"{base}" "-XX:ArchiveClassesAtExit={made / _TOP}"')
+        if not (made / _TOP).is_file():
+            raise EngineError(
+                f"'{java.command}' did not create an archive of the engine's classes."
+            )
+        (made / _SEAL).write_text(_seal(made))
+        for other in folder.iterdir():
+            if other != Path(scratch):
+                shutil.rmtree(other, ignore_errors=True)
+        made.rename(folder / key)
+
+
+def _is_whole(archive: Path) -> bool:
+    try:
+        return (archive / _SEAL).read_text() == _seal(archive)
+    except OSError:
+        return False
+
+
+def _seal(archive: Path) -> str:
+    found = hashlib.sha256()
+    for name in (_BASE, _TOP):
+        with (archive / name).open("rb") as stream:
+            found.update(stream.read(_BEGINNING))
+            found.update(str(stream.seek(0, os.SEEK_END)).encode())
+    return found.hexdigest()
+
+
+def _key(java: Java, paths: Sequence[Path]) -> str:
+    """Return a name that identifies the Java and the jars, by the attributes that Java checks."""
+    jars = [*paths, *sorted((pyspark_home() / "jars").iterdir())]
+    facts = [(jar, jar.stat()) for jar in jars]
+    lines = [java.command, java.told]
+    lines += [f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in facts]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

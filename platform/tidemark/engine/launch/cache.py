@@ -1,0 +1,51 @@
+"""Locate the cache that all homes share: fetched jars and the AppCDS archive.
+
+A checkout keeps it in its own folder `.engine`, so that it is deleted with the checkout. An
+installed Tidemark keeps it in the user's cache: the folder `tidemark` in `XDG_CACHE_HOME` (default:
+`~/.cache`). All of it may be deleted; Tidemark fetches or creates it again.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[4]
+
+
+def folder(name: str) -> Path:
+    """Return the cache folder of that name, which may not exist yet."""
+    return cache_root(_ROOT, os.environ) / name
+
+
+def own_folder(name: str) -> Path:
+    """Return the cache folder of that name for this Python environment only."""
+    if is_checkout(_ROOT):
+        return folder(name)
+    return folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
+
+
+def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
+    """Return the folder that contains all cache folders.
+
+    Args:
+        root: in a checkout, the folder that contains `platform/`; otherwise any other folder.
+    """
+    if is_checkout(root):
+        # Working trees of one checkout may share it by a symbolic link. The archive's key needs the
+        # jars' real paths.
+        return (root / ".engine").resolve()
+    # The XDG specification says to ignore a relative path.
+    caches = Path(environ.get("XDG_CACHE_HOME", ""))
+    return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / "tidemark"
+
+
+def in_checkout() -> bool:
+    """Return whether this Tidemark runs from a checkout, not from an installed package."""
+    return is_checkout(_ROOT)
+
+
+def is_checkout(root: Path) -> bool:
+    """Return whether a folder is a checkout, which `tools/setup` sets up."""
+    return (root / "tools" / "setup").is_file()

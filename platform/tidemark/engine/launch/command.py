@@ -1,0 +1,230 @@
+"""Build the command that starts the engine's server: Java, as Spark's own launcher would run it.
+
+The command comes from Spark's launcher, and is run without the shell script around it. That saves a
+second. It also avoids a module that only Spark's linear algebra uses and that a small Java lacks.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tidemark.base.errors import EngineError
+from tidemark.base.project import python_path
+from tidemark.base.settings import Settings
+from tidemark.engine.launch.java import Java
+from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
+from tidemark.engine.token import token_of
+
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""The environment variable that contains the engine's token."""
+
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+# Classes take 150 MB within the first queries. At the default threshold of 21 MB, Java would stop
+# for full collections. The user's options come later and take precedence.
+_METASPACE = ("-XX:MetaspaceSize=192m",)
+_VECTOR = "--add-modules=jdk.incubator.vector"
+
+# For local files, Hadoop starts a process for each chmod and readlink: 130 in a small run, most of
+# its time. These classes avoid that. The log store is safe with a single writing server, as here.
+_LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
+    ".checkpointing.FileSystemBasedCheckpointFileManager",
+}
+
+
+# Spark's own ports require a secret that Spark generates at its start. It stays in memory, because
+# all tasks run in the same process (`file_server` closes the one service that needs no secret).
+# Task results stay in memory too. Above the default limit of 1 MB, Spark could spill them to disk,
+# with the raw values of masked columns. `spark.io.encryption` would prevent that too, but with it,
+# sessions can't send many rows.
+_CLOSED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+    # Not CTR, the default: its library loads classes with the class loader of the first task. That
+    # task waits for the port that is being opened, which is a deadlock.
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.task.maxDirectResultSize": "128m",
+}
+
+
+def command(
+    settings: Settings,
+    java: Java,
+    paths: Sequence[Path],
+    scratch: Path,
+    archive: Sequence[str],
+    tasks: int | None = None,
+) -> list[str]:
+    """Return the command of a server.
+
+    Args:
+        paths: the jars in addition to Spark's own.
+        scratch: its folder for files that are deleted when it stops.
+        archive: the Java options that name the AppCDS archive.
+        tasks: the number of concurrent tasks; the default is one for each processor.
+
+    Raises:
+        EngineError: Spark's launcher fails.
+    """
+    cores = os.cpu_count() or 1
+    conf = _conf(settings, paths, scratch, cores)
+    arguments = [
+        *("--class", _SERVER),
+        *("--master", f"local[{tasks or cores}]"),
+        *("--name", "tidemark"),
+        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+        "spark-internal",
+    ]
+    return submit(java, arguments, archive)
+
+
+def environment(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Return the environment variables of a server, with its token."""
+    return {
+        **_without_spark(os.environ),
+        # Its Python workers import the same packages as transforms.
+        **python_path(),
+        "SPARK_HOME": str(_spark_home(scratch)),
+        "PYSPARK_PYTHON": sys.executable,
+        # Spark's script sets this too: all workers must hash text in the same way.
+        "PYTHONHASHSEED": "0",
+        TOKEN: token_of(settings),
+        # Otherwise, Spark's web UI would be open to other machines.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def pyspark_home() -> Path:
+    """Return the folder of the installed PySpark, which contains Spark's jars."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _conf(
+    settings: Settings, paths: Sequence[Path], scratch: Path, cores: int
+) -> dict[str, object]:
+    java = {
+        "derby.system.home": settings.home / "metastore",
+        "derby.stream.error.file": settings.home / "logs" / "metastore.log",
+        "java.io.tmpdir": scratch,
+        "user.timezone": "UTC",
+    }
+    return {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": settings.engine_port,
+        # A session holds the state of its streaming queries and a client's temporary views.
+        "spark.connect.session.manager.defaultSessionTimeout": "1d",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": settings.engine_memory,
+        "spark.driver.extraJavaOptions": " ".join(
+            [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
+        ),
+        # Not `spark.jars`: the local file system is needed before those are loaded.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
+        "spark.local.dir": scratch,
+        "spark.log.level": "WARN",
+        **_CLOSED,
+        **_shown(settings),
+        "spark.sql.ansi.enabled": "true",
+        EXCLUDED_RULES: UNSAFE_RULE,
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.session.timeZone": "UTC",
+        # The default is 200. On a small machine, task overhead would be most of a small query's
+        # time.
+        "spark.sql.shuffle.partitions": 2 * cores,
+        "spark.sql.warehouse.dir": settings.warehouse,
+        "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # The default is 10 ms: an idle stream would list its table's log continuously.
+        "spark.sql.streaming.pollingDelay": "200ms",
+        # The default is 50; one task reads a small table's log ten times faster.
+        "spark.databricks.delta.snapshotPartitions": 1,
+        # The default is 10,000 tasks for a VACUUM, which takes most of a minute even for few files.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": 8 * cores,
+        # The default is 10,000 tables for an hour, at one or two megabytes each.
+        "spark.databricks.delta.delta.log.cacheSize": 200,
+        "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
+        # The web UI is rarely used, and its default is 1,000 plans of each session.
+        "spark.sql.ui.retainedExecutions": 20,
+        "spark.sql.ui.explainMode": "simple",
+        # Otherwise, each call on a column searches the stack for its line in the user's code, 10 %
+        # of a small run's time. Tidemark's errors name the asset and the column instead.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.ui.retainedJobs": 20,
+        "spark.ui.retainedStages": 20,
+        "spark.ui.retainedTasks": 100,
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        **_LOCAL_FILES,
+        # `spark_conf.check` has refused those that Tidemark depends on.
+        **settings.engine_conf,
+    }
+
+
+def _shown(settings: Settings) -> dict[str, object]:
+    """Return the settings of Spark's web UI and event log."""
+    port, log = settings.engine_ui_port, settings.engine_event_log
+    found: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
+    if port is not None:
+        # The pages do not require a token.
+        found |= {"spark.ui.port": port, "spark.ui.killEnabled": "false"}
+    if log is not None:
+        found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
+    return found
+
+
+def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
+    """Return the command with which Spark's own script would run `SparkSubmit`, from its launcher.
+
+    Raises:
+        EngineError: the launcher fails.
+    """
+    home = pyspark_home()
+    launcher = next((home / "jars").glob("spark-launcher_*.jar"))
+    scala = re.match(r"spark-launcher_([\d.]+)-", launcher.name)
+    assert scala is not None
+    done = subprocess.run(
+        [
+            *(java.command, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", str(launcher)),
+            "org.apache.spark.launcher.Main",
+            *("org.apache.spark.deploy.SparkSubmit", *arguments),
+        ],
+        env=_without_spark(os.environ) | {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala[1]},
+        capture_output=True,
+        text=True,
+    )
+    # The text before this mark is for users. Each part of the command ends with a NUL.
+    _, mark, told = done.stdout.partition("\0\n")
+    if done.returncode != 0 or not mark:
+        reasons = done.stderr.strip().splitlines() or ["no output"]
+        raise EngineError(f"Spark's launcher failed with '{java.command}': {reasons[0]}")
+    program, *rest = told.split("\0")[:-1]
+    return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
+
+
+def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without Spark's.
+
+    Those of another Spark would change this one, and a remote would make it a client.
+    """
+    return {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+
+
+def _spark_home(scratch: Path) -> Path:
+    """Create a Spark home without the zip file of Spark's Python, and return it.
+
+    A worker would prefer the zip file to the installed PySpark and compile it at each start. On a
+    busy machine, that takes longer than a stream waits.
+    """
+    home = scratch / "spark"
+    home.mkdir()
+    (home / "jars").symlink_to(pyspark_home() / "jars")
+    return home

@@ -1,0 +1,63 @@
+"""Close the file server of Spark's driver, which would serve files to every local user.
+
+The driver's port serves files without asking for a secret, even if `spark.authenticate` is set. It
+also follows a path that leaves the folder that it serves: `/artifacts/../../etc/passwd`. So every
+user of this machine could read all files of the engine's user. No setting of Spark 4.2 prevents
+that. Local tasks need none of these files: they only request classes that do not exist.
+
+The fix is a copy of Spark's class with one byte changed. A file in a folder is looked up under the
+folder's own name instead of the requested name, and so is never found.
+"""
+
+import io
+import zipfile
+from pathlib import Path
+
+from tidemark.base.errors import EngineError
+from tidemark.engine.launch import cache
+from tidemark.engine.launch.file_lock import lock_folder
+
+FOLDER = cache.folder("closed")
+
+_CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
+# The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`; 9 is the
+# first part of the path, by which the folder was found.
+_ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
+
+
+def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
+    """Return a jar with the fixed class, after creating it if it is missing.
+
+    It must precede Spark's own jars in the class path.
+
+    Args:
+        spark: the folder of Spark's jars.
+
+    Raises:
+        EngineError: this Spark has another class, or the folder can't be written.
+    """
+    core = next(spark.glob("spark-core_*.jar"))
+    content = _jar(core)
+    jar = folder / f"closed-{core.name}"
+    if not jar.is_file() or jar.read_bytes() != content:
+        with lock_folder(folder):
+            scratch = jar.with_suffix(".part")
+            scratch.write_bytes(content)
+            scratch.replace(jar)
+    return jar
+
+
+def _jar(core: Path) -> bytes:
+    with zipfile.ZipFile(core) as jar:
+        code = jar.read(_CLASS)
+    if code.count(_ASKED) != 1:
+        raise EngineError(
+            f"The file server in {core} differs from the one that Tidemark can close, so every "
+            "user of this machine could read your files: install the version of pyspark that "
+            "Tidemark requires."
+        )
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as jar:
+        # Without a date, the bytes are the same each time.
+        jar.writestr(zipfile.ZipInfo(_CLASS), code.replace(_ASKED, _FIXED))
+    return made.getvalue()

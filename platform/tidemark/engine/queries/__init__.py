@@ -1,0 +1,1 @@
+"""Queries of the engine: their requests, plans and optimizer rules."""

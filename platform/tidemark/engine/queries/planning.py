@@ -1,0 +1,97 @@
+"""Choose the planner settings of a session's queries by their number of rows.
+
+Adaptive execution and code generation pay off for many rows. For few rows, either takes longer than
+the query itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from pyspark.sql import SparkSession
+
+from tidemark.engine.queries.plan_literals import CHANGED_SETTINGS, share_compiled_code
+from tidemark.engine.queries.requests import Settings, override_settings, read_settings
+
+_PLAIN = {
+    # Adaptive execution and shuffles take longer than they save.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+_INTERPRETED = {
+    # So does code generation.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+_FEW_ROWS = 5_000
+"""Maximum number of rows for which interpreting a plan is not slower than compiling it."""
+
+_SOME_ROWS = 2_000_000
+"""Maximum number of rows for which adaptive execution does not pay off."""
+
+
+class Planning(Enum):
+    """The planner settings for few, some or many rows.
+
+    - `FEW`: no adaptive execution, and plans are interpreted.
+    - `SOME`: no adaptive execution, but plans are compiled, with two shuffle partitions.
+    - `MANY`: the session's own settings.
+    """
+
+    FEW = "interpreted"
+    SOME = "in two pieces"
+    MANY = "adapted"
+
+    @classmethod
+    def of(cls, few: bool) -> "Planning":
+        """Return the settings for few or for many rows."""
+        return cls.FEW if few else cls.MANY
+
+    @classmethod
+    def again(cls, rows: int) -> "Planning":
+        """Return the settings for a query that runs repeatedly, with `rows` rows each time.
+
+        The later runs reuse the code that was compiled for the first one.
+        """
+        if rows <= _FEW_ROWS:
+            return cls.FEW
+        return cls.SOME if rows <= _SOME_ROWS else cls.MANY
+
+
+class Planner:
+    """The planner settings of a session; initially the session's own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._now = Planning.MANY
+        # The session's own values of these settings, before the first change.
+        self._own: Settings | None = None
+
+    @contextmanager
+    def planning(self, planning: Planning) -> Iterator[None]:
+        """Use these settings within the context."""
+        before = self._now
+        if planning == before:
+            yield
+            return
+        self._now = planning
+        try:
+            if self._own is None:
+                self._own = read_settings(self._spark, [*_PLAIN, *_INTERPRETED, *CHANGED_SETTINGS])
+            own = self._own
+            with override_settings(self._spark, _planned(before, own), _planned(planning, own)):
+                yield
+        finally:
+            self._now = before
+
+
+def _planned(planning: Planning, own: Settings) -> Settings:
+    """Return the settings that replace a session's own."""
+    if planning is Planning.FEW:
+        return {**own, **_PLAIN, **_INTERPRETED}
+    if planning is Planning.SOME:
+        return {**own, **_PLAIN, **share_compiled_code(own), "spark.sql.shuffle.partitions": "2"}
+    return own

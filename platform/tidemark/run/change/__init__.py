@@ -1,0 +1,1 @@
+"""Change published windows: rebuild a definition, replay arrivals, and erase events."""

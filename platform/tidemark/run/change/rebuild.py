@@ -1,0 +1,317 @@
+"""Rebuilds: build the tables of a changed definition in parallel, then swap them in.
+
+`rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
+separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
+definition. `promote` processes the arrivals since then and swaps the tables (`swap`). A stream with
+the earlier definition then ends itself. `roll_back` swaps again, to the tables as they were before
+the promotion. `discard` deletes the rebuilt tables and the backup.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.identity.parts import parts
+from tidemark.define.rollup import base_transform
+from tidemark.define.tables import REBUILD
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import rebase, runner, swap, takeover
+from tidemark.store.asset import Asset
+from tidemark.store.commits.commit_info import CommitInfo, Mode, Swap
+from tidemark.store.ledger import RunFacts
+from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.dropping import drop
+from tidemark.store.warehouse import Warehouse
+
+T = TypeVar("T")
+
+_MAX_ATTEMPTS = 60
+_MAX_ERASURES = 5
+"""Number of times that separate tables are started over because events were erased."""
+
+_PUBLISH_WAIT_SECONDS = 10.0
+"""Seconds that a promotion waits for a run to publish its stored commit."""
+
+
+@dataclass(frozen=True)
+class RebuildStatus:
+    """Progress of the rebuilt tables.
+
+    Args:
+        asset: the asset's name.
+        tables: names of the rebuilt tables.
+        through: the arrival through which the rebuilt tables are complete.
+        current: the arrival through which the asset's own tables are complete.
+        windows: number of rows that would be published.
+        quarantined: number of windows that would be quarantined.
+    """
+
+    asset: str
+    tables: list[str]
+    through: int
+    current: int
+    windows: int
+    quarantined: int
+
+
+def side_definition(
+    transform: Definition, name: str = REBUILD, verb: str = "rebuild"
+) -> WindowedTransform:
+    """Return the same definition under the name of separate tables.
+
+    Args:
+        name: suffix of the tables' names: `<asset>__<name>`.
+        verb: name of the operation, for the error message.
+
+    Raises:
+        DefinitionError: the asset is a roll-up, which follows its base.
+    """
+    runner.refuse_rollup(transform, verb)
+    return base_transform(transform).side(name)
+
+
+def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
+    """Build an asset's tables with the definition in the code, separate from the existing ones.
+
+    If a rebuild was already started, process the arrivals since then.
+
+    Raises:
+        DefinitionError: the asset is a roll-up, or the definition can't run.
+        DataError: the asset has not run yet, so there is nothing to rebuild.
+        ConflictError: another rebuild works on the same tables.
+    """
+    side, asset = side_definition(transform), Asset(warehouse, transform)
+    last = asset.state.last()
+    if last.commit_number < 0:
+        raise DataError(
+            f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
+            "tables."
+        )
+    fill_without_erased(warehouse, side, lambda: _fill(warehouse, side))
+    done = Asset(warehouse, side)
+    return RebuildStatus(
+        asset=transform.name,
+        tables=list(swap.list_versions(done)),
+        through=done.state.last().after.through,
+        current=last.after.through,
+        windows=warehouse.take(side.table, columns=["commit_number"]).num_rows,
+        quarantined=swap.count_rows(warehouse, side.quarantine_table),
+    )
+
+
+def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True) -> RunFacts:
+    """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
+
+    Args:
+        keep_backup: true to keep the earlier tables as a backup. Tables that a killed run has left
+            half published can't be kept.
+
+    Raises:
+        DataError: nothing was rebuilt with the definition in the code; or a backup is requested,
+            and the asset's newest run is not completely published.
+        ConflictError: other runs of the asset kept committing first.
+    """
+    side = side_definition(transform)
+    for _ in _retry():
+        asset = Asset(warehouse, transform)
+        last = _wait_until_published(asset)
+        if last.mode is Mode.PROMOTION and last.definition == fingerprint(side):
+            # The promotion is already committed, perhaps by a process that was killed. Keep its
+            # backup.
+            return swap.finish(asset, last)
+        if not _can_continue(warehouse, side):
+            raise DataError(
+                f"There is nothing to promote: no tables were rebuilt with the definition of "
+                f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
+            )
+        fill_without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
+        ready = Asset(warehouse, side)
+        newest = ready.state.last()
+        # Positions in two different event logs can't be compared.
+        other_log = takeover.is_of_another_log(asset, last)
+        if other_log or newest.after.at.arrival >= last.after.through:
+            whole = asset.published() >= last.commit_number
+            if keep_backup and not whole:
+                raise _unpublished_error(transform, last)
+            found = swap.list_versions(ready)
+            kept = swap.list_versions(asset) if keep_backup and whole else {}
+            marker = CommitInfo(
+                mode=Mode.PROMOTION,
+                commit_number=last.commit_number + 1,
+                before=last.after,
+                after=newest.after,
+                definition=newest.definition,
+                defined=last.commit_number + 1,
+                parts=parts(side),
+                open_from=newest.open_from,
+                promoted=last.commit_number + 1 if kept else -1,
+                swap=Swap(_rename_tables(found, side, asset.transform), kept),
+            )
+            with suppress(ConflictError):
+                return _store_and_finish(asset, marker)
+    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
+
+
+def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
+    """Restore an asset's tables as they were before their last promotion.
+
+    The restored tables are complete through the same arrival as then. The next run of the earlier
+    definition processes the arrivals since; runs of another definition are refused.
+
+    Raises:
+        DataError: there was no promotion, or its backup does not exist any more.
+        ConflictError: other runs of the asset kept committing first.
+    """
+    _ = side_definition(transform)
+    for _ in _retry():
+        asset = Asset(warehouse, transform)
+        last = _wait_until_published(asset)
+        promoted, kept = _find_backup(asset, last)
+        earlier = asset.state.at(promoted.commit_number - 1)
+        told = asset.state.recorded_parts(earlier)
+        marker = CommitInfo(
+            mode=Mode.ROLLBACK,
+            commit_number=last.commit_number + 1,
+            before=last.after,
+            after=earlier.after,
+            late_events=earlier.late_events,
+            definition=earlier.definition,
+            defined=last.commit_number + 1 if told else -1,
+            parts=told or None,
+            open_from=earlier.open_from,
+            swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
+        )
+        with suppress(ConflictError):
+            return _store_and_finish(asset, marker)
+    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
+
+
+def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
+    """Delete rebuilt tables that were not promoted, and the last promotion's backup.
+
+    Return the names of the deleted tables.
+    """
+    gone = drop(warehouse, side_definition(transform))
+    asset = Asset(warehouse, transform)
+    if (last := asset.state.last()).promoted >= 0:
+        asset.state.forget(last.promoted)
+    return gone
+
+
+def fill_without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
+    """Fill separate tables by `make` and return its result, with no erased event in the tables.
+
+    An erasure removes such tables after its events have left the log, but the process that fills
+    them may create some of them again. So this function checks the number of erasures when `make`
+    has finished. If no events have left the log in the meantime, any later erasure finds all the
+    tables. Otherwise the tables are dropped and made again from the current log. If the process is
+    killed in between, the tables' state still has the earlier number of erasures, so no run
+    continues them.
+
+    Raises:
+        ConflictError: events were erased during every attempt.
+    """
+    for _ in range(_MAX_ERASURES):
+        known = erasures.count_erasures(warehouse, side.source)
+        try:
+            made = make()
+        except Exception:
+            if erasures.count_erasures(warehouse, side.source) == known:
+                raise
+        else:
+            if erasures.count_erasures(warehouse, side.source) == known:
+                return made
+        # Also after an error, because an erasure drops the tables while they are written.
+        drop(warehouse, side)
+    raise ConflictError(
+        f"Gave up after {_MAX_ERASURES} attempts, because events of '{side.source.name}' were "
+        "erased during each of them. Try again."
+    )
+
+
+def _fill(warehouse: Warehouse, side: Definition) -> None:
+    if not _can_continue(warehouse, side):
+        # Not started, started with an outdated definition, or started before an erasure.
+        drop(warehouse, side)
+        runner.backfill(warehouse, side)
+    runner.incremental(warehouse, side)
+
+
+def _can_continue(warehouse: Warehouse, side: Definition) -> bool:
+    """Return whether a run can continue the separate tables.
+
+    They must be from this definition, and hold no event that was erased since they were started.
+    """
+    last = Asset(warehouse, side).state.last()
+    known = erasures.count_erasures(warehouse, side.source)
+    return last.definition == fingerprint(side) and last.erasures == known
+
+
+def _retry() -> Iterator[None]:
+    """Yield once per attempt, with a growing random delay after each."""
+    for n in range(_MAX_ATTEMPTS):
+        yield
+        time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
+
+
+def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
+    name = transform.name
+    return DataError(
+        f"The newest run of '{name}', commit {last.commit_number}, is not completely published "
+        f"after {_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was killed. "
+        "Nothing was promoted. Wait until it finishes. If it was killed, its stream or "
+        f"`tidemark run {name}` completes it, with the definition that it used. "
+        f"`tidemark rebuild {name} --promote --no-backup` promotes without a backup."
+    )
+
+
+def _store_and_finish(asset: Asset, marker: CommitInfo) -> RunFacts:
+    assert marker.swap is not None
+    state = marker.swap.taken[asset.transform.state_table]
+    return swap.finish(asset, swap.store(asset, marker, state))
+
+
+def _rename_tables(
+    found: dict[str, int], side: Definition, own: Definition
+) -> dict[str, tuple[str, int]]:
+    """Return the versions of the rebuilt tables, by the names of the tables that they replace."""
+    names = [own.state_table, *swap.list_replaced(own)]
+    theirs = [side.state_table, *swap.list_replaced(side)]
+    pairs = zip(names, theirs, strict=True)
+    return {name: (other, found[other]) for name, other in pairs if other in found}
+
+
+def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
+    """Return the commit of the last promotion, and the versions of the tables before it."""
+    name = asset.transform.name
+    if last.promoted < 0:
+        raise DataError(f"'{name}' has no backup to restore: no promotion has kept one.")
+    promoted = asset.state.at(last.promoted)
+    kept = dict(promoted.swap.kept) if promoted.swap else {}
+    if asset.state.forgotten() >= last.promoted or not all(
+        asset.warehouse.readable(table, version) for table, version in kept.items()
+    ):
+        raise DataError(
+            f"'{name}' has no backup to restore: the backup of its last promotion was discarded, "
+            "or maintenance deleted it after seven days."
+        )
+    return promoted, kept
+
+
+def _wait_until_published(asset: Asset) -> CommitInfo:
+    """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
+    began, last = time.monotonic(), asset.state.last()
+    if last.swap is not None and asset.published() < last.commit_number:
+        swap.finish(asset, last)
+    while (
+        asset.published() < last.commit_number and time.monotonic() - began < _PUBLISH_WAIT_SECONDS
+    ):
+        time.sleep(0.05)
+        last = asset.state.last()
+    return last

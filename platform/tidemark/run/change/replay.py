@@ -1,0 +1,140 @@
+"""Replays: recompute every window with an event of a given arrival or a later one.
+
+A replay uses the definition in the code. It computes these windows from all arrivals, because they
+hold earlier events too. So it counts nothing twice, and gives the same result as any other run.
+Into the asset's own tables it writes like a backfill of these windows, with one commit per table. A
+side replay writes to separate tables, `<asset>__<name>`, and does not touch the asset's.
+"""
+
+from dataclasses import dataclass
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import iso
+from tidemark.define.definition import Definition
+from tidemark.define.source import NAME
+from tidemark.define.tables import REBUILD
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner
+from tidemark.run.change import rebuild
+from tidemark.store.asset import Asset
+from tidemark.store.event_log.log import Log
+from tidemark.store.ledger import RunFacts
+from tidemark.store.upkeep.dropping import drop
+from tidemark.store.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Result of a replay.
+
+    Args:
+        asset: the asset's name.
+        table: the table with the replayed windows.
+        since, through: the windows hold an event of the arrivals [since, through].
+        windows: number of rows published.
+        quarantined: number of windows quarantined.
+        facts: facts of the run; None if these arrivals have no event.
+    """
+
+    asset: str
+    table: str
+    since: int
+    through: int
+    windows: int
+    quarantined: int
+    facts: RunFacts | None
+
+
+def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> int:
+    """Return the first arrival of a replay.
+
+    It is the arrival with the given number, or the first at or after an instant (microseconds,
+    processing time).
+
+    Raises:
+        DefinitionError: neither is given, or both.
+        DataError: there is no arrival since then.
+    """
+    if (arrival is None) == (instant is None):
+        raise DefinitionError(
+            "Specify either the first arrival or the first instant, but not both."
+        )
+    newest = log.last() if log.warehouse.exists(log.source.timeline_table) else None
+    if newest is None:
+        raise DataError(f"Source '{log.source.name}' has no arrivals yet: ingest it.")
+    came = log.timeline() if arrival is None else []
+    since_then = (a.arrival for a in came if instant is not None and a.arrived_at >= instant)
+    found = next(since_then, None) if arrival is None else arrival
+    if found is None or not 0 <= found <= newest.arrival:
+        wanted = f"arrival {arrival}" if instant is None else f"arrival since {iso(instant)}"
+        raise DataError(
+            f"Source '{log.source.name}' has no {wanted}: its newest arrival is {newest.arrival}, "
+            f"from {iso(newest.arrived_at)}."
+        )
+    return found
+
+
+def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayResult:
+    """Recompute and replace the windows that hold an event of arrival `since` or a later one.
+
+    Arrivals that have not been processed yet are processed first. A replay excludes too-late
+    events, as a stream does. Events that a correction had added to these windows are added again by
+    the next correction.
+
+    Raises:
+        DefinitionError: the asset is a roll-up, which follows its base; or the stored data is
+            incompatible with this definition.
+        ConflictError: other runs of the asset kept committing first.
+    """
+    facts = runner.replay(warehouse, transform, since)
+    return _report(warehouse, transform, transform, since, facts)
+
+
+def replay_to_side_tables(
+    warehouse: Warehouse, transform: Definition, since: int, name: str
+) -> ReplayResult:
+    """Compute the same windows into separate tables, which are recreated each time.
+
+    For session windows this computes all sessions, because one may cross any bound.
+
+    Raises:
+        DefinitionError: the asset is a roll-up, the name is not a valid table name, or the
+            definition can't run.
+    """
+    side = side_definition(transform, name)
+
+    def made() -> RunFacts | None:
+        drop(warehouse, side)
+        return runner.replay(warehouse, side, since, into_empty=True)
+
+    facts = rebuild.fill_without_erased(warehouse, side, made)
+    return _report(warehouse, transform, side, since, facts)
+
+
+def side_definition(transform: Definition, name: str) -> WindowedTransform:
+    """Return the same definition under the name of the replay's tables."""
+    if not NAME.fullmatch(name) or name == REBUILD:
+        raise DefinitionError(
+            f"A replay can't go into '{name}': use lower-case letters, digits and underscores, and "
+            "start with a letter. 'rebuild' is reserved for `tidemark rebuild`."
+        )
+    return rebuild.side_definition(transform, name, "replay")
+
+
+def _report(
+    warehouse: Warehouse,
+    transform: Definition,
+    into: Definition,
+    since: int,
+    facts: RunFacts | None,
+) -> ReplayResult:
+    stands = Asset(warehouse, into).state.last().after.through
+    return ReplayResult(
+        asset=transform.name,
+        table=into.table,
+        since=since,
+        through=stands if facts is None else facts.through_arrival,
+        windows=0 if facts is None else facts.windows,
+        quarantined=0 if facts is None else facts.quarantined,
+        facts=facts,
+    )

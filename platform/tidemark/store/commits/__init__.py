@@ -1,0 +1,1 @@
+"""What a commit covers: arrivals, windows, and ranges of event time."""

@@ -1,0 +1,155 @@
+"""Define conditions on rows that allow data skipping: a column in some ranges, or equal to a text.
+
+Each file of a Delta table has the minimum and maximum of its columns in the transaction log. A
+condition is rendered from the same values for the engine, for Arrow, and for a table's file list.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.base.instants import EPOCH
+from tidemark.engine.queries.plan_literals import uncompiled_literal_sql
+from tidemark.store.commits.ranges import Ranges
+
+_MOST = 2**63 - 1
+"""More than any number or instant of a table."""
+
+
+class Condition(Protocol):
+    """A condition on a row."""
+
+    def sql(self) -> str:
+        """Return the condition as SQL for the engine."""
+        ...
+
+    def expression(self) -> pc.Expression:
+        """Return the condition as an Arrow expression."""
+        ...
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file may contain rows that satisfy the condition.
+
+        A file without statistics may contain any row.
+
+        Args:
+            file: an entry of `get_add_actions(flatten=True)`.
+        """
+        ...
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file's statistics prove that all of its rows satisfy the condition."""
+        ...
+
+
+@dataclass(frozen=True)
+class InRanges:
+    """A column's value is in one of the ranges [start, end); without ranges, always true.
+
+    Args:
+        column: contains whole numbers or, if `instants`, timestamps; null is in no range.
+        ranges: numbers, or microseconds.
+    """
+
+    column: str
+    ranges: Ranges
+    instants: bool = True
+
+    def sql(self) -> str:
+        name = f"`{self.column}`"
+        each = [
+            f"({name} >= {self._literal(start)} AND {name} < {self._literal(end)})"
+            for start, end in self.ranges
+        ]
+        return f"({' OR '.join(each)})" if each else "TRUE"
+
+    def expression(self) -> pc.Expression:
+        field = pc.field(self.column)
+        each = [
+            (field >= self._scalar(start)) & (field < self._scalar(end))
+            for start, end in self.ranges
+        ]
+        return reduce(or_, each) if each else pc.scalar(True)
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        told = self._bounds(file)
+        return told is None or any(told[0] < end and start <= told[1] for start, end in self.ranges)
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        told, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
+        return not self.ranges or (
+            told is not None
+            and nulls == 0
+            and any(start <= told[0] and told[1] < end for start, end in self.ranges)
+        )
+
+    def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return the minimum and maximum of a file; None if the file may contain any value."""
+        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        if not self.ranges or low is None or high is None:
+            return None
+        if isinstance(low, datetime):
+            # Some writers truncate instants to milliseconds, so the true maximum may be larger.
+            return _micros(low), _micros(high) + 999
+        return low, high
+
+    def _literal(self, value: int) -> str:
+        number = uncompiled_literal_sql(value)
+        return f"timestamp_micros({number})" if self.instants else number
+
+    def _scalar(self, value: int) -> pa.Scalar:
+        number = pa.scalar(value, pa.int64())
+        return number.cast(pa.timestamp("us", "UTC")) if self.instants else number
+
+
+@dataclass(frozen=True)
+class Equals:
+    """A text column equals a text.
+
+    Args:
+        column: null does not match.
+        text: compared exactly.
+    """
+
+    column: str
+    text: str
+
+    def sql(self) -> str:
+        escaped = self.text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"(`{self.column}` = '{escaped}')"
+
+    def expression(self) -> pc.Expression:
+        return pc.field(self.column) == pc.scalar(self.text)
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        return low is None or high is None or low <= self.text <= high
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        # Statistics of a long text cover only its prefix.
+        return False
+
+
+def window_starts_in(ranges: Ranges) -> InRanges:
+    """Return the condition that a window starts in one of the ranges."""
+    return InRanges("window_start", ranges)
+
+
+def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
+    """Rows whose number, or instant in microseconds, is at least a value."""
+    return InRanges(column, ((value, _MOST),), instants)
+
+
+def below(column: str, value: int, *, instants: bool = False) -> InRanges:
+    """Rows whose number, or instant in microseconds, is below a value."""
+    return InRanges(column, ((-_MOST, value),), instants)
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - EPOCH) // timedelta(microseconds=1)

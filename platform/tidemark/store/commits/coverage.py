@@ -1,0 +1,84 @@
+"""Track coverage: through which arrival each window of an asset is up to date."""
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.engine.queries.plan_literals import uncompiled_literal
+
+
+@dataclass(frozen=True)
+class TimelinePosition:
+    """The state of a source's timeline after an arrival.
+
+    Args:
+        arrival: the arrival's number, -1 before the first.
+        watermark: the watermark after it, in microseconds; None is minus infinity.
+        clock: its processing time in microseconds; None before the first.
+    """
+
+    arrival: int = -1
+    watermark: int | None = None
+    clock: int | None = None
+
+
+@dataclass(frozen=True)
+class BackfilledRange:
+    """A range of window starts [start, end) that a backfill brought up to date through `at`."""
+
+    start: int
+    end: int
+    at: TimelinePosition
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Through which arrival each window is up to date.
+
+    Args:
+        at: the position of every window outside of all covers.
+        covers: ranges that a backfill brought further than `at`. If several contain a window, the
+            last one applies.
+        whole: if true, a cover contains only the windows that lie completely in it; otherwise, all
+            windows that start in it.
+    """
+
+    at: TimelinePosition = TimelinePosition()
+    covers: tuple[BackfilledRange, ...] = ()
+    whole: bool = False
+
+    @property
+    def through(self) -> int:
+        """The newest arrival through which any window is up to date."""
+        return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
+
+    def advance(self, at: TimelinePosition) -> "Coverage":
+        """Return the coverage after an incremental run, without the covers that it reached."""
+        return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
+
+    def cover(self, new: BackfilledRange) -> "Coverage":
+        """Return the coverage after a backfill of a range."""
+        if new.at.arrival <= self.at.arrival:
+            return self
+        rest = [piece for c in self.covers for piece in _cut(c, new)]
+        return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
+
+    def pick(self, what: str) -> Column:
+        """Return `arrival` or `watermark` (BIGINT) of the position that applies to each window."""
+        picked = uncompiled_literal(getattr(self.at, what))
+        start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+        for c in self.covers:
+            first, last = uncompiled_literal(c.start), uncompiled_literal(c.end)
+            inside = (start >= first) & (end <= last if self.whole else start < last)
+            picked = F.when(inside, uncompiled_literal(getattr(c.at, what))).otherwise(picked)
+        return picked
+
+
+def _cut(old: BackfilledRange, new: BackfilledRange) -> list[BackfilledRange]:
+    pieces = []
+    if old.start < new.start:
+        pieces.append(replace(old, end=min(old.end, new.start)))
+    if old.end > new.end:
+        pieces.append(replace(old, start=max(old.start, new.end)))
+    return pieces

@@ -1,0 +1,1 @@
+"""Event logs: the arrivals of a source, in order."""

@@ -1,0 +1,138 @@
+"""Prepare incoming rows for the event log: add the facts of their arrival, split off dead letters.
+
+The rows of one commit are in memory if they are few, and a DataFrame otherwise. Both paths give the
+same result. Few rows are processed in memory, because a query to the engine would take longer than
+the rest of the ingest.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.define.source import CORRELATION, Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.engine.queries.requests import fetch
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.dead_letters import fitting, rejected
+from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, columns
+
+_FILE_BYTES = 32 << 20
+
+
+class IncomingRows:
+    """The rows of one or more arrivals, on their way into the event log.
+
+    Args:
+        source: the source that they belong to.
+        rows: the source's columns, `arrival`, `position` and `read_from`. Rows may also have
+            `correlation_id`, if they bring their own, and `dead_letter`, if some could not be
+            decoded.
+        arrivals: the arrivals that the rows belong to, in order, without a gap.
+    """
+
+    def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
+        self._columns = [*source.columns, *ARRIVAL_COLUMNS]
+        self._arrivals = arrivals
+        self._fit = sum(a.rows for a in arrivals)
+        self._unfit = sum(a.dead_letters for a in arrivals)
+        told = _in_engine if isinstance(rows, DataFrame) else _in_memory
+        self._rows = told(source, rows, arrivals)
+
+    def events(self) -> Rows | None:
+        """Return the decoded rows with the event log's columns; None if there are none.
+
+        A DataFrame is split into a few files, each of which holds a range of arrivals.
+        """
+        if not self._fit:
+            return None
+        rows = fitting(self._rows) if self._unfit else self._rows
+        if not isinstance(rows, DataFrame):
+            return _in_order(rows).select(self._columns)
+        files = _files(self._arrivals)[-1] + 1
+        rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
+        rows = rows.sortWithinPartitions("arrival", "position")
+        rows = rows.select(*(f"`{c}`" for c in self._columns))
+        return fetch(rows) if self._fit <= SMALL_BATCH_ROWS else rows
+
+    def dead_letters(self) -> Rows | None:
+        """Return the rows that could not be decoded, as the dead-letter table stores them.
+
+        None if there are none.
+        """
+        if not self._unfit:
+            return None
+        rows = rejected(self._rows)
+        if not isinstance(rows, DataFrame):
+            return rows
+        return fetch(rows) if self._unfit <= SMALL_BATCH_ROWS else rows.coalesce(1)
+
+
+def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
+    """Return `rows` with the facts of their arrival added."""
+    numbers = rows["arrival"].to_numpy()
+    which = numbers - arrivals[0].arrival
+
+    def fact(told: Callable[[Arrival], int | None]) -> pa.Array:
+        return pa.array(map(told, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
+
+    identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
+    if identity is None or identity.null_count:
+        places = zip(numbers, rows["position"].to_pylist(), strict=True)
+        own = [f"{source.name}:{arrival}:{place}" for arrival, place in places]
+        made = pa.array(own, pa.string())
+        identity = made if identity is None else pc.fill_null(identity, made)
+    facts = {
+        "arrived_at": fact(lambda a: a.arrived_at),
+        "watermark": fact(lambda a: a.before),
+        CORRELATION: identity,
+    }
+    kept = rows.drop_columns([c for c in facts if c in rows.column_names])
+    for name, column in facts.items():
+        kept = kept.append_column(name, column)
+    return kept
+
+
+def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
+    """Return `rows` with the facts of their arrival and `_file`, their output file's number."""
+    facts = rows.sparkSession.createDataFrame(
+        [
+            (a.arrival, a.arrived_at, a.before, f)
+            for a, f in zip(arrivals, _files(arrivals), strict=True)
+        ],
+        "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
+    )
+    identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
+    if CORRELATION in columns(rows):
+        identity = F.coalesce(CORRELATION, identity)
+    return rows.join(F.broadcast(facts), "arrival").withColumns(
+        {
+            "arrived_at": F.timestamp_micros("_clock"),
+            "watermark": F.timestamp_micros("_watermark"),
+            CORRELATION: identity,
+        }
+    )
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """Return rows sorted by arrival and position.
+
+    Rows of one partition are usually sorted already, and copying them takes as long as writing
+    them.
+    """
+    arrival, position = (rows[name].to_numpy() for name in ("arrival", "position"))
+    later, same = arrival[1:] > arrival[:-1], arrival[1:] == arrival[:-1]
+    if (later | same & (position[1:] > position[:-1])).all():
+        return rows
+    return rows.sort_by([("arrival", "ascending"), ("position", "ascending")])
+
+
+def _files(arrivals: Sequence[Arrival]) -> list[int]:
+    """Return the number of the commit's output file for each arrival, balanced by bytes."""
+    total = sum(a.bytes for a in arrivals)
+    count = total // _FILE_BYTES + 1
+    ends = accumulate(a.bytes for a in arrivals)
+    return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]

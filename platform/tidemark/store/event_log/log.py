@@ -1,0 +1,297 @@
+"""Store a source's event log: its events with the facts of their arrival, and its timeline.
+
+Each source has three append-only tables. The *event log* has the events. Each has its own columns,
+the arrival that brought it, its position in that arrival, the processing time, and the watermark
+just before the arrival. The event's lateness is always classified against that watermark. The *dead
+letters* are the rows that could not be decoded. The *timeline* has one row for each arrival: 0, 1,
+2, … without gaps.
+
+The timeline is the authority on which arrivals exist. An ingest commits to the event log first,
+then to the dead letters, and to the timeline last. Rows of an arrival that the timeline does not
+have are left over from a writer that died in between. Readers do not ask for them, and the next
+writer removes them.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import ConflictError
+from tidemark.base.failpoint import pass_fail_point
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.helper_columns import WATERMARK_AFTER
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.define.triggers.firings import next_tick
+from tidemark.store import integrity
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.event_log.arrival import (
+    NO_ARRIVALS,
+    TIMELINE,
+    Arrival,
+    RecentArrivals,
+    read_arrivals,
+    timeline_rows,
+)
+from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
+from tidemark.store.event_log.fence import Fence
+from tidemark.store.event_log.incoming_rows import IncomingRows
+from tidemark.store.event_log.log_columns import ddl, follow, protection
+from tidemark.store.rows import SMALL_BATCH_ROWS, Rows, frame
+from tidemark.store.rows import compute as pc
+from tidemark.store.warehouse import Warehouse
+
+_FEW_ARRIVALS = 16
+
+
+class Log:
+    """The event log, the dead letters and the timeline of one source.
+
+    Any number of readers may use it. A writer calls `recover` once before its first `append`. As
+    soon as another writer calls `recover`, its appends are refused.
+
+    Args:
+        recent: arrivals that the caller has in memory; their rows are not read again.
+    """
+
+    def __init__(
+        self, warehouse: Warehouse, source: Source, recent: RecentArrivals = NO_ARRIVALS
+    ) -> None:
+        self.warehouse = warehouse
+        self.source = source
+        self.schema_version = 1
+        """The schema version of the event log, after a call of `create`."""
+        self._recent = recent
+        self._span: tuple[int, int] | None = None
+        self._only: DataFrame | None = None
+        app = integrity.ingest_app(source)
+        self._log_fence = Fence(warehouse, source.log_table, app)
+        self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
+        self._timeline_fence = Fence(warehouse, source.timeline_table, app)
+
+    def create(self) -> None:
+        """Create the tables if they do not exist; add columns that the source has gained.
+
+        Raises:
+            DefinitionError: the existing event log can't follow the source (`log_columns`), or a
+                key of the source's column protection is missing.
+            DataError: the warehouse can't be written, or another version of Tidemark wrote the
+                tables.
+        """
+        name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
+        # Fails if a key is missing, before any table is created.
+        ways = protection(self.source)
+        begun = self.warehouse.create(
+            self.source.timeline_table,
+            TIMELINE.empty_table(),
+            f"One row for each arrival of {name}.",
+        )
+        made = self.warehouse.create(
+            self.source.log_table,
+            ddl(columns),
+            f"Events of {name} with the facts of their arrival.",
+            told=ways,
+        )
+        kept = self.warehouse.create(
+            self.source.dead_letters_table,
+            ddl(DEAD_LETTER_COLUMNS),
+            f"Dead letters of {name}: rows that could not be decoded.",
+        )
+        if not made:
+            self.schema_version = follow(self.warehouse, self.source)
+        whole = begun and made and kept
+        if not whole and self.warehouse.version(self.source.timeline_table) == 0:
+            self.warehouse.register(*self._tables)
+
+    def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
+        """Return the arrivals with `after` < number <= `through`, in order."""
+        end = INFINITY if through is None else through + 1
+        rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
+        return read_arrivals(rows)
+
+    def few(self, through: int | None = None) -> bool:
+        """Return whether the events of all arrivals, or of those up to `through`, are few."""
+        end = INFINITY if through is None else through + 1
+        bound = _numbers(0, end)
+        rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
+        return (pc.sum(rows).as_py() or 0) <= SMALL_BATCH_ROWS
+
+    def last(self) -> Arrival | None:
+        """Return the newest arrival; `None` before the first."""
+        newest = self.warehouse.max_value(self.source.timeline_table, "arrival")
+        return None if newest is None else self.timeline(newest - 1, newest)[0]
+
+    def read(
+        self, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        """Return the event log's rows with `after` < arrival <= `through`.
+
+        The timeline must have these arrivals.
+
+        Args:
+            start, end: only events with an event time in [start, end), in microseconds; None means
+                unbounded.
+        """
+        found = self._recent.within(after, through) if start is None and end is None else None
+        if found is not None:
+            return frame(self.warehouse.spark, found)
+        bounds = [_numbers(after + 1, through + 1)]
+        low = BEGINNING if start is None else max(start, BEGINNING)
+        high = INFINITY if end is None else min(end, INFINITY)
+        if low > BEGINNING or high < INFINITY:
+            bounds.append(InRanges(self.source.event_time, ((low, high),)))
+        rows = self._declared(self.warehouse.read(self.source.log_table, *bounds))
+        if self._only is None:
+            return rows
+        return rows.join(self._only, ["arrival", "position"], "left_semi")
+
+    def only(self, events: DataFrame) -> "Log":
+        """Return the same log, restricted in `read` to the given events.
+
+        Args:
+            events: their `arrival` and `position`.
+        """
+        log = copy(self)
+        log._recent, log._only = NO_ARRIVALS, events
+        return log
+
+    def span(self, after: int, through: int) -> tuple[int, int] | None:
+        """Return the range of event times of the arrivals with `after` < number <= `through`.
+
+        The earliest and the latest, in microseconds; `None` if no event has an event time.
+        """
+        found = self.timeline(after, through)
+        oldest = [a.min_event_time for a in found if a.min_event_time is not None]
+        newest = [a.max_event_time for a in found if a.max_event_time is not None]
+        return (min(oldest), max(newest)) if oldest and newest else None
+
+    def spanning(self, after: int, through: int) -> "Log":
+        """Return the same log, with `reached` restricted to `after` < arrival <= `through`.
+
+        A run then does not read the watermarks of all earlier arrivals.
+        """
+        log = copy(self)
+        log._span = (after, through)
+        return log
+
+    def reached(self) -> DataFrame:
+        """Return the watermark after each arrival: `arrival` and `WATERMARK_AFTER`."""
+        if self._span is not None and (found := self._recent.reached(*self._span)) is not None:
+            return frame(self.warehouse.spark, found)
+        bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
+        timeline = self.warehouse.read(self.source.timeline_table, *bounds)
+        return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
+
+    def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
+        """Return the result of `reached` in memory, as pairs; None for many arrivals."""
+        if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
+            return None
+        if (found := self._recent.reached(*self._span)) is not None:
+            return list(zip(*found.to_pydict().values(), strict=True))
+        return [(a.arrival, a.after) for a in self.timeline(*self._span)]
+
+    def ticks(self, interval: int) -> DataFrame:
+        """Return when the processing clock reached the multiples of an interval.
+
+        Only multiples for which events waited. Columns, all BIGINT: `tick`, a multiple of
+        `interval` in microseconds, the first one after some arrival; `arrival`, the first arrival
+        whose processing time is not before the tick (null if there is none yet); `watermark`, the
+        watermark before that arrival.
+        """
+        timeline = self.warehouse.read(self.source.timeline_table)
+        clock = F.unix_micros("arrived_at")
+        first = timeline.groupBy(next_tick(clock, interval).alias("tick")).agg(
+            F.min("arrival").alias("first"),
+            F.min_by(F.unix_micros("watermark_before"), "arrival").alias("before"),
+        )
+        # The next group starts with the arrival that reached this tick.
+        order = Window.partitionBy(F.lit(0)).orderBy("tick")
+        return first.select(
+            "tick",
+            F.lead("first").over(order).alias("arrival"),
+            F.lead("before").over(order).alias("watermark"),
+        )
+
+    def recover(self) -> None:
+        """Become the log's writer, and delete another writer's rows beyond the timeline.
+
+        Raises:
+            ConflictError: other writers call it at the same time.
+        """
+        # Fence the timeline first: the rows beyond it can't become part of it after that.
+        self._timeline_fence.take()
+        last = self.last()
+        known = -1 if last is None else last.arrival
+        for fence in (self._log_fence, self._dead_fence):
+            beyond = self.warehouse.max_value(fence.table, "arrival")
+            left = beyond is not None and beyond > known
+            fence.take(removing=f"arrival > {known}" if left else None)
+
+    def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> pa.Table | None:
+        """Append whole arrivals.
+
+        Commits to the event log, then to the dead letters, then to the timeline. Each of the three
+        has a fail point.
+
+        Args:
+            rows: all rows of these arrivals, as `IncomingRows` takes them.
+            arrivals: the arrivals in order, following the timeline's last one.
+
+        Returns:
+            The rows that were appended to the event log, if they are in memory.
+
+        Raises:
+            ConflictError: another writer has taken over; the rows written so far have no effect.
+        """
+        events: Rows | None = None
+        try:
+            if any(a.rows or a.dead_letters for a in arrivals):
+                arriving = IncomingRows(self.source, rows, arrivals)
+                pass_fail_point("log")
+                if (events := arriving.events()) is not None:
+                    self._log_fence.append(events)
+                pass_fail_point("dead_letters")
+                if (dead := arriving.dead_letters()) is not None:
+                    self._dead_fence.append(dead)
+            pass_fail_point("timeline")
+            # A new writer fences the timeline before the other tables, so this commit can vouch for
+            # them.
+            vouched = (self.source.log_table, self.source.dead_letters_table)
+            vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
+            self._timeline_fence.append(timeline_rows(arrivals), vouches)
+        except ConflictError:
+            raise ConflictError(
+                f"Another ingest of '{self.source.name}' has taken over, so this one stops. No "
+                "event is lost or counted twice."
+            ) from None
+        return None if isinstance(events, DataFrame) else events
+
+    def _declared(self, rows: DataFrame) -> DataFrame:
+        """Return rows of the event log with the source's declared columns.
+
+        A column that the event log does not have yet is null: no event has arrived since it was
+        declared.
+        """
+        there = self.warehouse.schema(self.source.log_table).names
+        wanted = {**self.source.columns, **ARRIVAL_COLUMNS}
+        if set(there) == set(wanted):
+            return rows
+        return rows.select(
+            *(
+                F.col(f"`{name}`") if name in there else F.lit(None).cast(kind).alias(name)
+                for name, kind in wanted.items()
+            )
+        )
+
+    @property
+    def _tables(self) -> tuple[str, ...]:
+        source = self.source
+        return (source.timeline_table, source.log_table, source.dead_letters_table)
+
+
+def _numbers(start: int, end: int) -> InRanges:
+    """Return the condition that an arrival's number is in [start, end)."""
+    return InRanges("arrival", ((start, end),), instants=False)

@@ -1,0 +1,1 @@
+"""Keep tables small and whole: compaction, retention, repair, and deletion."""

@@ -1,0 +1,20 @@
+"""Drop an asset: remove all of its tables, so that its next run starts under a new identity.
+
+The ledger and the check results keep their rows about it, under the old `Asset.table_id`. The
+checkpoint of its streaming query is removed first: otherwise the query would skip the arrivals that
+the dropped tables had. The state is removed next: without it, no run continues from the other
+tables.
+"""
+
+from tidemark.define.definition import Definition
+from tidemark.store.upkeep import checkpoints
+from tidemark.store.warehouse import Warehouse
+
+
+def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
+    """Remove an asset's tables, and return those that existed. None of its runs may be in progress.
+
+    After an interruption, call it again.
+    """
+    checkpoints.remove(warehouse, transform.name)
+    return [table for table in transform.tables if warehouse.drop(table)]

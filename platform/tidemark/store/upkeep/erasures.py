@@ -1,0 +1,156 @@
+"""Record erasures: how many events were deleted from a source's event log, without their content.
+
+The timeline keeps the number of events that each arrival brought. The table `erasures` holds the
+number deleted since, so that the event log can still be proven complete:
+
+    rows of the event log, of an arrival = its rows in the timeline - its events in `erasures`
+
+An erasure is recorded before anything is deleted, with the windows to recompute. A commit to the
+event log then carries its id, and it is recorded again when everything is done. A later process can
+therefore finish an erasure that was killed, without knowing which events it was for.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidemark.define import tables
+from tidemark.define.source import Source
+from tidemark.store.commits.conditions import Equals
+from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.rows import INSTANT, to_dicts
+from tidemark.store.warehouse import Warehouse
+
+TABLE = tables.ERASURES
+
+BEGUN, ENDED, VOID = "begun", "ended", "void"
+"""Phases of an erasure; `void` if it was killed before anything was deleted."""
+
+_MANY = 2
+_COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
+_SCHEMA = pa.schema(
+    {
+        "erasure": pa.string(),
+        "source": pa.string(),
+        "phase": pa.string(),
+        "at": INSTANT,
+        "through_arrival": pa.int64(),
+        "events": _COUNTS,
+        "dead_letters": _COUNTS,
+        "windows": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The deletion of events of one source.
+
+    Args:
+        source: its name.
+        through: the source's newest arrival at that time.
+        events: the number of events to delete, by arrival.
+        letters: the number of dead letters that lose their content, by arrival.
+        windows: the starts of the windows to recompute, by asset; no range means all windows.
+        id: its unique id.
+        at: when it began, in microseconds.
+    """
+
+    source: str
+    through: int
+    events: Mapping[int, int]
+    letters: Mapping[int, int]
+    windows: Mapping[str, Ranges]
+    id: str = field(default_factory=lambda: uuid4().hex)
+    at: int = field(default_factory=lambda: time.time_ns() // 1000)
+
+    @property
+    def app(self) -> str:
+        """The application id of its commits."""
+        return f"erasure/{self.id}"
+
+
+def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
+    """Record an erasure, once for each phase."""
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
+    row = {
+        "erasure": erasure.id,
+        "source": erasure.source,
+        "phase": phase,
+        "at": time.time_ns() // 1000 if phase != BEGUN else erasure.at,
+        "through_arrival": erasure.through,
+        "events": _listed(erasure.events),
+        "dead_letters": _listed(erasure.letters),
+        "windows": json.dumps(erasure.windows),
+    }
+    rows = pa.Table.from_pylist([row], schema=_SCHEMA)
+    warehouse.append(rows, TABLE, erasure.app, 0 if phase == BEGUN else 1)
+
+
+def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
+    """Return the erasures of a source that have begun but not ended, the oldest first."""
+    rows = _rows(warehouse, source)
+    phases = Counter(row["erasure"] for row in rows)
+    return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
+
+
+def count_erased_events(warehouse: Warehouse, source: Source) -> Counter[int]:
+    """Return how many events of each arrival were deleted from a source's event log."""
+    found = Counter[int]()
+    for row in _rows(warehouse, source):
+        if row["phase"] == ENDED:
+            found.update(_erasure(row).events)
+    return found
+
+
+def count_erasures(warehouse: Warehouse, source: Source) -> int:
+    """Return the number of erasures whose events have left a source's event log.
+
+    A run that counts events takes this number before it reads the event log, and checks it again
+    before it commits. If the number has grown, the run may have counted erased events.
+    """
+    rows = _rows(warehouse, source)
+    over = {row["erasure"] for row in rows if row["phase"] != BEGUN}
+    under_way = [_erasure(row).app for row in rows if row["erasure"] not in over]
+    return sum(row["phase"] == ENDED for row in rows) + sum(
+        warehouse.transaction(source.log_table, app) >= 0 for app in under_way
+    )
+
+
+def arrival_ranges(counts: Mapping[int, int]) -> Ranges:
+    """Return the arrivals that have a count, as ranges."""
+    return merge_ranges((n, n + 1) for n in counts)
+
+
+def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
+    if not warehouse.exists(TABLE):
+        return []
+    rows = warehouse.take(TABLE, Equals("source", source.name))
+    return to_dicts(rows.sort_by("at"))
+
+
+def _erasure(row: Mapping[str, object]) -> Erasure:
+    told = json.loads(str(row["windows"]))
+    windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in told.items()}
+    empty = Erasure(str(row["source"]), -1, {}, {}, windows, str(row["erasure"]))
+    return replace(
+        empty,
+        through=row["through_arrival"],
+        events=_counted(row["events"]),
+        letters=_counted(row["dead_letters"]),
+        at=row["at"],
+    )
+
+
+def _listed(counts: Mapping[int, int]) -> list[dict[str, int]]:
+    return [{"arrival": a, "events": n} for a, n in sorted(counts.items())]
+
+
+def _counted(told: object) -> dict[int, int]:
+    assert isinstance(told, list)
+    return {each["arrival"]: each["events"] for each in told}

@@ -1,0 +1,223 @@
+"""Maintain tables: compact small files, checkpoint and trim transaction logs, vacuum.
+
+Maintenance runs in parallel with streams. Each change is committed on top of the version that it
+read, or postponed to the next run; no run waits for it. Files that a reader may still need are
+kept, however old they are:
+
+| kept | because |
+| --- | --- |
+| versions of references that arrivals recorded | runs join with them forever |
+| changes that a mart or a streaming query has not read yet | it continues from there |
+| versions from before a promotion, for seven days | `rebuild --rollback` restores them |
+| files that no commit refers to yet, for at least a day | a run may be about to commit them |
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import ConflictError, DataError, describe_unknown
+from tidemark.define.tables import TableName
+from tidemark.store.committers import Committer, KeptFiles
+from tidemark.store.committers.leftovers import written_at
+from tidemark.store.committers.staged import file_system
+from tidemark.store.upkeep import retention_holds
+from tidemark.store.upkeep.retention_holds import unless_dropped
+from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
+
+DAY = 86_400_000_000
+RETENTION = 7 * DAY
+ROLLBACK_PERIOD = 7 * DAY
+"""How long a promotion of rebuilt tables can be rolled back."""
+
+TARGET = 128 << 20
+"""Target file size of compaction; files of at least a quarter of it stay as they are."""
+
+_SLACK = 600_000_000
+"""Vacuum rounds ages up to whole hours; without this slack, an age would become an hour longer."""
+
+_LOG = 7 * DAY
+"""How long transaction logs keep each commit, equal to the tables' property."""
+
+
+@dataclass(frozen=True)
+class MaintenanceResult:
+    """The result of maintaining a table or the database's scratch folder.
+
+    Args:
+        before, after: the number of files before and after compaction.
+        removed, freed: the number of removed files, and their bytes.
+        busy: true if compaction was postponed because other writers changed the table.
+        spared: a short description of the versions that are kept longer than the retention.
+        trouble: the error, if the maintenance failed.
+    """
+
+    table: str
+    before: int = 0
+    after: int = 0
+    removed: int = 0
+    freed: int = 0
+    busy: bool = False
+    spared: str = ""
+    trouble: str = ""
+
+
+def own_tables(warehouse: Warehouse) -> list[TableName]:
+    """Return Tidemark's tables in the database, each with its owner and role, sorted by name."""
+    committer = warehouse.committer
+
+    def own(table: str) -> TableName | None:
+        told = committer.properties(table)
+        return TableName.of(table, told) if told.get("tidemark.format") == str(FORMAT) else None
+
+    found = (unless_dropped(committer, table, own) for table in committer.tables())
+    return [name for name in found if name is not None]
+
+
+def maintain(
+    warehouse: Warehouse,
+    tables: Iterable[str] = (),
+    *,
+    retention: int = RETENTION,
+    dry_run: bool = False,
+) -> Iterator[MaintenanceResult]:
+    """Compact tables, checkpoint their transaction logs and vacuum them, one after the other.
+
+    A table that is dropped in the meantime is skipped. An error of one table is reported in its
+    result and does not block the others.
+
+    Args:
+        tables: the tables to maintain. The default is all of Tidemark's tables and the scratch
+            folder.
+        retention: how long removed files are kept, in microseconds.
+        dry_run: only report what would be done.
+
+    Raises:
+        DataError: a table does not exist.
+    """
+    there, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
+    for name in asked:
+        if name not in there:
+            raise DataError(describe_unknown("Tidemark table", name, there))
+    versions = retention_holds.versions_in_arrivals(warehouse, there)
+    kept = retention_holds.versions_for_rollback(warehouse, there, now - ROLLBACK_PERIOD)
+    read = retention_holds.versions_read(warehouse)
+    for table in asked or there:
+        found = _tried(
+            warehouse.committer,
+            table,
+            lambda name: _maintain(
+                warehouse.committer,
+                name,
+                sorted(versions[name]),
+                kept.get(name),
+                read,
+                now,
+                retention,
+                dry_run=dry_run,
+            ),
+        )
+        if found is not None:
+            yield found
+    if not asked:
+        yield _scratch(warehouse, now - DAY, dry_run=dry_run)
+
+
+def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[MaintenanceResult]:
+    """Remove files that tables do not contain any more, and their transaction log history, at once.
+
+    After that, earlier versions of the tables, and the changes since them, can't be read. Versions
+    that arrivals recorded are kept, because runs join with them.
+
+    Args:
+        begun: when the files of the current versions began to be written, in microseconds. Files
+            that no version refers to are removed if they are older.
+    """
+    recorded = retention_holds.versions_in_arrivals(warehouse, own_tables(warehouse))
+    for table in tables:
+        if warehouse.version(table) < 0:
+            continue
+        versions, now = tuple(sorted(recorded[table])), time.time_ns() // 1000
+        spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
+        freed = warehouse.committer.vacuum(table, spared)
+        if not versions:
+            warehouse.committer.shorten(table)
+        told = format_count(len(versions), "recorded version") if versions else ""
+        yield MaintenanceResult(table, *(0, 0), *freed, spared=told)
+
+
+def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
+    """Return one error for all tables whose maintenance failed; None if none did."""
+    told = [f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble]
+    return DataError(f"Maintenance failed for some tables. {'. '.join(told)}.") if told else None
+
+
+def _tried(
+    committer: Committer, table: str, work: Callable[[str], MaintenanceResult]
+) -> MaintenanceResult | None:
+    """Return the result of maintaining a table, or its error; None if the table was dropped."""
+    try:
+        return unless_dropped(committer, table, work)
+    except Exception as error:
+        first, *_ = str(error).strip().splitlines() or [""]
+        return MaintenanceResult(table, trouble=first or type(error).__name__)
+
+
+def _maintain(
+    committer: Committer,
+    table: str,
+    versions: Sequence[int],
+    kept: int | None,
+    read: Mapping[str, int],
+    now: int,
+    retention: int,
+    *,
+    dry_run: bool,
+) -> MaintenanceResult:
+    head = committer.head(table)
+    if head is None:
+        raise DataError(f"Table '{table}' does not exist any more.")
+    busy, feed = False, max(read.get(head.table_id, head.version), 0)
+    unread = committer.committed_at(table, feed) if feed < head.version else None
+    looked = [*versions, *([feed] if unread is not None else [])]
+    looked += [] if kept is None else [kept]
+    oldest = min([now, *(committer.committed_at(table, v) or now for v in looked)])
+    try:
+        files = committer.compact(table, TARGET, dry_run=dry_run)
+    except ConflictError:
+        files, busy = committer.compact(table, TARGET, dry_run=True), True
+        files = files._replace(after=files.before)
+    if not dry_run:
+        committer.checkpoint(table, forget=oldest > now - _LOG)
+    since = now - retention + _SLACK
+    if unread is not None:
+        since = min(since, unread)
+    # A file is written before the commit that adds it, perhaps long before.
+    spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
+    freed = committer.vacuum(table, spared, dry_run=dry_run)
+    told = [
+        *([format_count(len(versions), "recorded version")] if versions else []),
+        *([f"unread changes since version {feed}"] if unread is not None else []),
+        *([f"version {kept}, from before a promotion"] if kept is not None else []),
+    ]
+    return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(told))
+
+
+def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:
+    """Remove the scratch folders that killed processes left, last written before an instant."""
+    system, folder = file_system(warehouse.path(SCRATCH))
+    removed = freed = 0
+    for top in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+        below = [top]
+        if top.type == pafs.FileType.Directory:
+            below += system.get_file_info(pafs.FileSelector(top.path, recursive=True))
+        if max(written_at(info) for info in below) >= before:
+            continue
+        files = [info for info in below if info.type == pafs.FileType.File]
+        removed, freed = removed + len(files), freed + sum(info.size for info in files)
+        if not dry_run:
+            system.delete_dir(top.path)
+    return MaintenanceResult(SCRATCH, removed=removed, freed=freed)

@@ -1,0 +1,167 @@
+"""Long-running commands: record which should run, and find those that ended unexpectedly.
+
+`tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and `tidemark lane` run in a
+terminal or under a service manager. Each has a small file in the folder `foreground` of the home
+for as long as it should run. A lock next to the file is released when the process ends. A command
+that is stopped on purpose removes its file. A file without a held lock therefore belongs to a
+command that was killed, or that ended with an error, which the file contains.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tidemark.base.files import atomic, locks
+from tidemark.base.files.private import make_folder, open_lock
+from tidemark.base.settings import Settings
+
+STREAM, INGEST, EMIT, LANE = "stream", "ingest", "emit", "lane"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that should run.
+
+    Args:
+        kind: `stream`, `ingest`, `emit` or `lane`.
+        name: the name of its asset, source or lane.
+        since: its start time, in microseconds.
+        assets: the assets that an ingest runs after each commit.
+        error: the error that it waits for, or that ended it; None if it is healthy or was killed.
+        restarts: how often it has restarted its query.
+        runs: true if its process exists.
+    """
+
+    kind: str
+    name: str
+    since: int
+    assets: tuple[str, ...] = ()
+    error: str | None = None
+    restarts: int = 0
+    runs: bool = True
+
+
+class Entry:
+    """The file of a running command.
+
+    Args:
+        path: its path; None if another process of the same kind and name has its lock.
+    """
+
+    def __init__(self, path: Path | None, command: Command) -> None:
+        self._path = path
+        self._command = command
+        self._write()
+
+    def waits(self, error: Exception) -> None:
+        """Record that the command waits until an error has passed, or ends with it."""
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        self._tell(replace(self._command, error=said))
+
+    def goes_on(self, *, again: bool = False) -> None:
+        """Record that the command is healthy; `again` if it restarted its query for that."""
+        restarts = self._command.restarts + again
+        self._tell(replace(self._command, error=None, restarts=restarts))
+
+    def remove(self) -> None:
+        """Record that the command should not run any more."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+
+    def _tell(self, command: Command) -> None:
+        if command != self._command:
+            self._command = command
+            self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        told = asdict(self._command)
+        del told["runs"]
+        # A home that can't be written must not end a command.
+        with suppress(OSError):
+            atomic.write(self._path, json.dumps(told))
+
+
+@contextmanager
+def running(
+    settings: Settings, kind: str, name: str, assets: tuple[str, ...] = ()
+) -> Iterator[Entry]:
+    """Record a command as running for the duration of the block.
+
+    An interrupt or the end of the block counts as an intended end; an error does not.
+    """
+    path, command = _file(settings, kind, name), Command(kind, name, _now(), assets)
+    with _locked(path) as own:
+        entry = Entry(path if own else None, command)
+        try:
+            yield entry
+        except KeyboardInterrupt:
+            entry.remove()
+            raise
+        except Exception as error:
+            entry.waits(error)
+            raise
+        entry.remove()
+
+
+def forget(settings: Settings, kind: str, name: str) -> bool:
+    """Stop expecting a command that has ended. Return False if there was none."""
+    path = _file(settings, kind, name)
+    if locks.is_locked(_lock(path)) or not path.exists():
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def commands(settings: Settings) -> list[Command]:
+    """Return the commands that should run, of the settings' database."""
+    found = list[Command]()
+    for file in sorted(_folder(settings).glob("[!.]*.json")):
+        # The lock is checked before the file is read: a command that ends on purpose removes its
+        # file before it releases the lock.
+        runs = locks.is_locked(_lock(file))
+        try:
+            told: dict[str, Any] = json.loads(file.read_text())
+        except FileNotFoundError:
+            continue
+        told |= {"assets": tuple(told["assets"]), "runs": runs}
+        found.append(Command(**told))
+    return found
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    """Take the lock next to a file for the block, and yield whether this process has it."""
+    try:
+        make_folder(file.parent)
+        handle = open_lock(_lock(file))
+    except OSError:
+        yield False
+        return
+    try:
+        yield locks.take(handle)
+    finally:
+        os.close(handle)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home / "foreground" / settings.database
+
+
+def _file(settings: Settings, kind: str, name: str) -> Path:
+    return _folder(settings) / f"{kind}_{name}.json"
+
+
+def _lock(file: Path) -> Path:
+    return file.with_name(f".{file.stem}.lock")

@@ -1,0 +1,1 @@
+"""Commands to start: new, demo, up, status, and down."""

@@ -1,0 +1,321 @@
+"""`tidemark demo`: the whole pipeline on real flights and weather.
+
+The demo uses the normal tables, so that the web interface shows its results. It never resets
+anything. The first demo loads 60 days and streams the next 5. Each later one continues at the end
+of the event log with 5 more days, until the end of the year. It also computes the other assets that
+the marts read, and leaves the platform running, in which Dagster updates the remaining assets.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import EngineError
+from tidemark.base.instants import as_datetime, duration, iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import (
+    err,
+    format_seconds,
+    out,
+    print_done,
+    print_error,
+    step,
+)
+from tidemark_streaming.cli.context import warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidemark.define.definition import Definition
+    from tidemark.store.event_log.arrival import Arrival
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.feed import Excerpt, Inlet
+    from tidemark_streaming.ingest.ingest import Ingested
+
+    Play = Callable[[Excerpt], Iterator[Ingested]]
+
+
+class Length(NamedTuple):
+    """The number of days that are loaded in bulk, and that are streamed after them."""
+
+    bulk: int
+    streamed: int
+
+
+SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
+USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
+OTHER_SOURCES = ("weather",)
+"""Sources that are brought as far as the flights."""
+DOMAINS = ("flights", "weather")
+"""The code locations whose other assets Dagster brings up to date, once it is up."""
+OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
+"""The assets that the marts read in addition to `ASSET`."""
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("demo")(command)
+
+
+def command(
+    serve: Annotated[bool, typer.Option(help="Leave the web interface running.")] = True,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Stream the days through a Kafka topic, not files.")
+    ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Load 3 days and stream 1, in about a minute.")
+    ] = False,
+) -> None:
+    """See the whole pipeline on real flights, in about five minutes.
+
+    The demo loads 60 days of flights in bulk and computes their hourly departures. It streams the
+    next 5 days arrival by arrival, validates every window, and proves that batch and stream agree.
+    It builds the marts, joined with the weather, charts the late events, and leaves the platform
+    running, where Dagster computes the other assets. The next demo continues with the following 5
+    days. With --kafka these days come through a Kafka topic, of a broker that the demo starts or of
+    kafka_servers. The exit code is 1 if batch and stream differ, or if a window is quarantined
+    because of a fault of Tidemark.
+
+    Example: `tidemark demo`
+    """
+    from tidemark.base import extras
+    from tidemark.define.rollup import base_transform
+    from tidemark.quality import gx
+    from tidemark_streaming.cli.getting_started import closing
+    from tidemark_streaming.cli.getting_started.services import up
+    from tidemark_streaming.cli.marts.marts import marts
+    from tidemark_streaming.home import domains, orchestrator, services
+
+    extras.require("demo")
+    began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
+    inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
+    store = warehouse(settings, meanwhile=gx.import_library)
+    _load(store, inlet, settings, length.bulk)
+    _catch_up(store, transform)
+    play = _play_kafka(store, inlet, settings) if kafka else _play_files(store, inlet, settings)
+    streamed = _stream(store, transform, play, settings, length.streamed)
+    check_parity(store, transform)
+    for name in OTHER_SOURCES:
+        _ingest_until(store, domains.inlet(settings, name), settings, streamed[-1].arrived_at)
+    for name in OTHER_ASSETS:
+        beside = domains.transform(settings, name)
+        _catch_up(store, beside)
+        if span := _quarantined_span(store, beside):
+            check_parity(store, beside, *span)
+    marts()
+    closing.show_results(store, base_transform(transform), streamed, settings)
+    if serve:
+        up()
+        with step("launch Dagster runs that update the other assets") as work:
+            try:
+                for domain in DOMAINS:
+                    services.launch(settings, domain, orchestrator.catch_up(domain))
+                work.note = f"{format_count(len(DOMAINS), 'run')} launched"
+            except EngineError as error:
+                # All that the demo shows is there without them.
+                work.note = str(error)
+        closing.print_next_steps(settings)
+    out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
+
+
+def check_parity(
+    store: "Warehouse",
+    transform: "Definition",
+    start: int | None = None,
+    end: int | None = None,
+) -> None:
+    """Compare windows with a bounded computation.
+
+    Raises:
+        typer.Exit: they differ, or one is quarantined because of a fault of Tidemark; exit code 1.
+    """
+    from tidemark.verify import record
+    from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
+    from tidemark.verify.parity import parity
+    from tidemark_streaming.cli.inspection.verify import print_report
+
+    windows = "all windows" if start is None else "quarantined windows"
+    with step(f"parity: compare {windows} with a bounded computation") as work:
+        report = parity(store, transform, start, end)
+        work.note = format_count(report.windows, "row")
+    record.append(store, report, start, end)
+    print_report(report)
+    faults = sorted(INTEGRITY_CHECKS & report.quarantined_by.keys())
+    if faults:
+        print_error(
+            f"'{transform.name}' has quarantined windows that fail {' and '.join(faults)}. This is "
+            f"{FAULT_TEXT}: {remedy(transform)}"
+        )
+    if faults or not report.equal:
+        raise typer.Exit(1)
+
+
+def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int, int] | None:
+    """Return a range of window starts that contains all quarantined windows; None without any."""
+    from tidemark.store.rows import to_micros
+
+    if not store.exists(transform.quarantine_table):
+        return None
+    starts = to_micros(store.take(transform.quarantine_table)["window_start"])
+    return (min(starts), max(starts) + 1) if starts else None
+
+
+def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> None:
+    """Load the first days in bulk, unless the event log has them."""
+    from tidemark.store.event_log.log import Log
+    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.ingest.play import play
+
+    log = Log(store, inlet.source)
+    log.create()
+    first, last = next(iter(log.timeline(through=0)), None), log.last()
+    if first is not None and last is not None:
+        loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
+        if loaded >= days - 1:
+            until = as_datetime(last.arrived_at)
+            err().print(
+                f"[green]✓[/] the event log of {SOURCE} is complete until {until:%B %-d, %Y}"
+            )
+            return
+    with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
+        place = settings.landing / SOURCE
+        part = Excerpt(days=days, span=SPAN)
+        commits = list(play(store, inlet, place, part, batch=None))
+        arrivals = [a for c in commits for a in c.arrivals]
+        flights = format_count(sum(a.rows for a in arrivals), "flight")
+        work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
+
+
+def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
+    """Ingest another source up to the time that the flights have reached."""
+    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.ingest.play import play
+
+    name = inlet.source.name
+    with step(f"ingest the {name} until the same time") as work:
+        part = Excerpt(end=iso(until), span=SPAN)
+        commits = list(play(store, inlet, settings.landing / name, part, batch=None))
+        work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
+
+
+def _catch_up(store: "Warehouse", transform: "Definition") -> None:
+    """Process all arrivals of the source; a new asset by a backfill."""
+    from tidemark.run import runner as run
+
+    if not store.exists(transform.state_table):
+        with step(f"backfill {transform.name}") as work:
+            facts = run.backfill(store, transform)
+            work.note = (
+                f"{format_count(facts.events, 'event')}, {facts.late:,} late, "
+                f"{facts.too_late:,} too late"
+            )
+            if transform.expectations:
+                work.note += (
+                    f"; {format_count(facts.warned, 'window')} with warnings, "
+                    f"{facts.quarantined:,} quarantined"
+                )
+        return
+    with step(f"run {transform.name}") as work:
+        facts = run.incremental(store, transform)
+        work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
+
+
+def _play_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+    """Writes an excerpt of the recording as files into a folder."""
+    from tidemark_streaming.ingest.play import play
+
+    return lambda part: play(store, inlet, settings.landing / SOURCE, part)
+
+
+def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+    """Sends an excerpt of the recording to a topic.
+
+    It starts a broker if the settings name this home's own.
+    """
+    from tidemark_streaming.kafka import broker, play
+
+    if settings.kafka_servers == broker.address(settings):
+        with step("Kafka broker") as work:
+            broker.start(settings, work.tell)
+            work.note = settings.kafka_servers
+    stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
+    return lambda part: play.play(store, inlet, stage, part)
+
+
+def _stream(
+    store: "Warehouse", transform: "Definition", play: "Play", settings: Settings, days: int
+) -> list["Arrival"]:
+    """Ingest the next days arrival by arrival, while a streaming query publishes them."""
+    from tidemark.store.event_log.log import Log
+    from tidemark_streaming.cli.processing.live import View
+    from tidemark_streaming.cli.processing.stream import follow_query, is_finished
+
+    log = Log(store, transform.source)
+    last = log.last()
+    begin = 0 if last is None else last.arrived_at
+    before = -1 if last is None else last.arrival
+    total = int(days * duration("1 day") / duration(SPAN))
+    began = time.monotonic()
+    view = View(settings, transform, expected=total)
+    with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
+        what = "day" if days == 1 else f"{days} days"
+        err().print(f"streaming the next {what}, one arrival at a time …")
+        follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
+        feeding.result()
+    streamed = log.timeline(after=before)
+    if not streamed:
+        err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
+        return log.timeline()[-total:]
+    until = as_datetime(streamed[-1].arrived_at)
+    print_done(
+        f"streamed {format_count(len(streamed), 'arrival')}, until {until:%B %-d, %Y}",
+        time.monotonic() - began,
+        format_count(sum(a.rows for a in streamed), "flight"),
+    )
+    return streamed
+
+
+@contextmanager
+def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQuery"]:
+    from tidemark import engine
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.streams import continuous
+
+    spark = engine.session(settings, continuous.session_id(settings, transform.name))
+    store = Warehouse(spark, settings.warehouse, settings.database)
+    # One that runs already, left by a demo that was killed or by the user, does as well.
+    query = continuous.find(store, transform)
+    ours = query is None
+    if query is None:
+        with step("start a streaming query"):
+            query = continuous.start(store, transform, watched=True)
+    try:
+        yield query
+    finally:
+        if ours:
+            continuous.stop(store, transform)
+
+
+@contextmanager
+def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
+    from tidemark_streaming.feed import Excerpt
+
+    stopped = Event()
+
+    def ingest() -> None:
+        start, end = iso(begin), iso(begin + days * duration("1 day"))
+        for _ in play(Excerpt(start=start, end=end, span=SPAN)):
+            if stopped.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool.submit(ingest)
+        finally:
+            stopped.set()

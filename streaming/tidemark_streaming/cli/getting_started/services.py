@@ -1,0 +1,296 @@
+"""`tidemark up`, `tidemark down`, `tidemark status`: processes and state of the platform."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, print_warning, step
+
+if TYPE_CHECKING:
+    from tidemark.engine.process import Record
+    from tidemark_streaming.home.domains import Domains
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+_HIDDEN = (
+    "warning",
+    "source",
+    "as_of",
+    "arrived_at",
+    "dead_letters",
+    "undeclared",
+    "rows_waiting",
+    "limited_by",
+    "unfollowed",
+)
+"""Facts that only the JSON output has."""
+
+NAMES = {
+    "webserver": "Dagster web interface",
+    "daemon": "Dagster daemon",
+    "watch": "live page and metrics",
+}
+BROKER = {"kafka": "Kafka broker"}
+"""The broker of `tidemark kafka up`, listed if it was started."""
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("up")(up)
+    app.command("down")(down)
+    app.command("status")(status)
+
+
+def up() -> None:
+    """Start the engine, Dagster's web interface and daemon, and the live page with the metrics, on
+    this machine only.
+
+    The command returns when all are healthy. It leaves running services as they are.
+
+    Example: `tidemark up`
+    """
+    from tidemark import engine
+    from tidemark.base import extras
+    from tidemark_streaming.home import orchestrator, services
+
+    extras.require("dagster")
+    settings = Settings()
+    workspace = orchestrator.workspace(settings)
+    if orchestrator.without_marts(settings):
+        print_warning(
+            "The marts are not available, because dbt is not installed: `pip install "
+            "'tidemark[marts]'`."
+        )
+    with step("Spark engine") as work:
+        engine.ensure(settings, work.tell)
+        work.note = engine.status(settings).address
+    services.start(settings, workspace)
+    services.start_watch(settings)
+    with step(NAMES["webserver"]) as work:
+        work.note = services.await_webserver(settings)
+    with step(NAMES["daemon"]):
+        services.await_daemon(settings)
+    with step(NAMES["watch"]) as work:
+        work.note = services.await_watch(settings)
+    out().print(
+        f"\nTidemark is up: [bold]{services.url(settings)}[/], live page "
+        f"[bold]{services.watch_url(settings)}[/]\n`tidemark status` shows the addresses, "
+        "`tidemark down` stops everything."
+    )
+
+
+def down() -> None:
+    """Stop everything that `tidemark up` started, and all streaming queries and lanes. Data stays.
+
+    Example: `tidemark down`
+    """
+    from tidemark import engine
+    from tidemark_streaming.home import services
+    from tidemark_streaming.lane import home
+
+    settings = Settings()
+    running = [s for n in reversed(NAMES) if (s := services.service(settings, n)).running()]
+    for process in running:
+        with step(f"stop {NAMES[process.name]}"):
+            process.stop()
+    lanes = home.running_lanes(settings)
+    for name in lanes:
+        with step(f"stop lane {name}"):
+            home.stop(settings, name)
+    spark = engine.status(settings)
+    if spark.pid is not None:
+        with step("stop Spark engine"):
+            engine.stop(settings)
+        if services.make_archive(settings):
+            err().print(
+                "The archive of the engine's classes (270 MB) is built once, in the background, "
+                "in about a minute. Engines then start faster."
+            )
+    elif not (running or lanes):
+        err().print("Nothing is running.")
+
+
+def status(json: Json = False) -> None:
+    """Show services, the progress of each source and asset, and open problems.
+
+    The command reads the tables without the engine, so it works if nothing is running. If tables
+    lack commits or files, for example after a power cut, it lists only those. Windows in which
+    Tidemark itself lost or duplicated events appear in red, with what to do.
+
+    Example: `tidemark status --json`
+    """
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+    from tidemark_streaming.streams import queries
+
+    settings = Settings()
+    processes = _processes(settings)
+    running = any(p["running"] for p in processes)
+    _check_tables(settings)
+    found = domains.load(settings.domains)
+    snapshot = Snapshot(settings, found.transforms.values())
+    sources, progress = _sources(snapshot, found), [*map(snapshot.asset, found.transforms.values())]
+    assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
+    streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
+    faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
+    faults = [fault for fault in faults if fault is not None]
+    if json:
+        told = [asdict(f) | {"first": iso(f.first)} for f in faults]
+        print_json(
+            {
+                "processes": processes,
+                "sources": sources,
+                "assets": assets,
+                "streams": streams,
+                "faults": told,
+            }
+        )
+        return
+    table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name in ("process", "state", "where"):
+        table.add_column(name)
+    for p in processes:
+        state = "[green]running[/]" if p["running"] else "[red]not running[/]"
+        table.add_row(p["name"], state, p["address"])
+    out().print(table)
+    for what, place in (("pages", "Spark's own pages"), ("event_log", "Spark's event log")):
+        if processes[0][what]:
+            out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
+    out().print(_table("sources", sources), _table("assets", assets))
+    for source in sources:
+        if source["warning"] is not None:
+            out().print(f"[bold yellow]{escape(source['warning'])}[/]", soft_wrap=True)
+        if count := source["dead_letters"]:
+            name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
+            out().print(
+                f"[yellow]{count:,} {letters} of [bold]{name}[/] could not be decoded: `tidemark "
+                f"dead-letters list {name}` shows why.[/]",
+                soft_wrap=True,
+            )
+        if unknown := source["undeclared"]:
+            fields = ", ".join(f"{name} (arrival {last})" for name, last in unknown.items())
+            out().print(
+                f"[yellow][bold]{source['name']}[/] does not declare some of the received fields, "
+                "so they are ignored (with the newest arrival that has them): "
+                f"{escape(fields)}.[/]",
+                soft_wrap=True,
+            )
+    for asset in progress:
+        name, base = asset.asset, asset.unfollowed
+        if asset.limited_by is not None:
+            out().print(f"[bold]{name}[/]: {asset.waiting}.")
+        if base is not None:
+            out().print(
+                f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
+                soft_wrap=True,
+            )
+    for name in streams:
+        out().print(
+            f"The stream of [bold]{name}[/] is running; `tidemark stream {name} --stop` stops it."
+        )
+    for fault in faults:
+        out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
+    if running:
+        err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
+    else:
+        err().print("Nothing is running. `tidemark up` starts Tidemark.")
+
+
+def _processes(settings: Settings) -> list[dict[str, Any]]:
+    from tidemark import engine
+    from tidemark_streaming.home import services
+    from tidemark_streaming.lane import home
+
+    spark = engine.status(settings)
+    rows: list[dict[str, Any]] = [
+        {
+            "name": "Spark engine",
+            "running": spark.answer is engine.Answer.READY,
+            "address": spark.address,
+            "pid": spark.pid,
+            "log": None if spark.log is None else str(spark.log),
+            "pages": spark.pages,
+            "event_log": None if spark.event_log is None else str(spark.event_log),
+        }
+    ]
+    for name, title in {**NAMES, **BROKER}.items():
+        process = services.service(settings, name)
+        record = process.running()
+        if name in BROKER and process.recorded() is None:
+            continue
+        rows.append(
+            {
+                "name": title,
+                "running": record is not None,
+                "address": _address(settings, name, record),
+                "pid": None if record is None else record.pid,
+                "log": str(process.log),
+            }
+        )
+    for name in home.running_lanes(settings):
+        lane = engine.status(home.settings_of(settings, name))
+        rows.append(
+            {
+                "name": f"lane {name}",
+                "running": lane.answer is engine.Answer.READY,
+                "address": lane.address,
+                "pid": lane.pid,
+                "log": str(lane.log),
+            }
+        )
+    return rows
+
+
+def _address(settings: Settings, name: str, record: "Record | None") -> str | None:
+    from tidemark_streaming.home import services
+
+    if name == "webserver":
+        return services.url(settings)
+    if name == "watch":
+        return services.watch_url(settings)
+    return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
+
+
+def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
+    from tidemark_streaming.ingest import future_watermark
+
+    instants, rows = ("arrived_at", "watermark", "newest_event"), list[dict[str, Any]]()
+    for inlet in found.inlets.values():
+        source = asdict(snapshot.source(inlet.source))
+        ahead = future_watermark.find(snapshot, inlet.source)
+        told = {k: iso(v) if k in instants else v for k, v in source.items()}
+        rows.append(told | {"warning": None if ahead is None else str(ahead)})
+    return rows
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        title=f"\n{title}", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    for name in rows[0] if rows else ():
+        if name not in _HIDDEN:
+            table.add_column(name.replace("_", " "), no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(v) for k, v in row.items() if k not in _HIDDEN))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
+
+
+def _check_tables(settings: Settings) -> None:
+    from tidemark.store import integrity
+    from tidemark_streaming.home import domains
+
+    known = domains.load(settings.domains)
+    folder = f"{settings.warehouse}/{settings.database}"
+    if found := integrity.check(folder, known.all_sources(), known.transforms.values()):
+        raise integrity.DamageError(found)

@@ -1,0 +1,173 @@
+"""Progress and summary of an ingest, for the commands that fill an event log."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from json import loads
+from typing import TYPE_CHECKING
+
+from tidemark.base.counts import format_count
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.cli.console import (
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
+from tidemark_streaming.cli.interrupt import until_terminated
+
+if TYPE_CHECKING:
+    from tidemark.define.source import Source
+    from tidemark.store.event_log.arrival import Arrival
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.ingest.ingest import Ingested
+
+MAX_LOGGED_LETTERS = 20
+"""Dead letters of a commit that are logged one by one."""
+
+
+def ingest_and_report(
+    verb: str,
+    store: "Warehouse",
+    source: "Source",
+    commits: "Iterator[Ingested]",
+    settings: Settings,
+    *,
+    following: bool = False,
+    also: Callable[[], str] = str,
+    json: bool = False,
+) -> None:
+    """Run an ingest and report its commits.
+
+    Args:
+        verb: the name of the work in the progress line.
+        following: true if it continues until it is stopped.
+        also: returns a further line for the live view.
+    """
+    from tidemark_streaming.ingest.future_watermark import find, future_timestamps, is_far_ahead
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+    name = source.name
+    began, count, events, dead = time.monotonic(), 0, 0, 0
+    first: Arrival | None = None
+    last: Arrival | None = None
+    undeclared = set[str]()
+    ahead: int | None = None
+    if following:
+        until_terminated()
+    with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
+        for commit in commits:
+            # Only totals: an ingest that follows its source may run for days.
+            first, last = first or commit.arrivals[0], commit.arrivals[-1]
+            count += len(commit.arrivals)
+            events += sum(a.rows for a in commit.arrivals)
+            dead += sum(a.dead_letters for a in commit.arrivals)
+            _warn_of_losses(name, commit.arrivals)
+            _warn_of_undeclared(name, commit.arrivals, undeclared)
+            if (told := future_timestamps(Snapshot(settings), source, commit.arrivals)) is not None:
+                print_warning(told)
+            # A source that follows says once how far ahead its watermark is.
+            if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
+                ahead = last.after
+                print_warning(str(find(Snapshot(settings), source)))
+            _report_unreadable_marks(source, commit.arrivals)
+            if logs.structured():
+                _log(store, source, commit.arrivals)
+            work.at(commit.done, commit.pending)
+            letters = f", {format_count(dead, 'dead letter')}" if dead else ""
+            work.note = (
+                f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
+            )
+            if following:
+                work.tell(f"follow {name}: {work.note}{also()}")
+    ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
+    if ended is not None and ended.ends:
+        print_status(
+            f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "
+            "events."
+        )
+    elif not count and not json:
+        print_status(f"No new arrivals for '{name}'.")
+    result: dict[str, object] = {
+        "source": name,
+        "arrivals": count,
+        "events": events,
+        "dead_letters": dead,
+        "first_arrival": None if first is None else first.arrival,
+        "last_arrival": None if last is None else last.arrival,
+        "watermark": None if last is None else iso(last.after),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if json:
+        print_json(result)
+    elif count:
+        shown = {**result, "seconds": format_seconds(time.monotonic() - began)}
+        out().print(facts_table("", shown))
+
+
+def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
+    """Warn about data that is skipped permanently."""
+    from tidemark_streaming.ingest.accepted import passed_over
+
+    for arrival in arrivals:
+        if lost := passed_over(arrival.position):
+            print_warning(
+                f"Arrival {arrival.arrival} of '{source}' skips lost data, because its loss was "
+                f"accepted: {'; '.join(lost)}."
+            )
+
+
+def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
+    """Warn once about each field that the source does not declare."""
+    seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
+    if new := sorted(seen - told):
+        told |= seen
+        print_warning(
+            f"'{source}' does not declare some of the received fields, so they are ignored: "
+            f"{', '.join(new)}. Declare them as nullable columns to ingest them from then on."
+        )
+
+
+def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") -> None:
+    for arrival in arrivals:
+        if count := arrival.unreadable_marks:
+            print_warning(
+                f"The watermark of '{source.name}' ({source.watermark}) can't be read from "
+                f"{format_count(count, 'event')} of arrival {arrival.arrival}, which the event log "
+                "has, but which did not advance the watermark."
+            )
+
+
+def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
+    """Log an arrival and its dead letters."""
+    from tidemark.store.commits.conditions import InRanges
+
+    for a in arrivals:
+        logs.tell(
+            "arrived",
+            source=source.name,
+            arrival=a.arrival,
+            events=a.rows,
+            dead_letters=a.dead_letters,
+            bytes=a.bytes,
+            watermark=iso(a.after),
+            undeclared=loads(a.undeclared) if a.undeclared else None,
+            unreadable_marks=a.unreadable_marks,
+        )
+    if not any(a.dead_letters for a in arrivals):
+        return
+    within = InRanges("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
+    columns = ("arrival", "position", "read_from", "correlation_id", "reason")
+    letters = store.take(source.dead_letters_table, within, columns=columns)
+    order = [("arrival", "ascending"), ("position", "ascending")]
+    for letter in letters.sort_by(order).slice(0, MAX_LOGGED_LETTERS).to_pylist():
+        logs.warn("dead letter", source=source.name, **letter)
+    if letters.num_rows > MAX_LOGGED_LETTERS:
+        logs.warn(
+            "more dead letters", source=source.name, letters=letters.num_rows - MAX_LOGGED_LETTERS
+        )

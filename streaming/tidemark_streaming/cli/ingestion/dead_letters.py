@@ -1,0 +1,316 @@
+"""`tidemark dead-letters`: inspect and replay records that could not be decoded.
+
+Inspection does not need the engine; replaying does.
+"""
+
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, err, facts_table, out, print_json, step
+from tidemark_streaming.cli.context import SourceName, warehouse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Letters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[LETTER]...", help="Dead letters as ARRIVAL:POSITION, for example 3:17."
+    ),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Only dead letters with this text in their reason."
+    ),
+]
+Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were not replayed.")]
+
+SHOWN = 10
+STILL_INVALID = 1
+"""The exit code if some dead letters still can't be decoded."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Inspect and replay records that could not be decoded."
+    "\n\nExample: `tidemark dead-letters list clicks`",
+)
+
+
+def register(to: typer.Typer) -> None:
+    """Register the commands."""
+    to.add_typer(app, name="dead-letters")
+
+
+@app.command("list")
+def list_(source: SourceName, json: Json = False) -> None:
+    """Count the dead letters of a source by day, topic and reason.
+
+    Example: `tidemark dead-letters list clicks`
+    """
+    rows = _count(_read_current(source, content=False))
+    if json:
+        print_json(rows)
+        return
+    if not rows:
+        err().print(f"'{source}' has no dead letters.")
+        return
+    total = sum(row["letters"] for row in rows)
+    table = Table(title=f"{source}: {format_count(total, 'dead letter')}", title_justify="left")
+    for name in ("day", "topic", "reason", "letters", "came back", "first"):
+        table.add_column(name)
+    for row in rows:
+        counts = (f"{row['letters']:,}", f"{row['replayed']:,}")
+        table.add_row(row["day"], row["topic"] or NONE, row["reason"], *counts, row["first"])
+    out().print(table)
+
+
+@app.command("show")
+def show(
+    source: SourceName,
+    letters: Letters = None,
+    reason: Reason = None,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Show at most this many, the newest first.")
+    ] = SHOWN,
+    json: Json = False,
+) -> None:
+    """Show dead letters with their origin, reason and bytes.
+
+    Bytes that are valid UTF-8 appear as text, others in hexadecimal.
+
+    Example: `tidemark dead-letters show clicks 3:17`
+    """
+    chosen = _select(source, letters, reason)
+    rows = [_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
+    if json:
+        print_json(rows)
+        return
+    if not rows:
+        err().print(f"'{source}' has no such dead letters.")
+    for row in rows:
+        title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
+        out().print(
+            facts_table(title, {name: value for name, value in row.items() if value is not None})
+        )
+
+
+@app.command("replay")
+def replay(
+    source: SourceName,
+    letters: Letters = None,
+    reason: Reason = None,
+    whole: Whole = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--payload-file", metavar="FILE", help="A file with the fixed bytes of the dead letter."
+        ),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--payload-command",
+            metavar="COMMAND",
+            help="A shell command that fixes each: bytes on stdin, fixed bytes on stdout.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Decode dead letters again and add those that now decode to the event log, as a new arrival.
+
+    They are decoded by the current definition of the source, unchanged or fixed by --payload-file
+    or --payload-command. Each dead letter is replayed once. Those that still do not decode stay,
+    and the exit code is 1.
+
+    Example: `tidemark dead-letters replay clicks 3:17 --payload-file fixed.json`
+    """
+    if whole == bool(letters or reason):
+        raise DefinitionError(
+            "Specify which dead letters to replay: ARRIVAL:POSITION, --reason, or --all alone."
+        )
+    if file is not None and command is not None:
+        raise DefinitionError(
+            "Use either --payload-file or --payload-command to fix dead letters, not both."
+        )
+    import pyarrow.dataset as ds
+
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.ingest import dead_letters
+
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    chosen = _select(source, letters, reason)
+    waiting = chosen.filter(ds.field("replayed_by").is_null())
+    if letters and not waiting.num_rows:
+        told = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
+        by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in told.items())
+        raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
+    mended = _fix(waiting, file, command)
+    store = warehouse(settings)
+    with step(f"replay dead letters of {source}") as work:
+        done = dead_letters.replay(store, inlet.feed(settings.landing / source), mended)
+        work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
+    refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
+    if json:
+        arrivals = [a.arrival for a in done.arrivals]
+        print_json(
+            {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused}
+        )
+    else:
+        for letter, why in list(refused.items())[:SHOWN]:
+            err().print(f"{letter}: {why}", markup=False)
+    if refused:
+        raise typer.Exit(STILL_INVALID)
+
+
+def _read_current(source: str, *, content: bool = True) -> "pa.Table":
+    """Return the current dead letters of a source."""
+    from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.ingest import dead_letters
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+    settings = Settings()
+    domains.inlet(settings, source)
+    columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
+    return dead_letters.read_dead_letters(Snapshot(settings), source, columns)
+
+
+def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
+    """Return the dead letters with the given ids.
+
+    Raises:
+        DataError: a dead letter does not exist.
+        DefinitionError: an id has the wrong form.
+    """
+    import pyarrow as pa
+
+    from tidemark_streaming.ingest.dead_letters import places
+
+    found = _read_current(source)
+    if reason is not None:
+        found = found.filter(
+            pa.array([reason in told for told in found["reason"].to_pylist()], pa.bool_())
+        )
+    if not letters:
+        return found
+    wanted = [_parse_place(letter) for letter in letters]
+    there = places(found)
+    if unknown := [n for n, place in zip(letters, wanted, strict=True) if place not in there]:
+        raise DataError(
+            f"'{source}' has no dead letter {unknown[0]}: see `tidemark dead-letters list "
+            f"{source}`."
+        )
+    return found.take([there.index(place) for place in dict.fromkeys(wanted)])
+
+
+def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
+    """Return dead letters with the bytes that the user's file or command gives.
+
+    Raises:
+        DataError: the file can't be read, the command failed, or bytes were not kept.
+        DefinitionError: a file for more than one letter.
+    """
+    import pyarrow as pa
+
+    if file is not None and letters.num_rows != 1:
+        raise DefinitionError(
+            f"--payload-file fixes one dead letter, but {letters.num_rows:,} are selected."
+        )
+    content: list[bytes | None] = letters["bytes"].to_pylist()
+    if file is not None:
+        try:
+            content = [file.read_bytes()]
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise DataError(f"File '{file}' can't be read: {why}.") from None
+    names = [_name(row) for row in letters.select(["arrival", "position"]).to_pylist()]
+    for name, value in zip(names, content, strict=True):
+        if value is None:
+            raise DataError(
+                f"The bytes of dead letter {name} were not stored: replay it with a file, by "
+                "--payload-file."
+            )
+    if command is not None:
+        content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
+    place = letters.column_names.index("bytes")
+    return letters.set_column(place, "bytes", pa.array(content, pa.binary()))
+
+
+def _run_command(command: str, letter: str, content: bytes) -> bytes:
+    """Return the output of a shell command for a dead letter's bytes."""
+    done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise DataError(
+            f"The command of --payload-command failed at dead letter {letter} with exit code "
+            f"{done.returncode}: {(said or ['no output'])[-1].rstrip('.')}; nothing was replayed."
+        )
+    return done.stdout
+
+
+def _count(letters: "pa.Table") -> list[dict[str, Any]]:
+    """Count dead letters by day, topic and reason."""
+    groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
+    for row in letters.to_pylist():
+        groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
+    return [
+        {
+            "day": day,
+            "topic": topic,
+            "reason": reason,
+            "letters": len(rows),
+            "replayed": sum(row["replayed_by"] is not None for row in rows),
+            "first": _name(rows[0]),
+        }
+        for (day, topic, reason), rows in groups.items()
+    ]
+
+
+def _parse_place(letter: str) -> tuple[int, int]:
+    arrival, colon, position = letter.partition(":")
+    if not (colon and arrival.isdecimal() and position.isdecimal()):
+        raise DefinitionError(
+            f"'{letter}' is not a dead letter: write ARRIVAL:POSITION, for example 3:17."
+        )
+    return int(arrival), int(position)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['arrival']}:{row['position']}"
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a dead letter as JSON values."""
+    told = {name: value for name, value in row.items() if name not in ("arrival", "position")}
+    headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
+    return {
+        "letter": _name(row),
+        **told,
+        "arrived_at": row["arrived_at"].isoformat(),
+        "timestamp": row["timestamp"] and row["timestamp"].isoformat(),
+        "bytes": _as_text(row["bytes"]),
+        "key": _as_text(row["key"]),
+        "headers": headers or None,
+    }
+
+
+def _as_text(content: bytes | None) -> str | None:
+    """Return bytes as text if they are valid UTF-8, otherwise in hexadecimal."""
+    if content is None:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"
+    return text if text.isprintable() or text.strip().isprintable() else f"0x{content.hex()}"

@@ -1,0 +1,205 @@
+"""`tidemark ingest`: ingest new data into a source's event log."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.cli.console import Json, err, format_seconds, print_warning
+from tidemark_streaming.cli.context import (
+    ArrivalsPerRun,
+    BytesPerRun,
+    RowsPerRun,
+    SourceName,
+    warehouse,
+)
+from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
+
+if TYPE_CHECKING:
+    from tidemark.run.admission import Admission
+    from tidemark.store.ledger import RunFacts
+    from tidemark_streaming.feed import Feed
+    from tidemark_streaming.streams.direct import Direct
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("ingest")(command)
+
+
+def command(
+    source: SourceName,
+    bulk: Annotated[
+        bool,
+        typer.Option(
+            "--bulk", help="Write all arrivals in one commit: the same event log, faster."
+        ),
+    ] = False,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Continue with new data until Ctrl-C or SIGTERM.")
+    ] = False,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run",
+            metavar="ASSET",
+            help="With --follow: run this asset on each commit, in this process. Repeatable.",
+        ),
+    ] = None,
+    arrivals_per_run: ArrivalsPerRun = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-data-loss",
+            help="Go on after what Kafka or a Delta table has no more by now; what goes later ends "
+            "the ingest again.",
+        ),
+    ] = False,
+    accept_change: Annotated[
+        bool,
+        typer.Option(
+            "--allow-schema-change",
+            help="Take rows as dead letters also where all that came fail on one column.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Ingest a source's new data into its event log, exactly once.
+
+    The command reads what is new in the source's landing folder, Kafka topics or Delta table. If it
+    is killed, the next one resumes where the event log ends. (For recorded data, such as the
+    flights, use `tidemark play`.)
+
+    Example: `tidemark ingest orders --follow`
+    """
+    from tidemark.run.admission import Admission
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.ingest.ingest import follow, furnish, ingest
+
+    if run and not following:
+        raise DefinitionError(
+            "--run requires --follow. To run an asset once, use `tidemark run ASSET` after the "
+            "ingest."
+        )
+    if bulk and following:
+        raise DefinitionError(
+            "--bulk can't be used with --follow, which commits pending data at once and then new "
+            "data."
+        )
+    admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    if admission and not run:
+        raise DefinitionError(
+            "--max-arrivals, --rows-per-run and --bytes-per-run require --run ASSET, whose "
+            "runs they limit."
+        )
+    settings = Settings()
+    if following:
+        logs.begin(settings, "ingest")
+    inlet = domains.inlet(settings, source)
+    place = settings.landing / source
+    feed = inlet.feed(place)
+    for what, asked in (("loss", accept_loss), ("change", accept_change)):
+        feed = _accept(feed, what) if asked else feed
+    if inlet.play is not None and not place.is_dir():
+        raise DataError(
+            f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
+        )
+    store = warehouse(settings)
+    furnish(store, inlet)
+    made: dict[str, RunFacts] = {}
+    then = _run_on_commit(settings, source, run, made, admission) if run else None
+    commits = (
+        follow(store, feed, then=then, again=lambda: warehouse(settings), tell=print_warning)
+        if following
+        else ingest(store, feed, batch=None if bulk else 1)
+    )
+    keeps = (
+        foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
+        if following
+        else nullcontext()
+    )
+    with keeps:
+        ingest_and_report(
+            "ingest",
+            store,
+            inlet.source,
+            commits,
+            settings,
+            following=following,
+            also=lambda: "".join(f"; {_line(facts)}" for facts in made.values()),
+            json=json,
+        )
+
+
+def _run_on_commit(
+    settings: Settings,
+    source: str,
+    assets: Sequence[str],
+    made: "dict[str, RunFacts]",
+    admission: "Admission",
+) -> "Direct":
+    """Return a function that runs the assets after each commit.
+
+    Args:
+        made: receives the newest run of each asset.
+    """
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.streams.direct import Direct, check
+
+    transforms = [domains.transform(settings, asset) for asset in dict.fromkeys(assets)]
+    check(settings, source, transforms)
+
+    def on_run(facts: "RunFacts") -> None:
+        made[facts.asset] = facts
+        if logs.structured():
+            logs.tell("ran", **logs.of_run(asdict(facts)))
+        elif not err().is_terminal:
+            err().print(_line(facts), soft_wrap=True)
+
+    return Direct(transforms, lambda: warehouse(settings), on_run, admission)
+
+
+def _line(facts: "RunFacts") -> str:
+    """Return a run as one line of text."""
+    return (
+        f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
+        f"late {facts.late:,}  too late {facts.too_late:,}  {format_seconds(facts.seconds)}"
+    )
+
+
+def _accept(feed: "Feed", what: str) -> "Feed":
+    """Return the connector, changed to accept data loss or changed columns.
+
+    The one continues after deleted records, the other makes dead letters of rows that a changed
+    column makes undecodable.
+    """
+    from tidemark_streaming.delta import DeltaConnector
+    from tidemark_streaming.files import FileConnector
+    from tidemark_streaming.kafka import KafkaConnector
+
+    option, kinds, elsewhere = {
+        "loss": (
+            "--allow-data-loss",
+            (KafkaConnector, DeltaConnector),
+            "neither from Kafka nor from a Delta table",
+        ),
+        "change": (
+            "--allow-schema-change",
+            (KafkaConnector, FileConnector),
+            "neither from Kafka nor as files",
+        ),
+    }[what]
+    if not isinstance(feed, kinds):
+        option = {"loss": "--allow-data-loss", "change": "--allow-schema-change"}[what]
+        raise DefinitionError(
+            f"{option} can't be used for source '{feed.source.name}', which comes {elsewhere}."
+        )
+    return replace(feed, **{f"accept_{what}": True})

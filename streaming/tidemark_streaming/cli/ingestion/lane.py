@@ -1,0 +1,184 @@
+"""`tidemark lane`: copy records from topic to topic in real time."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
+from tidemark_streaming.cli.interrupt import until_terminated
+
+if TYPE_CHECKING:
+    from tidemark_streaming.base.foreground import Entry
+    from tidemark_streaming.lane import Lane
+    from tidemark_streaming.lane.query import Queries, Trigger
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the queries."""
+
+_TRIGGERS = ("real-time", "micro-batch")
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("lane")(command)
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="The lane; lists all lanes if omitted.")
+    ] = None,
+    trigger: Annotated[str, typer.Option(help="real-time or micro-batch.")] = "real-time",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run it in the background and return.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the lane, and its Spark.")] = False,
+    json: Json = False,
+) -> None:
+    """Copy records from topic to topic within milliseconds: decoded, masked, prepared and routed.
+
+    It runs until Ctrl-C or SIGTERM, in a Spark process of its own, and restarts if that is killed.
+    Delivery is at least once: records since the last checkpoint are sent again.
+
+    Example: `tidemark lane clicks_clean`
+    """
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.lane import home
+
+    settings = Settings()
+    if name is None:
+        _list(settings, json=json)
+        return
+    if trigger not in _TRIGGERS:
+        raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
+    if not stop:
+        logs.begin(settings, "lane")
+    lane = domains.lane(settings, name)
+    if stop:
+        with step(f"stop {lane}"):
+            expected = foreground.forget(settings, foreground.LANE, name)
+            if not (home.stop(settings, name) or expected):
+                raise EngineError(f"{lane} is not running.")
+        return
+    if detach:
+        _start(settings, lane, trigger)
+        foreground.forget(settings, foreground.LANE, name)
+        out().print(f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True)
+        return
+    with foreground.running(settings, foreground.LANE, name) as entry:
+        queries = _start(settings, lane, trigger)
+        until_terminated()
+        try:
+            with suppress(KeyboardInterrupt):
+                _attend(settings, lane, trigger, queries, entry)
+        finally:
+            home.stop(settings, name)
+            print_status(f"{lane} has stopped.")
+
+
+def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.lane import home, query
+
+    with step(f"start {lane}") as work:
+        own = home.ensure(settings, lane, work.tell)
+        spark = home.session(own)
+        try:
+            tables = Warehouse(spark, own.warehouse, own.database)
+            found = query.start(tables, lane, own.home, trigger)
+        except Exception:
+            # It may be tried again and again.
+            spark.client.close()
+            raise
+        work.note = f"{trigger}, to {', '.join(t.name for t in lane.topics)}"
+    return found
+
+
+def _attend(
+    settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
+) -> None:
+    """Supervise a lane: restart it if its Spark process exits or brokers do not respond.
+
+    Raises:
+        TidemarkError: the user must act.
+    """
+    from tidemark_streaming.base.outage import ERRORS, Outage
+    from tidemark_streaming.lane import home
+
+    outage, log = Outage(print_warning), _CheckpointLog(lane, home.lane_folder(settings, lane.name))
+    while True:
+        try:
+            if fault := queries.fault():
+                raise fault
+            outage.over()
+            if logs.structured():
+                log.look(queries)
+            time.sleep(LOOK_EVERY)
+        except ERRORS as error:
+            entry.waits(error)
+            queries = outage.again(error, lambda: _start(settings, lane, trigger))
+            entry.goes_on(again=True)
+
+
+class _CheckpointLog:
+    """Logs a lane's checkpoints and the number of its dead letters."""
+
+    def __init__(self, lane: "Lane", place: Path) -> None:
+        from tidemark_streaming.lane.checkpoints import newest
+
+        self._lane, self._place = lane, place
+        self._newest, self._letters = newest(place), -1
+
+    def look(self, queries: "Queries") -> None:
+        """Log changes since the last call."""
+        from tidemark_streaming.lane.checkpoints import newest
+
+        name, now, before = self._lane.name, newest(self._place), self._newest
+        if now is not None and now != before:
+            carried = None if before is None else now.since(before)
+            ends = {f"{topic}-{n}": end for (topic, n), end in sorted(now.ends.items())}
+            logs.tell("carried", lane=name, batch=now.batch, offsets=carried, through=ends)
+            self._newest = now
+        letters = queries.letters.lastProgress
+        if letters is None or letters.batchId == self._letters or not letters.numInputRows:
+            return
+        self._letters = letters.batchId
+        if (count := letters.sink.numOutputRows) > 0:
+            logs.warn("dead letters", lane=name, topic=self._lane.letters.name, letters=count)
+
+
+def _list(settings: Settings, *, json: bool) -> None:
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.lane import home
+
+    lanes = domains.load(settings.domains).lanes.values()
+    running = {lane.name: home.is_running(settings, lane.name) for lane in lanes}
+    came = {lane.name: list(lane.feed.topics) for lane in lanes}
+    went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
+    if json:
+        print_json(
+            [{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()]
+        )
+        return
+    for name, runs in running.items():
+        state = "[green]running[/]" if runs else "[red]not running[/]"
+        where = f"{', '.join(came[name])} → {', '.join(went[name])}"
+        out().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
+    if not running:
+        err().print(
+            "No domain defines a lane. Lanes are defined in the module `lanes` of a domain."
+        )

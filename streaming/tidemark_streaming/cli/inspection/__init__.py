@@ -1,0 +1,1 @@
+"""Commands that show events, windows and runs."""

@@ -1,0 +1,180 @@
+"""`tidemark show`: show an asset's published windows or its late events, without the engine."""
+
+import csv
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, err, out, print_json
+from tidemark_streaming.cli.context import Asset, From, To, parse_range
+from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
+from tidemark_streaming.cli.json_output import as_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from tidemark.define.definition import Definition
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("show")(command)
+
+
+def command(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    key: Keys = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
+    final: Annotated[bool, typer.Option("--final", help="Only final windows.")] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="Show late events, the newest first.")
+    ] = False,
+    form: Annotated[
+        Literal["table", "json", "csv"],
+        typer.Option("--format", help="A table for people, or all columns for scripts."),
+    ] = "table",
+) -> None:
+    """Show the windows that an asset has published, the newest first.
+
+    Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
+    """
+    import pyarrow as pa
+
+    from tidemark.store.rows import to_display as as_told
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.snapshot.tables import Tables
+
+    if late and final:
+        raise DefinitionError(
+            "Use either --final, for windows, or --late, for events, but not both."
+        )
+    span, wanted, settings = parse_range(begin, end), parse_keys(key), Settings()
+    transform = domains.transform(settings, asset)
+    table = _late_table(transform) if late else transform.table
+    tables = Tables.of(settings)
+    there = list(tables.types(table))
+    if not there:
+        err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
+    _check(transform, wanted, there)
+    for name, kind in tables.types(table).items():
+        if name in wanted and pa.types.is_nested(kind):
+            raise DefinitionError(
+                f"--key compares text, but '{name}' of '{asset}' is a {kind}: omit it, or select "
+                "windows by --from and --to."
+            )
+    chosen = _condition(*span, wanted, final=final)
+    by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
+    rows = tables.read_newest(table, by, chosen, limit, then) if there else None
+    if form == "table":
+        if rows is not None:
+            _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
+        return
+    told = [] if rows is None else as_told(rows)
+    if form == "json":
+        print_json(told)
+        return
+    writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _field(value) for name, value in row.items()} for row in told)
+
+
+def _late_table(transform: "Definition") -> str:
+    from tidemark.define.rollup import base_transform
+
+    base = base_transform(transform)
+    if base.name != transform.name:
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up, and its too-late events are those of "
+            f"'{base.name}': use `tidemark show {base.name} --late`."
+        )
+    return base.late_table
+
+
+def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) -> None:
+    from tidemark.quality.quarantine import Choice
+
+    Choice(keys=wanted).check(transform)
+    for name in wanted:
+        if there and name not in there:
+            raise DefinitionError(
+                f"Late events of '{transform.name}' have no column '{name}', because its function "
+                "computes it: omit --key."
+            )
+
+
+def _condition(
+    start: int | None, end: int | None, wanted: dict[str, str], *, final: bool
+) -> "ds.Expression | None":
+    """Return the filter of the rows to show, or None for all."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from tidemark.base.instants import as_datetime
+    from tidemark.store.rows import INSTANT
+
+    begins = ds.field("window_start")
+    parts = [ds.field(name).cast(pa.string()) == value for name, value in wanted.items()]
+    if start is not None:
+        parts.append(begins >= pa.scalar(as_datetime(start), INSTANT))
+    if end is not None:
+        parts.append(begins < pa.scalar(as_datetime(end), INSTANT))
+    if final:
+        parts.append(ds.field("final"))
+    found: ds.Expression | None = None
+    for part in parts:
+        found = part if found is None else found & part
+    return found
+
+
+def _window_columns(transform: "Definition") -> list[str]:
+    told = ["late_events", "revision", "timing", "final"]
+    return ["window_start", *transform.keys, *transform.aggregates, *told]
+
+
+def _late_columns(transform: "Definition") -> list[str]:
+    told = ["window_start", "reason", "lag_seconds", "correlation_id"]
+    return [*transform.source.columns, *told]
+
+
+def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
+    from tidemark.store.rows import to_display as as_told
+
+    if not rows.num_rows:
+        err().print("No rows found.")
+        return
+    shown = [name for name in columns if name in rows.column_names]
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in shown:
+        table.add_column(name, overflow="fold", no_wrap=name == "window_start")
+    for row in as_told(rows.select(shown)):
+        table.add_row(*(escape(_text(value)) for value in row.values()))
+    out().print(table)
+    if rows.num_rows == limit:
+        err().print(f"Only the newest {format_count(limit, 'row')}: increase --limit to show more.")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, (list, dict, tuple)):
+        return as_json(value)
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _field(value: object) -> object:
+    """Return a value as a field of CSV: lists and the like are JSON."""
+    if isinstance(value, (list, dict, tuple)):
+        return as_json(value)
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

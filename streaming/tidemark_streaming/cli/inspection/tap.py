@@ -1,0 +1,151 @@
+"""`tidemark tap`: show the rows at a step of a run."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, err, facts_table, out, print_json
+from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.json_output import as_json
+
+if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
+    from tidemark.verify.tap import TapResult
+    from tidemark_streaming.snapshot.new_runs import NewRuns
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the ledger."""
+
+SHOWN = 20
+"""Rows of a run that are shown, unless more are asked for."""
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("tap")(command)
+
+
+def command(
+    asset: Asset,
+    name: Annotated[
+        str | None,
+        typer.Option("--step", metavar="NAME", help="The step; lists all steps if omitted."),
+    ] = None,
+    run: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="The run, by `commit_number` of the table `runs`; the newest if omitted."
+        ),
+    ] = None,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Show the rows of each new run until Ctrl-C.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Rows per run.")] = SHOWN,
+    json: Annotated[
+        bool, typer.Option("--json", help="Each row as a line of JSON on stdout, for scripts.")
+    ] = False,
+) -> None:
+    """Show the rows at a step of a run: read, prepared, classified, and so on to published.
+
+    Without --step the command lists the steps. It computes the rows from the event log with the
+    functions of the run itself, and does not change or slow the run.
+
+    Example: `tidemark tap departures_hourly --step late --follow`
+    """
+    from tidemark.verify.tap import find_step, list_steps, tap
+    from tidemark_streaming.home import domains
+
+    if following and run is not None:
+        raise DefinitionError("Use either --follow or --run, not both.")
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    if name is None:
+        _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
+        return
+    step = find_step(transform, name)
+    # Runs that start from here on are shown, also while the engine starts.
+    runs = _runs(settings, transform, run, following=following)
+    store = warehouse(settings)
+    with suppress(*([KeyboardInterrupt] if following else [])):
+        for row in runs:
+            found = tap(store, transform, step, row["commit_number"], limit)
+            (_lines if json else _show)(row, step.name, found)
+
+
+def _list(known: Mapping[str, str], *, json: bool) -> None:
+    if json:
+        print_json([{"step": name, "meaning": meaning} for name, meaning in known.items()])
+    else:
+        out().print(facts_table("", dict(known)))
+
+
+def _runs(
+    settings: Settings, transform: "Definition", number: int | None, *, following: bool
+) -> Iterator[dict[str, Any]]:
+    """Return the requested runs from the ledger.
+
+    Raises:
+        DataError: such a run does not exist yet.
+    """
+    from tidemark_streaming.snapshot.new_runs import NewRuns
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+    snapshot, asset = Snapshot(settings), transform.name
+    if following:
+        newer = NewRuns(snapshot, asset)
+        newer.take()
+        until_terminated()
+        return _follow_runs(newer)
+    there = snapshot.runs_after(asset, -1 if number is None else number - 1)
+    chosen = there[-1:] if number is None else [r for r in there if r["commit_number"] == number]
+    if not chosen:
+        which = "has not run yet" if number is None else f"has no run {number}"
+        raise DataError(f"'{asset}' {which}: `tidemark run {asset}` processes new arrivals.")
+    return iter(chosen)
+
+
+def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
+    while True:
+        yield from newer.take()
+        time.sleep(LOOK_EVERY)
+
+
+def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
+    """Yield each row as a line of JSON, with the number of its run."""
+    for row in found.rows:
+        told = {"run": run["run"], "commit_number": run["commit_number"], "step": step, "row": row}
+        typer.echo(as_json(told))
+
+
+def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
+    first, last = run["from_arrival"] + 1, run["through_arrival"]
+    span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
+    count = (
+        f"the first {format_count(len(found.rows), 'row')}"
+        if found.more
+        else format_count(len(found.rows), "row")
+    )
+    console = out()
+    console.print(f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}: {count}")
+    for row in found.rows:
+        told = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
+        console.print("  " + " ".join(told), soft_wrap=True)
+    if found.more:
+        err().print("There are more rows: increase --limit to show them.")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"({format_count(len(value), 'byte')})"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return NONE if value is None else str(value)

@@ -1,0 +1,267 @@
+"""`tidemark trace`: follow one event from its origin to every row that contains it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.tree import Tree
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError
+from tidemark.base.instants import as_datetime, iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
+from tidemark_streaming.cli.context import warehouse
+
+if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
+    from tidemark.store.warehouse import Warehouse
+    from tidemark.verify.trace import Event, Fate, WindowMembership
+    from tidemark_streaming.dbt.mart_rows import MartRows
+
+MOST = 20
+"""Events of one correlation id that are followed."""
+
+SHOWN = 3
+"""Rows of a mart that are listed."""
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("trace")(command)
+
+
+def command(
+    correlation_id: Annotated[str, typer.Argument(help="The `correlation_id` of the event.")],
+    source: Annotated[
+        str | None, typer.Option(help="Search only this source's event log; all if omitted.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Trace one event to every window, pane, late row and mart that contains it.
+
+    The command shows the event's origin, arrival and watermark, and for each asset of its source
+    the event's lateness and the rows that contain it. If several events share an id, it traces each
+    of them.
+
+    Example: `tidemark trace orders:0:17`
+    """
+    from tidemark.verify import trace
+    from tidemark_streaming.home import domains
+
+    settings = Settings()
+    known = domains.load(settings.domains)
+    sources = [domains.source(settings, source)] if source else [*known.sources.values()]
+    store = warehouse(settings)
+    with step(f"find {correlation_id}") as work:
+        found = [
+            event
+            for one in sources
+            for event in islice(trace.find_events(store, one, correlation_id), MOST + 1)
+        ]
+        work.note = f"{len(found)} found" if len(found) <= MOST else f"more than {MOST}"
+    if not found:
+        names = ", ".join(f"'{one.name}'" for one in sources)
+        raise DataError(
+            f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
+        )
+    if len(found) > MOST:
+        err().print(f"More than {MOST} events have this id: only the first {MOST} are traced.")
+    told: list[dict[str, Any]] = []
+    for event in found[:MOST]:
+        with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
+            fates = trace.find_fates(store, [*known.transforms.values()], event)
+            rows = _marts(settings, store, known.transforms, fates)
+        if json:
+            told.append(_plain(event, fates, rows))
+        else:
+            out().print(_draw_tree(event, fates, rows))
+    if json:
+        print_json(told)
+
+
+def _marts(
+    settings: Settings,
+    store: "Warehouse",
+    transforms: Mapping[str, "Definition"],
+    fates: Sequence["Fate"],
+) -> dict[tuple[str, int], list["MartRows"]]:
+    """Return the mart rows of the windows that contain an event, by asset and window."""
+    from tidemark_streaming.dbt import mart_rows
+    from tidemark_streaming.dbt.marts import Marts, present
+
+    if not present(settings):
+        return {}
+    project = Marts(settings)
+    return {
+        (fate.asset, n): [*mart_rows.resting_on(store, project, transforms[fate.asset], place.row)]
+        for fate in fates
+        for n, place in enumerate(fate.places)
+        if place.in_row and place.row is not None
+    }
+
+
+def _plain(
+    event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
+) -> dict[str, Any]:
+    """Return an event and its results for JSON."""
+    came = event.arrival
+    return {
+        "correlation_id": event.correlation_id,
+        "source": event.source,
+        "arrival": came.arrival,
+        "position": event.position,
+        "read_from": event.read_from,
+        "arrived_at": iso(came.arrived_at),
+        "watermark": iso(came.before),
+        "dead_letter": event.dead_letter,
+        "event": dict(event.columns),
+        "assets": [
+            {
+                "asset": fate.asset,
+                "follows": fate.follows,
+                "state": fate.state,
+                "watermark": iso(fate.watermark),
+                "places": [
+                    asdict(place)
+                    | {"start": iso(place.start), "end": iso(place.end)}
+                    | {"marts": [asdict(m) for m in marts.get((fate.asset, n), [])]}
+                    for n, place in enumerate(fate.places)
+                ],
+            }
+            for fate in fates
+        ],
+    }
+
+
+def _draw_tree(
+    event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
+) -> Tree:
+    """Return an event and its results as a tree."""
+    came = event.arrival
+    tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
+    origin = tree.add(
+        f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
+    )
+    origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
+    origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
+    origin.add(f"[dim]watermark before its arrival[/] {iso(came.before) or '-infinity'}")
+    if event.dead_letter is None:
+        origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
+    else:
+        place = f"{came.arrival} position {event.position}"
+        origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
+        origin.add(f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {place})")
+    for fate in fates:
+        follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
+        branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
+        if not fate.places:
+            branch.add(_absence(fate))
+        for n, place in enumerate(fate.places):
+            where = branch.add(_heading(place))
+            for line in _lines(fate, place):
+                where.add(line)
+            for mart in marts.get((fate.asset, n), []):
+                where.add(_mart(mart))
+    return tree
+
+
+def _absence(fate: "Fate") -> str:
+    from tidemark.verify import trace
+
+    said = {
+        trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
+        trace.NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
+        trace.LEFT_OUT: "left out: the function of the asset returns no row for the event"
+        if fate.follows is None
+        else f"left out: it counts in no window of {fate.follows}",
+    }
+    return said[fate.state]
+
+
+def _heading(place: "WindowMembership") -> str:
+    keys = ", ".join(f"{key}={value}" for key, value in place.keys.items())
+    colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
+    verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
+    if place.verdict == "late":
+        verdict += ", counted"
+    elif place.verdict == "too_late":
+        verdict += ", counted by a correction" if place.counts else ", not counted"
+    if place.start is None or place.end is None:
+        return f"no window {escape(keys)}: {verdict}"
+    return f"{_format_time(place.start)} to {_format_time(place.end)} {escape(keys)}: {verdict}"
+
+
+def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
+    """Yield a line for each row of a window."""
+    if place.late is not None:
+        lag = place.late["lag_seconds"]
+        behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
+        table = fate.follows or fate.asset
+        yield f"in [bold]{table}_late[/]: {place.late['reason']}{behind}"
+    row = place.row
+    if place.start is None or place.end is None:
+        return
+    if row is not None:
+        held = (
+            "" if place.in_row else "without it, " if place.counts else "permanently without it, "
+        )
+        final = "final" if row["final"] else "not final yet"
+        quality = f", {row['quality']}" if row["quality"] else ""
+        yield (
+            f"published {held}revision {row['revision']}, {row['timing']}, {final}{quality}: "
+            + escape(_values(_measures(place, row)))
+        )
+    elif place.counts and place.withheld is None:
+        mark = iso(fate.watermark) or "-infinity"
+        yield f"waits for its window to fire: the watermark is at {mark}"
+    if place.withheld is not None:
+        failed = "; ".join(
+            f"{f['expectation']}: {f['observed']}"
+            for f in place.withheld["failed"]
+            if f["level"] == "error"
+        )
+        yield f"[red]in quarantine[/] ({place.withheld['status']}): {escape(failed)}"
+    for pane in place.panes:
+        kind = "retraction in pane" if pane["retraction"] else "pane"
+        last = ", the last" if pane["last"] else ""
+        yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
+
+
+def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a published row's values without those shown elsewhere."""
+    away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
+    return {
+        k: v for k, v in row.items() if k not in away | {"as_of", "commit_number", "last_arrival"}
+    }
+
+
+def _mart(found: "MartRows") -> str:
+    if found.by is None:
+        return f"mart [bold]{found.mart}[/] reads this table"
+    by = escape(_values(found.by))
+    if not found.rows:
+        return f"mart [bold]{found.mart}[/] has no row of {by} yet: `tidemark marts {found.mart}`"
+    if len(found.rows) > SHOWN:
+        return f"mart [bold]{found.mart}[/]: {format_count(len(found.rows), 'row')} of {by}"
+    rows = "; ".join(
+        _values({k: v for k, v in row.items() if k not in found.by}) for row in found.rows
+    )
+    return f"mart [bold]{found.mart}[/], {by}: {escape(rows)}"
+
+
+def _values(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return NONE if value is None else str(value)
+
+
+def _format_time(micros: int) -> str:
+    return f"{as_datetime(micros):%Y-%m-%d %H:%M:%S}".removesuffix(":00")

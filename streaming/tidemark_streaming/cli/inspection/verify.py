@@ -1,0 +1,171 @@
+"""`tidemark parity` and `tidemark lateness`: compare batch with stream, and measure lateness."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError
+from tidemark.base.instants import describe
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, out, print_json, step
+from tidemark_streaming.cli.context import (
+    Asset,
+    From,
+    SourceName,
+    To,
+    parse_range,
+    resolve_windows,
+    warehouse,
+)
+
+if TYPE_CHECKING:
+    from tidemark.verify.parity import ParityReport
+
+MEANING = {
+    "missing": "in the event log, but not published",
+    "extra": "published, but not in the event log",
+    "late_loss": "the complete value, including events that a stream had to exclude",
+    "value": "a different value",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("parity")(parity)
+    app.command("lateness")(lateness)
+
+
+def parity(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    show: Annotated[int, typer.Option("--limit", min=0, help="How many differences to list.")] = 20,
+    json: Json = False,
+) -> None:
+    """Recompute an asset's windows in one batch and compare them with the published ones.
+
+    The exit code is 0 if every row is equal, and 1 if any is missing, extra or different. A
+    quarantined window is compared as if it were published, and reported. The result also appears on
+    the asset's page in Dagster.
+
+    Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
+    """
+    from tidemark.verify import record
+    from tidemark.verify.parity import parity as compare
+    from tidemark_streaming.home import domains
+
+    first, last = parse_range(begin, end)
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
+    with step(f"parity {asset}") as work:
+        start, stop = span or (None, None)
+        report = compare(store, transform, start, stop)
+        work.note = format_count(report.windows, "row")
+    if report.windows == 0:
+        raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
+    record.append(store, report, start, stop)
+    if json:
+        print_json({"equal": report.equal, **asdict(report)})
+    else:
+        print_report(report, show)
+    if not report.equal:
+        raise typer.Exit(1)
+
+
+def print_report(report: "ParityReport", show: int = 20) -> None:
+    """Print the result of a comparison."""
+    if report.equal:
+        out().print(
+            f"[green]equal[/]: {format_count(report.windows, 'row')} of '{report.asset}', compared "
+            f"with a bounded computation through arrival {report.as_of:,}."
+        )
+        _print_quarantined(report)
+        return
+    table = Table(
+        title=f"{report.asset}: {format_count(report.total, 'difference')} in "
+        f"{format_count(report.windows, 'row')}",
+        title_justify="left",
+    )
+    for name in ("kind", "window start", "keys", "column", "published", "recomputed"):
+        table.add_column(name)
+    for d in report.differences[:show]:
+        keys = ", ".join(f"{k}={v}" for k, v in d.keys.items())
+        table.add_row(
+            d.kind, d.window_start, keys, d.column or "", d.published or NONE, d.recomputed or NONE
+        )
+    out().print(table)
+    if report.total > show:
+        out().print(f"… and {report.total - show:,} more: increase --limit to list them.")
+    for kind in report.kinds:
+        out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
+    _print_quarantined(report)
+
+
+def _print_quarantined(report: "ParityReport") -> None:
+    if report.quarantined:
+        are = "is" if report.quarantined == 1 else "are"
+        failed = [f"{escape(name)} ({count:,})" for name, count in report.quarantined_by.items()]
+        out().print(
+            f"Of these, {report.quarantined:,} {are} [bold]in quarantine[/] and not published, "
+            f"because of expectation {', '.join(failed)}. `tidemark quarantine list "
+            f"{report.asset}` shows why."
+        )
+
+
+def lateness(
+    source: SourceName,
+    target: Annotated[
+        float,
+        typer.Option(help="The share of events that may be behind the watermark, 0 to below 1."),
+    ] = 0.001,
+    json: Json = False,
+) -> None:
+    """Measure how late a source's events are, and how many each watermark bound would lose.
+
+    The lag of an event is the time from its event time to the newest event time before its arrival.
+    Open windows and windows within the allowed lateness still accept events behind the watermark,
+    so the loss shown is an upper bound.
+
+    Example: `tidemark lateness orders --target 0.01`
+    """
+    from tidemark.verify.bounds import check_target, measure_lags
+    from tidemark_streaming.home import domains
+
+    check_target(target)
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    store = warehouse(settings)
+    with step(f"lateness {source}") as work:
+        found = measure_lags(store, inlet.source, target)
+        work.note = format_count(found.events, "event")
+    if json:
+        print_json(asdict(found))
+        return
+    lags = Table(title=f"{source}: delay of {format_count(found.events, 'event')}")
+    lags.add_column("percentile", justify="right")
+    lags.add_column("lag", justify="right")
+    for percentile, lag in found.percentiles.items():
+        lags.add_row("all" if percentile == 100 else f"{percentile:g} %", _hours(lag))
+    bounds_ = Table(title="maximum loss with a bound")
+    for name in ("bound", "events", "share"):
+        bounds_.add_column(name, justify="right")
+    for c in found.candidates[-12:]:
+        style = "bold green" if c == found.recommended else None
+        bounds_.add_row(describe(c.bound), f"{c.lost:,}", f"{c.share:.3%}", style=style)
+    out().print(lags, bounds_)
+    if found.recommended is not None:
+        out().print(
+            f"Recommended, to lose at most {target:.3%}: "
+            f'BoundedOutOfOrderness("{describe(found.recommended.bound)}").'
+        )
+
+
+def _hours(micros: int) -> str:
+    return str(timedelta(seconds=round(micros / 1e6)))

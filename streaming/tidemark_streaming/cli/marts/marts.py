@@ -1,0 +1,101 @@
+"""`tidemark marts` and `tidemark dbt`: build dbt models on the published windows."""
+
+import os
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, err, format_seconds, out, print_json, step
+from tidemark_streaming.cli.context import warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("marts")(marts)
+    app.command(
+        "dbt",
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    )(dbt)
+
+
+def marts(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Marts to build; all if omitted.")
+    ] = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Rebuild completely, not only what changed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Build and test the dbt marts, for the days whose windows changed since the last build.
+
+    Without names, marts whose source tables do not exist yet are skipped and listed.
+
+    Example: `tidemark marts orders_daily`
+    """
+    from tidemark import engine
+    from tidemark.base import extras
+    from tidemark_streaming.dbt import marts as builder
+
+    extras.require("marts")
+    settings = Settings()
+    project = builder.Marts(settings)
+    known, asked = project.names(), names or []
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise DefinitionError(f"There is no mart '{unknown[0]}'. Available: {', '.join(known)}.")
+    store = warehouse(settings)
+    store.restore()
+    missing = project.missing(store.exists)
+    there = [name for name in known if name not in missing]
+    builder.refuse(builder.lacking(missing, asked or ([] if there else known)))
+    chosen = asked or there
+    with step(f"build {', '.join(chosen)}") as work:
+        found = project.build(engine.ensure(settings), chosen, full_refresh=full_refresh)
+        tests = Counter(o.status for o in found if o.kind == "test")
+        work.note = f"{tests.total()} tests, {tests['pass']} passed"
+    if json:
+        print_json([asdict(o) for o in found])
+    else:
+        table = Table()
+        for column in ("model", "is", "took"):
+            table.add_column(column)
+        for o in found:
+            if o.kind == "model" or not o.good:
+                table.add_row(o.name, o.status, format_seconds(o.seconds))
+        out().print(table)
+    for name in sorted(set(known) - set(chosen)) if not asked else ():
+        err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
+    builder.refuse(builder.failed(found))
+
+
+def dbt(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="A dbt command with its options.")
+    ] = None,
+) -> None:
+    """Run dbt on the project of the marts, with Tidemark's engine.
+
+    `tidemark dbt` lists the dbt commands, and `tidemark dbt COMMAND --help` their options.
+
+    Example: `tidemark dbt source freshness`
+    """
+    from tidemark import engine
+    from tidemark.base import extras
+    from tidemark_streaming.dbt.marts import DBT, Marts
+
+    extras.require("marts")
+    settings = Settings()
+    project = Marts(settings)
+    told = arguments or ["--help"]
+    variables = dict[str, str]()
+    # Help and the version need no engine.
+    if {"--help", "-h", "--version"}.isdisjoint(told):
+        warehouse(settings).restore()
+        variables = project.environment(engine.ensure(settings))
+    os.execve(DBT, [str(DBT), *told], {**os.environ, **variables})

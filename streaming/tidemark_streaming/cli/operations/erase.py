@@ -1,0 +1,127 @@
+"""`tidemark erase`: delete a person's events, with a report of the affected tables."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, confirm, err, out, print_json, step
+from tidemark_streaming.cli.context import SourceName, warehouse
+
+if TYPE_CHECKING:
+    from tidemark_streaming.home.erasure import Report, Wanted
+
+_LISTED = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("erase")(command)
+
+
+def command(
+    source: SourceName,
+    where: Annotated[
+        str,
+        typer.Option(metavar="SQL", help="The events, as a SQL condition on the source's columns."),
+    ],
+    letters_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dead-letters-containing",
+            metavar="TEXT",
+            help="Also erase dead letters with this text in bytes, key or headers. Repeatable.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what would be deleted.")
+    ] = False,
+    vacuum: Annotated[
+        bool,
+        typer.Option("--vacuum", help="Delete old files at once, which ends time travel."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a person's events from a source, and everything that was computed from them.
+
+    The command deletes the events from the event log in one commit, then recomputes their windows
+    and deletes their late events, quarantined rows, check results and mart rows. If it is killed,
+    run it again. No ingest of the source may run at the same time; streaming queries may, except
+    with **--vacuum**. The report lists what was deleted and what the command cannot reach.
+
+    Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
+    """
+    from tidemark import engine
+    from tidemark.quality import gx
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.home.erasure import Wanted, erase
+
+    settings = Settings()
+    wanted = Wanted(
+        domains.source(settings, source), where, tuple(letters_with or ()), dry_run, vacuum
+    )
+    if any(not text for text in wanted.texts):
+        raise DefinitionError(
+            "--dead-letters-containing must not be empty: every dead letter contains it."
+        )
+    if (
+        not dry_run
+        and not yes
+        and not confirm(
+            f"delete events of '{source}'", f"Permanently delete these events of '{source}'?"
+        )
+    ):
+        err().print("Nothing was deleted.")
+        return
+    store = warehouse(settings, meanwhile=gx.import_library)
+    known = domains.load(settings.domains)
+    with step(f"{'look at' if dry_run else 'erase from'} {source}") as work:
+        report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)
+        work.note = format_count(report.erased.events, "event")
+    if json:
+        print_json(asdict(report))
+    else:
+        _show(report, wanted)
+
+
+def _show(report: "Report", wanted: "Wanted") -> None:
+    done = report.erased
+    title = "planned changes" if wanted.dry_run else "changes"
+    table = Table(title=title, title_justify="left")
+    for name in ("table", "rows", ""):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    for each in done.places:
+        table.add_row(each.table, f"{each.rows:,}", each.what)
+    for name in done.removed:
+        table.add_row(name, "all", "removed")
+    for name in report.marts:
+        table.add_row(name, "all", "rebuilt")
+    if done.places:
+        out().print(table)
+    else:
+        out().print("The event log has no such events.")
+    if done.resumed:
+        out().print(f"Completed first: {format_count(done.resumed, 'interrupted erasure')}.")
+    if done.swept:
+        out().print(f"Removed temporary data of killed processes: {done.swept}.")
+    if report.vacuumed:
+        files = sum(each.removed for each in report.vacuumed)
+        out().print(
+            f"Removed {format_count(files, 'old file')}: earlier versions can no longer be read."
+        )
+    elif report.readable_until is not None:
+        out().print(
+            "Earlier versions of the tables contain the events until `tidemark maintain` removes "
+            f"their files, after {report.readable_until}; --vacuum removes them now.",
+        )
+    for sentence in report.beyond:
+        err().print(f"not erased: {sentence}", markup=False, soft_wrap=True)
+    for each in done.sent:
+        for window in each.windows[:_LISTED]:
+            keys = ", ".join(f"{k}={v}" for k, v in window["keys"].items())
+            err().print(f"  {each.asset} {window['window_start']} {keys}", markup=False)

@@ -1,0 +1,164 @@
+"""`tidemark maintain` and `tidemark drop`: compact tables, and delete those of an asset."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, confirm, err, out, print_json, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from tidemark.store.upkeep.maintenance import MaintenanceResult
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("maintain")(maintain)
+    app.command("drop")(drop)
+
+
+def maintain(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TABLE", help="Tables to maintain; all, if omitted."),
+    ] = None,
+    retention: Annotated[
+        float,
+        typer.Option(min=0, metavar="DAYS", help="Keep deleted files for this many days."),
+    ] = 7,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what would be done.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compact small files, trim transaction logs, and delete files that no table needs.
+
+    You can run it next to streaming queries: it skips busy tables. It keeps the versions of lookup
+    tables that arrivals recorded, and changes that a mart or a streaming query has not read yet.
+
+    Example: `tidemark maintain --dry-run`
+    """
+    from tidemark.store.upkeep import maintenance
+
+    settings = Settings()
+    store = warehouse(settings)
+    found: list[MaintenanceResult] = []
+    with step("inspect the tables" if dry_run else "maintain the tables") as work:
+        total = len(tables or maintenance.own_tables(store))
+        for done in maintenance.maintain(
+            store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
+        ):
+            found.append(done)
+            work.at(len(found), total)
+            work.tell(done.table)
+        work.note = (
+            f"{format_count(len(found), 'table')}, {_size(sum(each.freed for each in found))} freed"
+        )
+    if json:
+        print_json([asdict(each) for each in found])
+    else:
+        _show(found, dry_run=dry_run)
+    if (trouble := maintenance.combine_errors(found)) is not None:
+        raise trouble
+
+
+def drop(
+    asset: Asset,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete an asset's tables: state, windows, late events and quarantined rows.
+
+    The event log of its source stays, and so do the records of runs and checks. The next run of the
+    asset starts from the first arrival. Its roll-ups follow.
+
+    Example: `tidemark drop departures_hourly`
+    """
+    from tidemark.store.upkeep.dropping import drop as remove
+    from tidemark_streaming.home import domains
+
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    if (told := find_blocker(settings, asset)) is not None:
+        raise DataError(told)
+    if not yes and not confirm(
+        f"delete the tables of '{asset}'",
+        f"Delete all tables of '{asset}'? Their content will be lost.",
+    ):
+        err().print("Nothing was deleted.")
+        return
+    store = warehouse(settings)
+    with step(f"drop {asset}") as work:
+        gone = remove(store, transform)
+        work.note = format_count(len(gone), "table")
+    if json:
+        print_json({"asset": asset, "dropped": gone})
+        return
+    for table in gone:
+        out().print(table)
+    if not gone:
+        err().print(f"'{asset}' has no tables: nothing to drop.")
+
+
+def find_blocker(settings: Settings, asset: str) -> str | None:
+    """Return a message that names a process that works on the asset, and how to stop it.
+
+    None if no such process is known. A bounded run in progress is not known.
+    """
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.streams import wishes
+
+    if asset in wishes.all_of(settings):
+        return (
+            f"The stream of '{asset}' should be running, and would fill the tables again: first "
+            f"stop it with `tidemark stream {asset} --stop`."
+        )
+    for found in (c for c in foreground.commands(settings) if c.runs):
+        command = {
+            foreground.STREAM: f"tidemark stream {found.name}",
+            foreground.EMIT: f"tidemark sink {found.name} --follow",
+        }.get(found.kind)
+        if command is not None and found.name == asset:
+            return _stop_first(command, asset)
+        if asset in found.assets:
+            runs = "".join(f" --run {each}" for each in found.assets)
+            return _stop_first(f"tidemark ingest {found.name} --follow{runs}", asset)
+    return None
+
+
+def _stop_first(command: str, asset: str) -> str:
+    return (
+        f"`{command}` is working on '{asset}': first stop it, with Ctrl-C or by stopping its "
+        "service."
+    )
+
+
+def _show(found: "list[MaintenanceResult]", *, dry_run: bool) -> None:
+    title = "planned maintenance" if dry_run else "maintenance"
+    table = Table(title=title, title_justify="left")
+    for name in ("table", "files before", "after", "files removed", "freed", "retained"):
+        table.add_column(name, justify="left" if name in ("table", "retained") else "right")
+    for each in found:
+        table.add_row(
+            each.table,
+            f"{each.before:,}",
+            f"{each.after:,}{' (busy)' if each.busy else ''}",
+            f"{each.removed:,}",
+            _size(each.freed),
+            each.spared or NONE,
+        )
+    out().print(table)
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while count >= 1000 and unit + 1 < len(_UNITS):
+        count, unit = count / 1000, unit + 1
+    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count:.0f} B"

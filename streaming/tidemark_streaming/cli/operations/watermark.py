@@ -1,0 +1,110 @@
+"""`tidemark watermark`: show a source's watermark, and lower it if it is far in the future."""
+
+from typing import Annotated
+
+import typer
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    facts_table,
+    out,
+    print_json,
+    print_warning,
+    step,
+)
+from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.operations.maintain import find_blocker
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("watermark")(command)
+
+
+def command(
+    source: SourceName,
+    lower: Annotated[
+        bool,
+        typer.Option(
+            "--lower",
+            help="Compute the recorded watermarks again by the definition in the code, and the "
+            "assets with them. No watermark rises by it.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show a source's watermark, and the event that moved it if it is far ahead of the clock.
+
+    **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
+    source first, and stop its ingest and the streaming queries of its assets.
+
+    Example: `tidemark watermark orders --lower`
+    """
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.ingest.future_watermark import find
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+    settings = Settings()
+    found, snapshot = domains.source(settings, source), Snapshot(settings)
+    result: dict[str, object] = {}
+    if lower:
+        result = _lower(settings, source)
+    seen, ahead = snapshot.source(found), find(snapshot, found)
+    result |= {
+        "source": source,
+        "watermark": iso(seen.watermark),
+        "processing_clock": iso(seen.arrived_at),
+        "newest_event": iso(seen.newest_event),
+        "warning": None if ahead is None else str(ahead),
+    }
+    if json:
+        print_json(result)
+        return
+    out().print(
+        facts_table("", {k.replace("_", " "): v for k, v in result.items() if k != "warning"})
+    )
+    if ahead is not None:
+        print_warning(str(ahead))
+
+
+def _lower(settings: Settings, name: str) -> dict[str, object]:
+    """Lower the recorded watermarks, and recompute the assets of the source that have run."""
+    from tidemark.quality import gx
+    from tidemark.run import runner
+    from tidemark.store.asset import Asset
+    from tidemark.store.upkeep import checkpoints
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.ingest.future_watermark import lower
+
+    source = domains.source(settings, name)
+    known = domains.load(settings.domains).transforms.values()
+    own = [d for d in known if d.source.name == name]
+    for each in own:
+        if (told := find_blocker(settings, each.name)) is not None:
+            raise DataError(told)
+    store = warehouse(settings, meanwhile=gx.import_library)
+    with step(f"lower the watermark of {name}") as work:
+        done = lower(store, source)
+        work.note = format_count(done.arrivals, "arrival")
+    ran = [d for d in own if Asset(store, d).state.last().commit_number >= 0]
+    for each in sorted(ran, key=lambda d: d.follows is not None):
+        with step(f"recompute {each.name}"):
+            if each.follows is None:
+                # Its checkpoint can't go on with a timeline that was rewritten.
+                checkpoints.remove(store, each.name)
+                runner.backfill(store, each)
+            else:
+                runner.incremental(store, each)
+    if done.first is None:
+        err().print(f"All watermarks of '{name}' match the definition.")
+    return {
+        "lowered_arrivals": done.arrivals,
+        "first_arrival": done.first,
+        "watermark_before": iso(done.before),
+        "recomputed": ", ".join(each.name for each in ran) or None,
+    }

@@ -1,0 +1,123 @@
+"""`tidemark sink`: publish results to the asset's topic."""
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.cli.console import (
+    Json,
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
+from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
+
+if TYPE_CHECKING:
+    from tidemark_streaming.sink import PublishResult
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("sink")(command)
+
+
+def command(
+    asset: Asset,
+    following: Annotated[
+        bool,
+        typer.Option("--follow", help="Continue with new results until Ctrl-C or SIGTERM."),
+    ] = False,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--reset", help="Retract everything in the topic and publish the table again."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Publish an asset's panes to the Kafka topic of its sink, exactly once.
+
+    A running streaming query does this itself. This command also publishes the results of runs,
+    backfills, corrections and releases. If it is killed, it resumes where the topic ends.
+
+    Example: `tidemark sink clicks_by_minute`
+    """
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.sink import Outbox, PublishResult
+    from tidemark_streaming.sink.follow import follow
+    from tidemark_streaming.sink.outbox import topic_of
+
+    if following and anew:
+        raise DefinitionError("Use either --follow or --reset, not both.")
+    settings = Settings()
+    if following:
+        logs.begin(settings, "sink")
+    transform = domains.transform(settings, asset)
+    topic = topic_of(transform)
+    store, began = warehouse(settings), time.monotonic()
+    done, said = PublishResult(0, 0, None), ""
+    with step(f"emit {asset}") as work:
+        if following:
+            until_terminated()
+
+            def on_publish(more: "PublishResult") -> None:
+                nonlocal done, said
+                done, said = done.and_then(more), ""
+                entry.goes_on()
+                work.tell(f"follow {asset}: {format_count(done.records, 'record')}")
+                at = more.position
+                logs.tell(
+                    "published",
+                    asset=asset,
+                    topic=topic.name,
+                    records=more.records,
+                    transactions=more.transactions,
+                    version=None if at is None else at.version,
+                    run=None if at is None else at.run,
+                )
+
+            def on_error(error: TidemarkError) -> None:
+                nonlocal said
+                if not error.retriable and not isinstance(error, ConflictError):
+                    raise error
+                entry.waits(error)
+                if str(error) != said:
+                    said = str(error)
+                    print_warning(said)
+
+            keeps = foreground.running(settings, foreground.EMIT, asset)
+            with suppress(KeyboardInterrupt), keeps as entry:
+                follow(store, transform, threading.Event(), on_publish, on_error)
+        else:
+            done = Outbox(store, transform).emit(anew=anew)
+        work.note = format_count(done.records, "record")
+    if not done.transactions and not json:
+        print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")
+    result: dict[str, object] = {
+        "asset": asset,
+        "topic": topic.name,
+        "records": done.records,
+        "transactions": done.transactions,
+        "version": None if done.position is None else done.position.version,
+        "run": None if done.position is None else done.position.run,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if json:
+        print_json(result)
+    elif done.transactions:
+        out().print(
+            facts_table("", {**result, "seconds": format_seconds(time.monotonic() - began)})
+        )

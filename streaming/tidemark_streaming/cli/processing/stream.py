@@ -1,0 +1,217 @@
+"""`tidemark stream`: run a streaming query with a live view."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
+from tidemark_streaming.cli.context import (
+    ArrivalsPerRun,
+    Asset,
+    BytesPerRun,
+    RowsPerRun,
+    warehouse,
+)
+from tidemark_streaming.cli.interrupt import until_terminated
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.cli.processing.live import Look, View
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the tables."""
+
+
+def register(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("stream")(command)
+
+
+def command(
+    asset: Asset,
+    arrivals_per_run: ArrivalsPerRun = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Stop when all arrivals are processed.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave it running in the engine and return.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the streaming query.")] = False,
+) -> None:
+    """Keep an asset up to date with a Structured Streaming query.
+
+    The query processes arrivals as they come. The command shows them and the published windows
+    until Ctrl-C or SIGTERM, which stop the query cleanly. The published result does not depend on
+    how a query is cut into runs, stopped or restarted. If the engine or a worker is killed, the
+    query restarts; it replaces the query that another, killed `tidemark stream` left behind.
+
+    Example: `tidemark stream orders_hourly`, and in another terminal
+    `tidemark ingest orders --follow`
+    """
+    from tidemark.run.admission import Admission
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.base.outage import ERRORS, Outage
+    from tidemark_streaming.cli.processing.live import View
+    from tidemark_streaming.home import domains
+    from tidemark_streaming.streams import continuous, wishes
+    from tidemark_streaming.streams.watcher import own
+
+    settings, admission = Settings(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    if not stop:
+        logs.begin(settings, "stream")
+    transform = domains.transform(settings, asset)
+    store = connect(settings, asset)
+    if stop:
+        wished = wishes.withdraw(settings, asset)
+        expected = foreground.forget(settings, foreground.STREAM, asset)
+        with step(f"stop the stream of {asset}"):
+            stopped = continuous.stop(store, transform)
+        if not (stopped or wished or expected):
+            raise EngineError(f"No stream of '{asset}' is running.")
+        return
+
+    def start(store: "Warehouse") -> "StreamingQuery":
+        with step(f"start the stream of {asset}"):
+            return continuous.start(store, transform, admission=admission, watched=not detach)
+
+    def tell_unfed() -> None:
+        told = None if until_caught_up else explain_missing_ingest(settings, transform.source.name)
+        if told is not None:
+            print_warning(told)
+
+    if detach:
+        start(store)
+        tell_unfed()
+        wishes.wish(settings, asset, admission)
+        foreground.forget(settings, foreground.STREAM, asset)
+        out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
+        return
+    until_terminated()
+    view, outage = View(settings, transform), Outage(print_warning)
+    if logs.structured():
+        # What ran before is no news.
+        view.fresh()
+
+    def anew() -> "tuple[Warehouse, StreamingQuery]":
+        store = connect(settings, asset)
+        # The query continues on an engine that was only unreachable.
+        found = continuous.find(store, transform)
+        return store, start(store) if found is None or not own(store.spark) else found
+
+    def done(look: "Look") -> bool:
+        ended = is_finished(query, look, until_caught_up)
+        outage.over()
+        return ended
+
+    with foreground.running(settings, foreground.STREAM, asset) as entry:
+        query = start(store)
+        tell_unfed()
+        try:
+            while True:
+                try:
+                    follow_query(view, done)
+                    return
+                except ERRORS as error:
+                    entry.waits(error)
+                    before = query.runId
+                    store, query = outage.again(error, anew)
+                    entry.goes_on(again=query.runId != before)
+        finally:
+            with suppress(*ERRORS):
+                # A stopped engine has no stream to stop.
+                continuous.stop(store, transform)
+            print_status(f"The stream of '{asset}' has stopped.")
+
+
+def explain_missing_ingest(settings: Settings, source: str) -> str | None:
+    """Return a message if no process ingests the stream's source, otherwise None.
+
+    Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
+    """
+    from tidemark.engine import ManagedProcess
+    from tidemark_streaming.ingest.sole import at_work
+    from tidemark_streaming.snapshot.snapshot import Snapshot
+
+    timeline = Snapshot(settings).timeline(source)
+    if timeline and timeline[-1].ends:
+        return (
+            f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
+            "will arrive."
+        )
+    if at_work(settings, source) or ManagedProcess(settings.home, "daemon").running():
+        return None
+    return (
+        f"Nothing on this machine ingests '{source}' at present. Use `tidemark ingest {source} "
+        f"--follow`, or Dagster's sensor `{source}_landing`."
+    )
+
+
+def connect(settings: Settings, asset: str) -> "Warehouse":
+    """Return a warehouse in the session of an asset's query, the same in every process."""
+    from tidemark_streaming.streams import continuous
+
+    return warehouse(settings, continuous.session_id(settings, asset))
+
+
+def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
+    """Return whether the query has ended.
+
+    Raises:
+        EngineError: the query failed.
+    """
+    from tidemark_streaming.streams import continuous
+
+    if not query.isActive:
+        failure = query.exception()
+        reason = "another process stopped it." if failure is None else continuous.why(failure)
+        retriable = failure is not None and continuous.crashed(failure)
+        raise EngineError(f"The stream ended: {reason}", retriable=retriable)
+    return until_caught_up and not look.asset.behind
+
+
+def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
+    """Show a stream until `done` is true, as a live view or a line per change."""
+    console = err()
+    if logs.structured():
+        _log(view, done)
+        return
+    if console.is_terminal:
+        look = view.look()
+        with Live(view.render(look), console=console, auto_refresh=False) as live:
+            while not done(look):
+                time.sleep(LOOK_EVERY)
+                look = view.look()
+                live.update(view.render(look), refresh=True)
+        return
+    said = ""
+    while True:
+        look = view.look()
+        line = view.line(look)
+        if line != said:
+            console.print(line, soft_wrap=True)
+            said = line
+        if done(look):
+            return
+        time.sleep(LOOK_EVERY)
+
+
+def _log(view: "View", done: Callable[["Look"], bool]) -> None:
+    """Log each run of the stream until `done` is true."""
+    while True:
+        ended = done(view.look())
+        for run in view.fresh():
+            logs.tell("ran", **logs.of_run(run))
+        if ended:
+            return
+        time.sleep(LOOK_EVERY)

@@ -1,0 +1,1 @@
+"""Marts: the dbt projects that read published tables."""

@@ -1,0 +1,91 @@
+"""Find the rows of marts that depend on a window, from dbt's manifest and views.
+
+A mart that reads a published table through a view has the columns of its rows from that view. The
+view is therefore queried for its values for the window. The mart is queried for the rows with the
+same values in the columns that identify its rows. For a mart that reads the table in another way,
+only the dependency is known.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from tidemark.define.definition import Definition
+from tidemark.define.tidemark_columns import WINDOW_TABLES, find_table
+from tidemark.engine.queries.requests import fetch
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.dbt.marts import Marts
+
+MOST = 50
+"""The maximum number of a mart's rows to return."""
+
+
+@dataclass(frozen=True)
+class MartRows:
+    """The rows of a mart for a window.
+
+    Args:
+        mart: its name.
+        by: the values that its rows for the window have; None if they are not known.
+        rows: these rows, `MOST` of them at most; none if the mart has not been built since.
+    """
+
+    mart: str
+    by: Mapping[str, Any] | None = None
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+def resting_on(
+    warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
+) -> Iterator[MartRows]:
+    """Yield the marts that read an asset's published table, with their rows for one of its rows."""
+    for mart, views in marts.readers(transform.table).items():
+        try:
+            rows = warehouse.spark.table(marts.relation(mart))
+            there = set(rows.columns)
+        except AnalysisException:
+            # The mart has not been built yet.
+            yield MartRows(mart)
+            continue
+        made = (_made_of(warehouse, marts.relation(v), there, transform, row) for v in views)
+        by = next((found for found in made if found is not None), None)
+        if by is None:
+            yield MartRows(mart)
+            continue
+        for name, value in by.items():
+            rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(value)))
+        yield MartRows(mart, by, fetch(rows.limit(MOST)).to_pylist())
+
+
+def _made_of(
+    warehouse: Warehouse,
+    view: str,
+    there: set[str],
+    transform: Definition,
+    row: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Return a view's values for a row, in the columns that identify a mart's rows.
+
+    The result is None if the view does not have the window, or shares only key columns with the
+    mart.
+
+    Args:
+        there: the mart's columns.
+    """
+    own = {c for c in there if find_table(c, WINDOW_TABLES) is None}
+    told_apart = own - {*transform.aggregates}
+    try:
+        rows = warehouse.spark.table(view)
+        for name in ("window_start", *transform.keys):
+            rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(row[name])))
+        shared = [c for c in rows.columns if c in told_apart]
+    except AnalysisException:
+        # The view does not have the window's columns.
+        return None
+    if not set(shared) - {*transform.keys}:
+        return None
+    found = rows.select(*shared).distinct().limit(1).collect()
+    return found[0].asDict() if found else None

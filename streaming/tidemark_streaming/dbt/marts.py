@@ -1,0 +1,369 @@
+"""Marts: tables for readers, which dbt builds from the published windows.
+
+dbt is a separate process and a client of the engine. Only the environment of that process has the
+engine's address, with its token, and the location of the tables. Neither the project nor dbt's
+arguments contain them. The contents of the project are known from its manifest, which dbt creates
+without the engine, once for each state of the project's files.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings, bundled_dbt_project
+from tidemark_streaming.dbt import sources as dbt_sources
+
+DBT = Path(sys.executable).with_name("dbt")
+NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
+"""Unit tests test the project's code: they belong to its tests, not to each build."""
+
+_HEAD, _TAIL = 500, 1500
+"""The number of characters to show of a longer message: from its beginning and from its end."""
+_KEPT = 7 * 86_400.0
+"""The seconds for which the manifest of an earlier state of the project is kept."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a model or test in a build; `status` and `message` are dbt's."""
+
+    name: str
+    kind: str
+    status: str
+    seconds: float
+    message: str
+
+    @property
+    def good(self) -> bool:
+        """True if it did not fail."""
+        return self.status in ("success", "pass", "warn")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build outside the orchestrator: its end, in nanoseconds, and the results."""
+
+    at: int
+    outcomes: Sequence[Outcome]
+
+
+def present(settings: Settings) -> bool:
+    """Return whether there is a dbt project at all."""
+    return _project(settings) is not None
+
+
+def _project(settings: Settings) -> Path | None:
+    """Return the folder of the settings if it holds a dbt project."""
+    folder = settings.marts
+    return folder if folder is not None and (folder / "dbt_project.yml").is_file() else None
+
+
+class Marts:
+    """The dbt project of the settings.
+
+    Raises:
+        DefinitionError: the dbt project does not exist.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        folder = _project(settings)
+        if folder is None:
+            place = settings.marts or Path.cwd() / "dbt_project"
+            raise DefinitionError(
+                f"There is no dbt project in {place} for these domains: set TIDEMARK_MARTS to a "
+                "folder that holds a dbt_project.yml."
+            )
+        self.folder = folder
+        self._settings = settings
+        self._bundled = bundled_dbt_project() or folder
+
+    @property
+    def database(self) -> str:
+        """The database of the windows that the marts read."""
+        return self._settings.database
+
+    @property
+    def profiles(self) -> Path:
+        """The folder of dbt's profiles: the project's own, or the bundled one."""
+        own = (self.folder / "profiles.yml").is_file()
+        return self.folder if own else self._bundled
+
+    def environment(self, address: str | None = None) -> dict[str, str]:
+        """Return the environment variables of dbt's process.
+
+        They are secret, because they have the engine's address.
+
+        Args:
+            address: the engine's address; None if dbt does not use the engine.
+        """
+        return {
+            **({} if address is None else {"SPARK_REMOTE": address}),
+            "TIDEMARK_DATABASE": self._settings.database,
+            "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
+            "TIDEMARK_WINDOWS": ",".join(self._windows),
+            "DBT_PROJECT_DIR": str(self.folder),
+            "DBT_PROFILES_DIR": str(self.profiles),
+            "TIDEMARK_DBT": str(self._bundled),
+            "DBT_TARGET_PATH": str(self.target),
+            "DBT_LOG_PATH": str(self._settings.home / "logs"),
+            "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
+            "DBT_VERSION_CHECK": "false",
+        }
+
+    @cached_property
+    def _windows(self) -> list[str]:
+        """The assets that the project's sources name, for models over all of them.
+
+        dbt itself knows its sources only after it has read its models.
+        """
+        path = self.folder / dbt_sources.PLACE
+        return dbt_sources.chosen(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+    @cached_property
+    def target(self) -> Path:
+        """The folder in Tidemark's home with dbt's output for the project's current state."""
+        digest = hashlib.sha256()
+        for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
+            digest.update(part.encode())
+        for folder in (self.folder, self._bundled / "macros", self._bundled / "tests"):
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                digest.update(str(path.relative_to(folder)).encode())
+                digest.update(path.read_bytes())
+        return self._settings.home / "marts" / digest.hexdigest()[:12]
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """The contents of the project, as dbt describes them.
+
+        Raises:
+            DefinitionError: dbt can't read the project; the message is dbt's.
+        """
+        path = self.target / "manifest.json"
+        if not path.exists():
+            self._parse()
+        return json.loads(path.read_text())
+
+    def names(self) -> list[str]:
+        """Return the marts: all models that are tables."""
+        return sorted(node["name"] for node in self._marts())
+
+    def missing(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
+        """Return the models that can't be built yet, with the tables that they lack.
+
+        A model whose `meta` has `any_table` can be built if at least one of its tables exists.
+        """
+        known = cache(exists)
+        found: dict[str, list[str]] = {}
+        for node in self._models():
+            needed = sorted(set(self._needs(node)))
+            absent = [table for table in needed if not known(table)]
+            some = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
+            if absent and not some:
+                found[node["name"]] = absent
+        return found
+
+    def views(self, names: Iterable[str]) -> set[str]:
+        """Return the views that marts read: they have no data and are recreated with each mart."""
+        nodes = self.manifest["nodes"]
+        found: set[str] = set()
+        new = [node for node in self._marts() if node["name"] in names]
+        while new:
+            parents = (nodes[p] for p in new.pop()["depends_on"]["nodes"] if p in nodes)
+            views = [node for node in parents if node["config"]["materialized"] == "view"]
+            found |= {node["name"] for node in views}
+            new += views
+        return found
+
+    def readers(self, table: str) -> dict[str, list[str]]:
+        """Return the marts that read a table of Tidemark, directly or through other models.
+
+        Each has the views on the way that read the table directly.
+        """
+        found = {node["name"]: self._ways(node, table) for node in self._marts()}
+        return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
+
+    def relation(self, name: str) -> str:
+        """Return the table or view of a model, as the engine's catalog names it."""
+        (node,) = (node for node in self._models() if node["name"] == name)
+        return node["relation_name"]
+
+    def build(
+        self, address: str, names: Sequence[str], *, full_refresh: bool = False
+    ) -> list[Outcome]:
+        """Build marts, with the models that they read, and test them.
+
+        Returns:
+            The result of each model and test.
+
+        Raises:
+            DefinitionError: dbt did not start; the message is dbt's.
+        """
+        _ = self.manifest
+        selected = ["--select", *(f"+{name}" for name in names)]
+        with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
+            shutil.copy(self.target / "partial_parse.msgpack", scratch)
+            variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
+            refresh = ["--full-refresh"] if full_refresh else []
+            said = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
+            found = outcomes(Path(scratch), said)
+        self._note(found)
+        return found
+
+    def builds(self, after: int) -> list[Build]:
+        """Return the builds by `build` since an instant, in nanoseconds, in order."""
+        return [
+            Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
+            for path in sorted(self._builds.glob("*.json"))
+            if int(path.stem) > after
+        ]
+
+    @property
+    def _builds(self) -> Path:
+        # One folder for each database, removed like `target` after a long time without a build.
+        return self._settings.home / "marts" / f"builds-{self.database}"
+
+    def _note(self, found: Sequence[Outcome]) -> None:
+        self._builds.mkdir(exist_ok=True)
+        note = self._builds / f"{time.time_ns()}.json"
+        # The rename is atomic, so readers find the whole file.
+        scratch = note.with_suffix(".part")
+        scratch.write_text(json.dumps([asdict(o) for o in found]))
+        scratch.rename(note)
+
+    def _models(self) -> Iterator[Mapping[str, Any]]:
+        nodes = self.manifest["nodes"].values()
+        return (node for node in nodes if node["resource_type"] == "model")
+
+    def _marts(self) -> Iterator[Mapping[str, Any]]:
+        virtual = ("view", "ephemeral")
+        return (n for n in self._models() if n["config"]["materialized"] not in virtual)
+
+    def _needs(self, node: Mapping[str, Any]) -> Iterator[str]:
+        for parent in node["depends_on"]["nodes"]:
+            source = self.manifest["sources"].get(parent)
+            if source is None:
+                yield from self._needs(self.manifest["nodes"][parent])
+            elif source["schema"] == self._settings.database and not source["config"]["meta"].get(
+                "optional"
+            ):
+                yield source["identifier"]
+
+    def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
+        """Return the views through which a node reads a table; a direct read is an empty name."""
+        found = set[str]()
+        for parent in node["depends_on"]["nodes"]:
+            source = self.manifest["sources"].get(parent)
+            if source is None:
+                model = self.manifest["nodes"][parent]
+                virtual = model["config"]["materialized"] == "view"
+                ways = self._ways(model, table)
+                found |= {model["name"] if virtual and not way else way for way in ways}
+            elif (source["schema"], source["identifier"]) == (self._settings.database, table):
+                found.add("")
+        return found
+
+    def _parse(self) -> None:
+        place = self.target.parent
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.iterdir():
+            if old.stat().st_mtime < time.time() - _KEPT:
+                shutil.rmtree(old, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(dir=place, prefix="parse-"))
+        said = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
+        if not (scratch / "manifest.json").exists():
+            shutil.rmtree(scratch)
+            raise DefinitionError(f"dbt can't read the project in {self.folder}: {said}")
+        try:
+            scratch.rename(self.target)
+        except OSError:
+            # Another process was faster, and its result is the same.
+            shutil.rmtree(scratch)
+
+
+def outcomes(target: Path, said: str = "") -> list[Outcome]:
+    """Return the result of each model and test in a build.
+
+    Args:
+        target: dbt's folder of the build.
+        said: dbt's output, for a build that did not start.
+
+    Raises:
+        DefinitionError: dbt did not start.
+    """
+    results = target / "run_results.json"
+    if not results.exists():
+        raise DefinitionError(f"dbt did not build the marts: {said}")
+    return [_outcome(r) for r in json.loads(results.read_text())["results"]]
+
+
+def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
+    """Return a message about the first table that the marts lack; empty if none is missing."""
+    for name in names:
+        for table in missing.get(name, ()):
+            return (
+                f"'{name}' reads the table '{table}', which does not exist yet: first materialize "
+                f"'{table}' (`tidemark run {table}`, or in Dagster)."
+            )
+    return ""
+
+
+def failed(outcomes: Iterable[Outcome]) -> str:
+    """Return a message about the first model or test that failed in a build; empty if none did."""
+    bad = [o for o in outcomes if o.status in ("error", "fail")]
+    if not bad:
+        return ""
+    what = "Test" if bad[0].kind == "test" else "Mart"
+    others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
+    return f"{what} '{bad[0].name}' failed: {_shortened(bad[0].message).rstrip('.')}.{others}"
+
+
+def _shortened(message: str) -> str:
+    """Return a message of dbt without the engine's stack trace.
+
+    The row at fault is often named last, so the middle of a very long message is left out.
+    """
+    said = message.partition("JVM stacktrace:")[0].strip()
+    if len(said) <= _HEAD + _TAIL:
+        return said
+    return f"{said[:_HEAD]} … {said[-_TAIL:]}"
+
+
+def refuse(*sentences: str) -> None:
+    """Raise an error if there is a message.
+
+    Raises:
+        DataError: with all messages.
+    """
+    said = " ".join(filter(None, sentences))
+    if said:
+        raise DataError(said)
+
+
+def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Run dbt, and return its output as one line."""
+    done = subprocess.run(
+        [DBT, *arguments],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return " ".join(done.stdout.split())
+
+
+def _outcome(result: Mapping[str, Any]) -> Outcome:
+    kind, _, name = result["unique_id"].split(".")[:3]
+    message = " ".join(str(result["message"] or "").split())
+    return Outcome(name, kind, result["status"], result["execution_time"], message)

@@ -1,0 +1,244 @@
+"""Erase events in tables, marts and old files, and report copies that are out of reach.
+
+`run.change.erase` deletes events and recomputes the windows that had them. This module handles the
+rest: no ingest may run during an erasure, marts must be rebuilt, and the same events may exist
+outside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.define.tables import Role
+from tidemark.engine.process import ProgressCallback, ignore_progress
+from tidemark.run.change import erase as run
+from tidemark.run.change.erase import ErasureReport
+from tidemark.store.upkeep.maintenance import RETENTION, MaintenanceResult, own_tables, purge
+from tidemark.store.warehouse import SCRATCH, Warehouse
+from tidemark.verify import record
+from tidemark_streaming.dbt import marts
+from tidemark_streaming.delta import DeltaConnector
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.home.domains import Domains
+from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.streams import wishes
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request to erase events of a source.
+
+    Args:
+        where, texts, dry_run: as for `run.change.erase`.
+        vacuum: true to remove old files immediately.
+    """
+
+    source: Source
+    where: str
+    texts: Sequence[str] = ()
+    dry_run: bool = False
+    vacuum: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an erasure, or of a dry run.
+
+    Args:
+        erased: the changes in Tidemark's tables.
+        marts: the marts that are rebuilt.
+        vacuumed: the tables whose old files were removed, with the number of files.
+        readable_until: the latest time at which earlier versions can be read; None if there are
+            none.
+            beyond: notes on copies that the erasure does not reach.
+    """
+
+    erased: ErasureReport
+    marts: list[str]
+    vacuumed: list[MaintenanceResult] = field(default_factory=list[MaintenanceResult])
+    readable_until: str | None = None
+    beyond: list[str] = field(default_factory=list[str])
+
+
+def erase(
+    settings: Settings,
+    warehouse: Warehouse,
+    known: Domains,
+    wanted: Wanted,
+    address: str,
+    tell: ProgressCallback = ignore_progress,
+) -> Report:
+    """Erase events, rebuild the marts, and return a report.
+
+    Args:
+        address: the engine's address, for dbt.
+
+    Raises:
+        ConflictError: the source is being ingested.
+        DataError: with `vacuum`, a stream of one of its assets is requested; or a mart can't be
+            built.
+        DefinitionError: as `run.change.erase`.
+    """
+    source = wanted.source
+    own = [d for d in known.transforms.values() if d.source.name == source.name]
+    if wanted.vacuum and not wanted.dry_run:
+        _check_streams(settings, own)
+    names = _marts(settings, warehouse, own)
+    tables = [*run.list_tables(source, own), record.TABLE]
+
+    def then() -> None:
+        for each in own:
+            record.delete_differences(warehouse, each.name)
+        if names:
+            tell(f"rebuild {', '.join(names)}")
+            found = marts.Marts(settings).build(address, names, full_refresh=True)
+            marts.refuse(marts.failed(found))
+
+    with sole(warehouse, source):
+        done = run.erase(
+            warehouse,
+            source,
+            own,
+            wanted.where,
+            wanted.texts,
+            dry_run=wanted.dry_run,
+            then=then,
+            tell=tell,
+        )
+        beyond = [
+            *_beyond(settings, known, wanted, done),
+            *_set_aside(warehouse, done),
+            *_unknown(warehouse, known),
+            *_made_by_nobody(settings, warehouse),
+        ]
+        report = Report(done, names if done.events or done.resumed else [], beyond=beyond)
+        if wanted.dry_run:
+            return report
+        if not wanted.vacuum:
+            return replace(report, readable_until=_until(done))
+        tell("delete old files")
+        gone = [
+            *purge(warehouse, tables, done.at),
+            *purge(warehouse.marts(registered=False), names, done.at),
+        ]
+        kept = [each for each in gone if each.spared]
+        told = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
+        return replace(report, vacuumed=gone, beyond=[*beyond, *told])
+
+
+def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
+    asked = wishes.all_of(settings)
+    for each in own:
+        if each.name in asked:
+            raise DataError(
+                f"The stream of '{each.name}' should run, and reads files that --vacuum deletes: "
+                f"first stop it with `tidemark stream {each.name} --stop`, or omit --vacuum."
+            )
+
+
+def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
+    """Return the existing marts that read one of the assets."""
+    there = set(warehouse.marts(registered=False).committer.tables())
+    if not there or not marts.present(settings):
+        return []
+    project = marts.Marts(settings)
+    readers = {name for d in own for table in d.tables for name in project.readers(table)}
+    return sorted(readers & there)
+
+
+def _until(done: ErasureReport) -> str | None:
+    return iso(done.at + RETENTION) if done.id is not None else None
+
+
+def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:
+    """Return notes on the places that have the same events and that Tidemark does not delete."""
+    told = list[str]()
+    if wanted.source.name in known.inlets:
+        told.append(_outside(settings, known, wanted.source))
+    if wanted.source.lookups:
+        told.append(
+            f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.lookups)}) "
+            "are unchanged: delete the same person's rows there yourself."
+        )
+    if done.unsearched > 0:
+        told.append(
+            f"The bytes of {format_count(done.unsearched, 'dead letter')} of "
+            f"'{wanted.source.name}' were kept, because there are no columns to search, and none "
+            "of the texts of --dead-letters-containing is in them."
+        )
+    for each in done.sent:
+        told.append(
+            f"{each.outlet} has records of {format_count(each.total, 'window')} of '{each.asset}' "
+            "that contained an erased event. Published records can't be recalled: "
+            f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
+            "retention deletes the others."
+        )
+    for lane in known.lanes.values():
+        if lane.feed.source.name == wanted.source.name:
+            told.append(
+                f"The topics of the lane '{lane.name}' still have the events that the lane wrote "
+                "there."
+            )
+    told.append(
+        "Not searched: Dagster's records of runs and checks, Spark's event log, and copies of the "
+        "tables that readers made."
+    )
+    return told
+
+
+def _outside(settings: Settings, known: Domains, source: Source) -> str:
+    feed = known.inlets[source.name].feed(settings.landing / source.name)
+    if isinstance(feed, KafkaConnector):
+        where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} are unchanged"
+    elif isinstance(feed, FileConnector):
+        where = f"The files in '{feed.path}' are unchanged"
+    elif isinstance(feed, DeltaConnector):
+        where = f"The table '{feed.path}' is unchanged"
+    else:
+        where = f"The data that the connector of '{source.name}' reads are unchanged"
+    return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
+
+
+def _set_aside(warehouse: Warehouse, done: ErasureReport) -> list[str]:
+    """Return a note on temporary folders of runs that could not be removed."""
+    if not done.unswept:
+        return []
+    return [
+        (
+            f"Temporary files of runs in '{warehouse.path(SCRATCH)}' still exist "
+            f"({', '.join(done.unswept)}). The process that uses them deletes them at its end, or "
+            "`tidemark maintain` deletes them one day after they were written. If they exist after "
+            "that, delete them yourself."
+        )
+    ]
+
+
+def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
+    """Return a note on state tables whose asset no domain defines."""
+    own = {d.state_table.owner for d in known.transforms.values()}
+    odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
+    if not odd:
+        return []
+    return [f"No domain defines the assets of {', '.join(odd)}: check their content yourself."]
+
+
+def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
+    """Return a note on tables in the marts' database that no dbt model creates any more."""
+    place = warehouse.marts(registered=False)
+    there = place.committer.tables()
+    known = marts.Marts(settings).names() if there and marts.present(settings) else []
+    odd = sorted(set(there) - set(known))
+    if not odd:
+        return []
+    return [
+        (
+            f"No dbt model creates {', '.join(odd)} in '{place.database}': check "
+            f"{'its' if len(odd) == 1 else 'their'} content yourself."
+        )
+    ]

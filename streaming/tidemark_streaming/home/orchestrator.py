@@ -1,0 +1,153 @@
+"""The commands of the orchestrator's processes, which `tidemark up` starts besides the engine.
+
+This module has only strings and two files. It does not import the orchestrator, which is in a
+higher layer and runs as a separate program.
+"""
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from tidemark.base import extras
+from tidemark.base.errors import DefinitionError
+from tidemark.base.files.private import make_folder
+from tidemark.base.settings import Settings
+from tidemark_streaming.dbt import marts
+from tidemark_streaming.home import domains as packages
+
+MARTS = "marts"
+"""The code location of the marts."""
+
+Logs = Literal["text", "json"]
+_LOGGING = {"text": [], "json": ["--log-format", "json"]}
+
+ENGINE_POOL = "tidemark_engine"
+"""The pool of all steps that put load on the engine."""
+
+INSTANCE = f"""\
+# Written by Tidemark where there was none; edit it freely.
+# Nothing calls home, and no newsletter is offered.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+concurrency:
+  pools:
+    # How many runs may load the engine at once (pool `{ENGINE_POOL}`); the others wait in the
+    # queue, without a process. Raise it on a machine with more than two cores.
+    default_limit: 1
+    granularity: run
+  runs:
+    # What puts no load on the engine, such as the start of a stream, does not wait for what does.
+    max_concurrent_runs: 4
+run_monitoring:
+  # A run whose process died is failed, and so is one that is stuck. Streams are queries of the
+  # engine and not runs: nothing here ends them.
+  enabled: true
+  start_timeout_seconds: 300
+  max_runtime_seconds: 43200
+  poll_interval_seconds: 60
+sensors:
+  use_threads: true
+  num_workers: 4
+schedules:
+  use_threads: true
+  num_workers: 2
+retention:
+  # Days for which ticks are kept; runs stay until they are deleted.
+  sensor:
+    purge_after_days: {{skipped: 2, success: 30, failure: 30}}
+  schedule:
+    purge_after_days: 90
+  auto_materialize:
+    purge_after_days: {{skipped: 2, success: 30, failure: 30}}
+"""
+
+
+def catch_up(domain: str) -> str:
+    """Return the name of the job that brings all assets of a domain up to date."""
+    return f"{domain}_catch_up"
+
+
+def prepare(home: Path) -> dict[str, str]:
+    """Create the orchestrator's folder in Tidemark's `home`.
+
+    Return the variables its processes need.
+
+    An existing `dagster.yaml` stays as it is.
+    """
+    folder = (home / "dagster").resolve()
+    make_folder(folder)
+    instance = folder / "dagster.yaml"
+    if not instance.exists():
+        instance.write_text(INSTANCE)
+    # The processes load definitions in a folder of their choice, so the home must be absolute.
+    return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
+
+
+def workspace(settings: Settings) -> Path:
+    """Write the file that lists the code locations: each domain, and the marts.
+
+    Packages in the working folder can be imported.
+
+    Returns:
+        The file.
+
+    Raises:
+        DefinitionError: a domain can't be loaded (`domains.locations`), or has the name of the
+            marts.
+    """
+    found = packages.locations(settings.domains)
+    if marts.present(settings) and not without_marts(settings):
+        if MARTS in found:
+            raise DefinitionError(
+                f"A domain can't have the name '{MARTS}', which is the code location of the marts: "
+                "rename its package."
+            )
+        found[MARTS] = "tidemark_assets.marts"
+    here = {"working_directory": str(Path.cwd())}
+    modules = [
+        {"python_module": {"module_name": module, "location_name": name, **here}}
+        for name, module in found.items()
+    ]
+    file = settings.home / "dagster" / "workspace.yaml"
+    make_folder(file.parent)
+    file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
+    return file
+
+
+def without_marts(settings: Settings) -> bool:
+    """Return whether there are marts but no dbt to build them."""
+    return marts.present(settings) and bool(extras.missing_packages("marts"))
+
+
+def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
+    """Return the command of the web interface, on loopback."""
+    return [
+        # `-P` keeps the working folder out of the module search path, as in Dagster's own programs.
+        *(sys.executable, "-P", "-m", "tidemark_assets.webserver"),
+        "-w",
+        str(workspace),
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        *_LOGGING[logs],
+    ]
+
+
+def daemon(workspace: Path, logs: Logs = "text") -> list[str]:
+    """Return the command of the daemon, which runs backfills, schedules, sensors and the queue."""
+    return [*_program("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
+
+
+def migrate() -> list[str]:
+    """Return the command that creates the databases of runs, events and ticks, or upgrades them."""
+    return [*_program("dagster"), "instance", "migrate"]
+
+
+def _program(name: str) -> list[str]:
+    # The program next to this Python, independent of PATH.
+    return [str(Path(sys.executable).with_name(name))]

@@ -1,0 +1,213 @@
+"""The background processes of a home besides the engine.
+
+They are the orchestrator's web interface and daemon, the live page, and the creation of the class
+data archive while the machine is idle.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine import ManagedProcess
+from tidemark.engine.launch import archive, jars
+from tidemark.engine.launch.java import find_java
+from tidemark.engine.ports import check_free
+from tidemark_streaming.home import orchestrator
+
+START_DEADLINE = 120.0
+_LAUNCH = """
+mutation($job: JobOrPipelineSelector!) {
+  launchRun(executionParams: {selector: $job}) {
+    __typename
+    ... on LaunchRunSuccess {run {runId}}
+    ... on PythonError {message}
+  }
+}
+"""
+_HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healthy}}}}"
+
+
+def service(settings: Settings, name: str) -> ManagedProcess:
+    """Return the process `webserver`, `daemon`, `watch` or `archive`."""
+    return ManagedProcess(settings.home, name)
+
+
+def url(settings: Settings) -> str:
+    """Return the address of the web interface."""
+    return f"http://127.0.0.1:{settings.webserver_port}"
+
+
+def watch_url(settings: Settings) -> str:
+    """Return the address of the live page."""
+    return f"http://127.0.0.1:{settings.watch_port}"
+
+
+def start(settings: Settings, workspace: Path) -> None:
+    """Start the web interface and the daemon, unless they run; `await_…` waits for them.
+
+    Args:
+        workspace: the file that lists their code locations.
+
+    Raises:
+        EngineError: another program uses the web interface's port, or the databases that both share
+            can't be created.
+    """
+    process = service(settings, "webserver")
+    at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
+    record = process.running_at(*at)
+    if record is None:
+        check_free(settings.webserver_port, "webserver_port")
+    environment = {**os.environ, **orchestrator.prepare(settings.home)}
+    _migrate(settings.home / "dagster", environment)
+    if record is None:
+        command = orchestrator.webserver(workspace, settings.webserver_port, settings.log_format)
+        process.start(command, settings.webserver_port, environment, Path.cwd())
+    daemon = service(settings, "daemon")
+    if daemon.running() is None:
+        daemon.start(
+            orchestrator.daemon(workspace, settings.log_format), 0, environment, Path.cwd()
+        )
+
+
+def await_webserver(settings: Settings) -> str:
+    """Wait until the web interface responds. Return its address.
+
+    Raises:
+        EngineError: it exited, or is not ready in time.
+    """
+    webserver = service(settings, "webserver")
+    webserver.await_ready("web interface", lambda: _get(settings) is not None, START_DEADLINE)
+    return url(settings)
+
+
+def await_daemon(settings: Settings) -> None:
+    """Wait until the web interface reports that the daemon is healthy.
+
+    Raises:
+        EngineError: it exited, or is not healthy in time.
+    """
+    daemon = service(settings, "daemon")
+    daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
+
+
+def launch(settings: Settings, location: str, job: str) -> str:
+    """Launch a job of a code location in the orchestrator, which must be up.
+
+    Return the ID of its run.
+
+    Raises:
+        EngineError: the job was not launched.
+    """
+    of = {"repositoryLocationName": location, "repositoryName": "__repository__", "jobName": job}
+    answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": of}})
+    launched = {} if answer is None else (answer.get("data") or {}).get("launchRun") or {}
+    if "run" not in launched:
+        why = launched.get("message") or launched.get("__typename") or answer or "no answer"
+        raise EngineError(f"Dagster did not launch the job '{job}' of '{location}': {why}")
+    return str(launched["run"]["runId"])
+
+
+def start_watch(settings: Settings) -> None:
+    """Start the live page and the metrics, unless they run; `await_watch` waits for them.
+
+    Raises:
+        EngineError: another program uses their port.
+    """
+    process = service(settings, "watch")
+    at = (settings.watch_port, "live page", "watch_port", "tidemark down")
+    if process.running_at(*at) is None:
+        check_free(settings.watch_port, "watch_port")
+        command = [sys.executable, "-m", "tidemark_streaming.monitor"]
+        process.start(command, settings.watch_port, os.environ, Path.cwd())
+
+
+def await_watch(settings: Settings) -> str:
+    """Wait until the live page responds. Return its address.
+
+    Raises:
+        EngineError: it exited, or is not ready in time.
+    """
+    address = watch_url(settings)
+    watch = service(settings, "watch")
+    watch.await_ready("live page", lambda: _answers(f"{address}/ready"), START_DEADLINE)
+    return address
+
+
+def make_archive(settings: Settings) -> bool:
+    """Start to create the engine's class data archive in the background, at low priority.
+
+    Return False if it is not needed. It is called after an engine was stopped, because the machine
+    is idle then.
+
+    Raises:
+        EngineError: Java or the jars are missing.
+    """
+    if not settings.engine_archive:
+        return False
+    java = find_java()
+    if archive.options(java, jars.class_path(java, settings.maven_repository)):
+        return False
+    process = service(settings, "archive")
+    if process.running() is None:
+        command = ["nice", "-n", "19", sys.executable, "-m", "tidemark_streaming.home.rehearsal"]
+        process.start(command, 0, os.environ, Path.cwd())
+    return True
+
+
+def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
+    """Create the orchestrator's databases once, before any process opens them.
+
+    If two processes create them at the same time, one finds half of the tables, and fails.
+    """
+    made, current = folder / "migrated", version("dagster")
+    if made.exists() and made.read_text() == current:
+        return
+    done = subprocess.run(
+        orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise EngineError(
+            f"Dagster's databases {current} in {folder} could not be created: "
+            f"{(said[-1] if said else f'exit code {done.returncode}')}"
+        )
+    made.write_text(current)
+
+
+def _healthy(settings: Settings) -> bool:
+    answer = _get(settings, "/graphql", {"query": _HEALTH})
+    if answer is None:
+        return False
+    daemons = answer["data"]["instance"]["daemonHealth"]["allDaemonStatuses"]
+    return all(d["healthy"] for d in daemons if d["required"])
+
+
+def _get(settings: Settings, path: str = "/server_info", asked: Any = None) -> Any | None:  # noqa: ANN401
+    try:
+        return json.loads(_body(url(settings) + path, asked))
+    except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError):
+        return None
+
+
+def _answers(address: str) -> bool:
+    try:
+        _body(address)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+    return True
+
+
+def _body(address: str, asked: Any = None) -> bytes:  # noqa: ANN401 (JSON)
+    data = None if asked is None else json.dumps(asked).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read()

@@ -1,0 +1,254 @@
+"""Summarize the rows of arrivals, and advance the watermark over them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
+from tidemark.define.helper_columns import helper
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.dead_letters import DEAD, is_dead
+from tidemark.store.rows import Rows, columns, frame
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.feed import BYTES, CHUNK, Chunk
+
+_AHEAD, _CLOCK = helper("ahead"), helper("clock")
+
+_MISTAKES = ("22", "42")
+"""The SQL states of an expression that is invalid or fails on the data."""
+
+_PER_PART = [
+    *(([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max"), ("ahead", "sum")),
+]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A summary of the rows of one chunk.
+
+    Args:
+        misfit: the reason of its dead letters, if all have the same.
+        unreadable_marks: the number of events on which the watermark's expression failed.
+        undeclared: fields that the source does not declare.
+        future_timestamps: the number of events dated later than the source accepts.
+    """
+
+    rows: int = 0
+    dead_letters: int = 0
+    bytes: int = 0
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    observed: str | None = None
+    misfit: str | None = None
+    unreadable_marks: int = 0
+    undeclared: tuple[str, ...] = ()
+    future_timestamps: int = 0
+
+
+def observe(
+    source: Source, rows: Rows, chunks: Sequence[Chunk], spark: SparkSession
+) -> dict[int, Facts]:
+    """Return the summary of each chunk with rows, by its index.
+
+    Args:
+        rows: the rows as a connector reads them.
+
+    Raises:
+        DefinitionError: the source's watermark can't be computed from its columns.
+    """
+    if isinstance(rows, DataFrame) or not is_plain(source, rows):
+        return _by_engine(source, frame(spark, rows), chunks, columns(rows))
+    return _in_memory(source, rows, chunks)
+
+
+def is_plain(source: Source, rows: pa.Table) -> bool:
+    """Return whether the rows can be summarized without the engine.
+
+    That is so if the watermark depends on the newest event of each part, and if the column of the
+    parts has the same text in Arrow and in Spark.
+    """
+    by = source.watermark.by
+    parts = pa.string() if by is None else rows.schema.field(by).type
+    known = pa.types.is_string(parts) or pa.types.is_integer(parts)
+    return source.watermark.by_newest and known
+
+
+def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
+    """Summarize rows without the engine."""
+    if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
+        return _with_dead_letters(source, rows, chunks)
+    by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
+    possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
+    times, ahead = pc.if_else(possible, times, None), pa.nulls(len(rows), pa.bool_())
+    if source.max_future_skew is not None:
+        skew = duration(source.max_future_skew)
+        latest = pa.array([c.arrived_at + skew for c in chunks], pa.int64())
+        ahead = pc.greater(times, latest.take(rows[CHUNK]))
+        times = pc.if_else(ahead, None, times)
+    sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
+    part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
+    table = pa.table(
+        {"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times, "ahead": ahead}
+    )
+    parts = table.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
+    found = dict[int, Facts]()
+    for n in {each["chunk"] for each in parts}:
+        mine = [each for each in parts if each["chunk"] == n]
+        newest = [(each["part"], each["time_max"]) for each in mine if each["time_max"] is not None]
+        oldest = [each["time_min"] for each in mine]
+        observed = json.dumps([(part, str(time)) for part, time in newest])
+        if by is None:
+            observed = str(newest[0][1]) if newest else None
+        found[n] = Facts(
+            rows=sum(each["count_all"] for each in mine),
+            bytes=sum(each["bytes_sum"] or 0 for each in mine),
+            min_event_time=min((time for time in oldest if time is not None), default=None),
+            max_event_time=max((time for _, time in newest), default=None),
+            observed=observed,
+            future_timestamps=sum(each["ahead_sum"] or 0 for each in mine),
+        )
+    return found
+
+
+def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
+    """Summarize rows of which some are dead letters."""
+    dead = rows.filter(pc.is_valid(rows[DEAD]))
+    found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
+    reason = pc.struct_field(dead[DEAD], "reason")
+    sizes = dead[BYTES] if BYTES in dead.column_names else pa.nulls(len(dead), pa.int64())
+    table = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
+    each = table.group_by("chunk").aggregate(
+        [([], "count_all"), ("bytes", "sum"), ("reason", "min"), ("reason", "max")]
+    )
+    for one in each.to_pylist():
+        fits = found.get(one["chunk"], Facts())
+        found[one["chunk"]] = replace(
+            fits,
+            dead_letters=one["count_all"],
+            bytes=fits.bytes + (one["bytes_sum"] or 0),
+            misfit=one["reason_min"] if one["reason_min"] == one["reason_max"] else None,
+        )
+    return found
+
+
+def _by_engine(
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
+) -> dict[int, Facts]:
+    event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
+    clock = F.lit(None).cast("bigint")
+    if source.max_future_skew is not None:
+        clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
+        known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
+        rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
+    # An event with a future timestamp does not advance the watermark.
+    ahead = source.possible & source.happened(clock).isNull()
+    rows = rows.select("*", ahead.alias(_AHEAD))
+    rows = rows.withColumn(source.event_time, source.happened(clock))
+    micros = F.unix_micros(event_time)
+    parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
+    reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")
+    facts = rows.groupBy(F.col(CHUNK).alias("chunk"), is_dead(given).alias("dead"), *parts).agg(
+        F.count("*").alias("rows"),
+        F.coalesce(F.sum(BYTES if BYTES in given else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.min(micros).alias("oldest"),
+        F.max(micros).alias("newest"),
+        source.watermark.observe(event_time).alias("observed"),
+        source.watermark.unreadable().alias("unreadable"),
+        F.min(reason).alias("least"),
+        F.max(reason).alias("most"),
+        F.count_if(_AHEAD).alias("ahead"),
+    )
+    if by is not None:
+        pair = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
+        facts = facts.groupBy("chunk", "dead").agg(
+            F.sum("rows"),
+            F.sum("bytes"),
+            F.min("oldest"),
+            F.max("newest"),
+            F.to_json(F.collect_list(pair)),
+            F.sum("unreadable"),
+            F.min("least"),
+            F.max("most"),
+            F.sum("ahead"),
+        )
+    try:
+        found = facts.collect()
+    except PySparkException as error:
+        if (error.getSqlState() or "")[:2] not in _MISTAKES:
+            raise
+        # If the rows can't be read at all, this raises the connector's error.
+        _ = rows.schema
+        reason = str(error).strip().splitlines()[0]
+        raise DefinitionError(
+            f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
+            f"{reason}"
+        ) from None
+    summaries = {
+        row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
+        for row in found
+        if not row[1]
+    }
+    for chunk, _, count, size, *_, least, most, _ in (row for row in found if row[1]):
+        fits = summaries.get(chunk, Facts())
+        summaries[chunk] = replace(
+            fits,
+            dead_letters=count,
+            bytes=fits.bytes + size,
+            misfit=least if least == most else None,
+        )
+    return summaries
+
+
+def fold(
+    source: Source,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    facts: dict[int, Facts],
+    versions: str,
+    schema_version: int,
+) -> list[Arrival]:
+    """Return the chunks as arrivals that follow `last`, with their watermarks.
+
+    Args:
+        versions: the versions of the source's references, as JSON.
+        schema_version: the schema version of the event log.
+    """
+    arrivals: list[Arrival] = []
+    for index, chunk in enumerate(chunks):
+        found = facts.get(index, Facts())
+        before = None if last is None else last.after
+        state = None if last is None else last.watermark_state
+        observed = found.observed
+        if chunk.waiting and source.watermark.by_silence:
+            pairs = [*json.loads(observed or "[]"), *((part, None) for part in chunk.waiting)]
+            observed = json.dumps(pairs)
+        after, state = source.watermark.advance(
+            state, before, observed, chunk.arrived_at, chunk.watermark
+        )
+        last = Arrival(
+            arrival=0 if last is None else last.arrival + 1,
+            arrived_at=chunk.arrived_at,
+            before=before,
+            after=INFINITY if chunk.end else after,
+            rows=found.rows,
+            min_event_time=found.min_event_time,
+            max_event_time=found.max_event_time,
+            bytes=chunk.bytes + found.bytes,
+            position=chunk.position,
+            watermark_state=state,
+            references=versions,
+            dead_letters=found.dead_letters,
+            schema_version=schema_version,
+            unreadable_marks=found.unreadable_marks,
+            undeclared=json.dumps(found.undeclared) if found.undeclared else None,
+            future_timestamps=found.future_timestamps,
+        )
+        arrivals.append(last)
+    return arrivals

@@ -1,0 +1,168 @@
+"""Find dead letters, and reprocess corrected ones, each once.
+
+Reprocessing adds an arrival like any other. It has the events of some dead letters, decoded again,
+and its position in the timeline names the dead letters:
+
+    {"replayed": [[3, 17, 17], [3, 40, 52]]}
+
+This arrival reprocessed those of arrival 3 at the positions 17 and 40 to 52. The commit that brings
+them back is therefore also the one that marks them. A process that is killed has done both or
+neither, and repeating it finds nothing to do. The table of dead letters itself only grows.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.rows import SMALL_BATCH_ROWS
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.snapshot.history import REPROCESSED, Place, reprocessed_letters
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+BRIEF = ("arrival", "position", "arrived_at", "read_from", "correlation_id", "reason", "topic")
+"""The columns of dead letters without their content."""
+
+
+def read_dead_letters(snapshot: Snapshot, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
+    """Return the dead letters of a source, in order, with the column `replayed_by`.
+
+    `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
+
+    Args:
+        columns: columns of their table, at least `arrival` and `position`.
+    """
+    timeline = snapshot.timeline(source)
+    found = snapshot.tables.read(f"{source}_dead_letters", list(columns))
+    if found is None:
+        types = dict.fromkeys((*columns, "replayed_by"), pa.null())
+        return pa.schema(types | {"reason": pa.string()}).empty_table()
+    # A writer that died may have left dead letters beyond the timeline.
+    newest = timeline[-1].arrival if timeline else -1
+    found = found.filter(ds.field("arrival") <= newest)
+    found = found.sort_by([("arrival", "ascending"), ("position", "ascending")])
+    marks = replayed(timeline)
+    by = pa.array([marks.get(place) for place in places(found)], pa.int64())
+    return found.append_column("replayed_by", by)
+
+
+def places(letters: pa.Table) -> list[Place]:
+    """Return the keys of dead letters."""
+    columns = (letters[name].to_pylist() for name in ("arrival", "position"))
+    return list(zip(*columns, strict=True))
+
+
+def replayed(timeline: Sequence[Arrival]) -> dict[Place, int]:
+    """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
+    # The first arrival that names a dead letter counts: an arrival without rows may repeat the
+    # position of the one before it.
+    return {
+        place: one.arrival
+        for one in reversed(timeline)
+        for place in reprocessed_letters(one.position)
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of decoding dead letters again.
+
+    Args:
+        arrivals: the arrivals with the events that now fit.
+        brought: the number of these events.
+        refused: the dead letters that still do not fit, each with the reason; they stay dead
+            letters.
+    """
+
+    arrivals: tuple[Arrival, ...]
+    brought: int
+    refused: Mapping[Place, str]
+
+
+def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
+    """Decode dead letters again, and add those that now fit to the log, as new arrivals.
+
+    The processing time of these arrivals is now, and their lateness is classified by the current
+    watermark. Dead letters that were reprocessed before are skipped.
+
+    Args:
+        feed: the source's feed, which decodes them.
+        letters: rows of their table, in which `bytes` may be corrected.
+
+    Raises:
+        ConflictError: an ingest of the source is running.
+        DataError: the feed can't decode single rows, or the stream has ended.
+    """
+    if not letters.num_rows:
+        return Outcome((), 0, {})
+    if not isinstance(feed, Decoder):
+        raise DataError(f"The connector of source '{feed.source.name}' can't decode dead letters.")
+    number = pa.array(range(letters.num_rows), pa.int64())
+    numbered = letters.set_column(letters.column_names.index("position"), "position", number)
+    numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
+    rows = feed.decode(numbered).sort_by("position")
+    rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
+    for name in ("arrival", "position", "read_from", "correlation_id"):
+        rows = rows.append_column(name, letters[name])
+    refused, fit = dict[Place, str](), rows
+    if DEAD in rows.column_names:
+        found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
+        refused = {place: letter["reason"] for place, letter in found if letter is not None}
+        fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
+    commits = list(ingest(warehouse, _Mended(feed.source, fit)))
+    arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
+    return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
+
+
+@dataclass(frozen=True)
+class _Mended:
+    """A feed of dead letters that now fit: `rows` with their arrivals and positions."""
+
+    source: Source
+    rows: pa.Table
+    protects: ClassVar[bool] = True
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        done = replayed(timeline)
+        left = [place for place in places(self.rows) if place not in done]
+        clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
+        pieces = [left[n : n + SMALL_BATCH_ROWS] for n in range(0, len(left), SMALL_BATCH_ROWS)]
+        return [Chunk(_written(piece), clock, rows=len(piece)) for piece in pieces]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
+        which = {
+            p: (n, i)
+            for n, c in enumerate(chunks)
+            for i, p in enumerate(reprocessed_letters(c.position))
+        }
+        wanted = pa.array([place in which for place in places(self.rows)])
+        rows = self.rows.filter(wanted)
+        chunk, position = zip(*(which[place] for place in places(rows)), strict=True)
+        rows = rows.drop_columns(["arrival", "position"])
+        rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
+        return rows.append_column("position", pa.array(position, pa.int64()))
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None
+
+
+def _written(letters: Iterable[Place]) -> str:
+    """Return the position of an arrival that reprocesses some dead letters."""
+    ranges = list[list[int]]()
+    for arrival, position in sorted(letters):
+        if ranges and (ranges[-1][0], ranges[-1][2]) == (arrival, position - 1):
+            ranges[-1][2] = position
+        else:
+            ranges.append([arrival, position, position])
+    return json.dumps({REPROCESSED: ranges}, separators=(",", ":"))

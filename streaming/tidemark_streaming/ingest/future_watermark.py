@@ -1,0 +1,236 @@
+"""Find a watermark far ahead of the processing clock and the event that caused it, and lower it.
+
+A watermark that is years ahead makes every later event too late. `find` reports it without the
+engine. `lower` recomputes the recorded watermarks of a source from its event log, with the current
+definition, which must have a `max_future_skew`. It never raises a watermark, so no event becomes
+late that was on time. The caller recomputes the assets afterwards.
+
+| a process that is killed | leaves |
+| --- | --- |
+| before the event log's commit | everything as it was |
+| between that and the timeline's | lower watermarks in the event log alone: lower them again |
+| after both | assets that have to be recomputed |
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.base.failpoint import pass_fail_point
+from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
+from tidemark.compute.materialize import temp_tables
+from tidemark.define.source import Source
+from tidemark.store.commits.conditions import Condition, InRanges
+from tidemark.store.event_log.arrival import Arrival, timeline_rows
+from tidemark.store.event_log.log import Log
+from tidemark.store.rows import INSTANT, frame, to_dicts
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
+from tidemark_streaming.ingest.arrival_facts import Facts, observe
+from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+FAR = duration("1 hour")
+"""How far a watermark may be ahead of the processing clock without a warning."""
+
+_COLUMNS = ["arrival", "arrived_at", "watermark_after", "max_event_time"]
+_DAY = duration("1 day")
+
+
+@dataclass(frozen=True)
+class FutureWatermark:
+    """A watermark that is far ahead of the processing clock. Instants are microseconds.
+
+    Args:
+        arrival: the arrival that moved it there.
+        clock: the processing time of the newest arrival.
+        event_time: the newest event time of that arrival.
+        read_from: where that event was read, as in `2.csv#1`; None if it has been deleted.
+    """
+
+    source: str
+    arrival: int
+    watermark: int
+    clock: int
+    event_time: int | None
+    read_from: str | None
+
+    def __str__(self) -> str:
+        ahead = self.watermark - self.clock
+        length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
+        cause = "" if self.event_time is None else f" by an event dated {iso(self.event_time)}"
+        place = "" if self.read_from is None else f" ({self.read_from})"
+        return (
+            f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "
+            f"processing clock: arrival {self.arrival:,} moved it there{cause}{place}. Events "
+            "before it are late. If that date is wrong, set max_future_skew in the source, then "
+            f"run `tidemark watermark {self.source} --lower`."
+        )
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The recorded watermarks of a source that were lowered.
+
+    Args:
+        arrivals: the number of arrivals with another watermark before or after them.
+        first: the first of them; None if all watermarks match the definition.
+        before, after: the watermark of the source, in microseconds.
+    """
+
+    arrivals: int
+    first: int | None
+    before: int | None
+    after: int | None
+
+
+def is_far_ahead(watermark: int | None, clock: int) -> bool:
+    """Return whether a watermark requires a warning; that of an ended source does not."""
+    return watermark is not None and watermark < INFINITY and watermark - clock > FAR
+
+
+def find(snapshot: Snapshot, source: Source) -> FutureWatermark | None:
+    """Return the watermark of a source if it is far ahead of the processing clock."""
+    table = snapshot.tables.read(source.timeline_table, _COLUMNS)
+    if table is None or not table.num_rows:
+        return None
+    rows = to_dicts(table.sort_by("arrival"))
+    watermark, clock = rows[-1]["watermark_after"], rows[-1]["arrived_at"]
+    if not is_far_ahead(watermark, clock):
+        return None
+    cause = next(row for row in rows if row["watermark_after"] == watermark)
+    number, newest = cause["arrival"], cause["max_event_time"]
+    return FutureWatermark(
+        source=source.name,
+        arrival=number,
+        watermark=watermark,
+        clock=clock,
+        event_time=newest,
+        read_from=None if newest is None else _read_from(snapshot, source, number, newest),
+    )
+
+
+def future_timestamps(
+    snapshot: Snapshot, source: Source, arrivals: Sequence[Arrival]
+) -> str | None:
+    """Return a message about events dated too far after their arrival; None if there are none."""
+    some = [a for a in arrivals if a.future_timestamps]
+    if not some or source.max_future_skew is None:
+        return None
+    skew = duration(source.max_future_skew)
+    latest = as_datetime(some[0].arrived_at + skew)
+    dated = ds.field(source.event_time) > pa.scalar(latest, INSTANT)
+    columns = ["read_from", source.event_time]
+    found = snapshot.tables.read(source.log_table, columns, dated, _only(some[0].arrival))
+    place = ""
+    if found is not None and found.num_rows:
+        row = to_dicts(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
+        place = f", the first dated {iso(row['time'])} ({row['read_from']})"
+    count = sum(a.future_timestamps for a in some)
+    return (
+        f"{count:,} {'event' if count == 1 else 'events'} of '{source.name}' "
+        f"{'is' if count == 1 else 'are'} dated more than {describe(skew)} after arrival{place}. "
+        "They move no watermark and are in no window: the late tables have them, future_timestamp."
+    )
+
+
+def lower(warehouse: Warehouse, source: Source) -> Lowered:
+    """Lower the recorded watermarks of a source to those that its definition gives for its log.
+
+    A processing time after now becomes now. No stream of the source's assets may run.
+
+    Raises:
+        ConflictError: the source is being ingested.
+        DataError: the source has no arrivals.
+    """
+    log = Log(warehouse, source)
+    if not warehouse.exists(source.timeline_table):
+        raise DataError(f"Source '{source.name}' has no arrivals yet.")
+    with sole(warehouse, source):
+        log.create()
+        log.recover()
+        recorded = log.timeline()
+        if not recorded:
+            raise DataError(f"Source '{source.name}' has no arrivals yet.")
+        arrivals = _lowered(log, recorded)
+        changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
+        if changed:
+            _record(log, arrivals[changed[0] :])
+    return Lowered(
+        arrivals=len(changed),
+        first=changed[0] if changed else None,
+        before=recorded[-1].after,
+        after=arrivals[-1].after,
+    )
+
+
+def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
+    """Return the arrivals with the watermarks of the definition, none above the recorded one."""
+    source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
+    chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
+    events = log.read(-1, recorded[-1].arrival)
+    columns = dict.fromkeys([source.event_time, *source.columns])
+    rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
+    facts = observe(source, rows, chunks, log.warehouse.spark)
+    found: list[Arrival] = []
+    before, state = None, None
+    for arrival, chunk in zip(recorded, chunks, strict=True):
+        seen = facts.get(arrival.arrival, Facts())
+        after, state = source.watermark.advance(
+            state, before, seen.observed, chunk.arrived_at, arrival.after
+        )
+        after = arrival.after if arrival.ends else _least(after, arrival.after)
+        found.append(
+            replace(
+                arrival,
+                arrived_at=chunk.arrived_at,
+                before=before,
+                after=after,
+                watermark_state=state,
+                min_event_time=seen.min_event_time,
+                max_event_time=seen.max_event_time,
+                future_timestamps=seen.future_timestamps,
+            )
+        )
+        before = after
+    return found
+
+
+def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
+    """Write the watermarks and the processing times of the log's last arrivals."""
+    warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
+    app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
+    table = warehouse.read(
+        source.log_table, InRanges("arrival", ((first, INFINITY),), instants=False)
+    )
+    known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
+    known = known.rename_columns(["arrival", "arrived_at", "watermark"])
+    facts = F.broadcast(frame(warehouse.spark, known))
+    rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
+    with temp_tables(warehouse) as place:
+        held = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
+        warehouse.replace(held, source.log_table, beyond, app, 0)
+    pass_fail_point("watermarks")
+    warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def _only(arrival: int) -> list[Condition]:
+    """The rows of one arrival."""
+    return [InRanges("arrival", ((arrival, arrival + 1),), instants=False)]
+
+
+def _read_from(snapshot: Snapshot, source: Source, arrival: int, event_time: int) -> str | None:
+    """Return where the event of an arrival with that event time was read."""
+    dated = ds.field(source.event_time) == pa.scalar(as_datetime(event_time), INSTANT)
+    found = snapshot.tables.read(source.log_table, ["read_from"], dated, _only(arrival))
+    return None if found is None or not found.num_rows else found["read_from"][0].as_py()

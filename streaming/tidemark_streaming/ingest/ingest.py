@@ -1,0 +1,359 @@
+"""Ingest a feed's records into the event log, exactly once.
+
+Every commit is a set of whole arrivals, and the timeline lists the committed ones. A process that
+is killed at any point leaves at most log rows that the timeline does not list. The next process
+removes these rows and continues after the timeline's last arrival. No other state can be lost.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base import telemetry
+from tidemark.base.counts import format_count
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.telemetry import Clock
+from tidemark.compute.materialize import temp_tables
+from tidemark.define.source import Source
+from tidemark.engine.process import ProgressCallback, ignore_progress
+from tidemark.engine.queries.planning import Planning
+from tidemark.run.run_span import list_arrivals
+from tidemark.store import integrity
+from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.reference import current_versions
+from tidemark.store.rows import SMALL_BATCH_ROWS, Rows
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
+from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
+from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
+from tidemark_streaming.ingest.changed import ColumnChanged, check
+from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.standstill import kept
+from tidemark_streaming.ingest.time_range import each_in_range, in_range
+
+FURNISHED = "furnish"
+"""The application ID of the transaction that fills a table which an inlet provides, once."""
+
+FEW_BYTES = 4 << 20
+"""The total size of files below which their rows count as few."""
+
+LOOK_EVERY = 0.2
+
+TOGETHER_BYTES = 128 << 20
+"""The approximate limit of bytes per commit, if the feed has its rows in memory.
+
+The same amount is read ahead while the commit is written and counted.
+"""
+
+_FIRST_BYTES = TOGETHER_BYTES // 4
+"""The limit of the first commit after a poll: no run is counting while it is read."""
+
+_ROW_BYTES = 96
+"""The memory that a row takes in addition to its data."""
+
+_UNKNOWN = 1024
+"""The assumed size of a row's data, in bytes, before any size is known."""
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """A commit: its arrivals, and how many of the pending arrivals are committed by now.
+
+    Args:
+        rows: the rows of the commit, as the log has them; None if they are not in memory.
+    """
+
+    arrivals: tuple[Arrival, ...]
+    done: int
+    pending: int
+    rows: pa.Table | None = None
+
+    @property
+    def recent(self) -> RecentArrivals:
+        """Its arrivals, for a run that must not read them again."""
+        return RecentArrivals(self.arrivals, self.rows)
+
+
+def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
+    """Ingest the pending arrivals, and yield after each commit.
+
+    Args:
+        batch: the number of arrivals per commit; None for all of them, a bulk load. The log is the
+            same in every case.
+
+    Raises:
+        ConflictError: another ingest of this source is running.
+        DataError: the data can't be read, or the warehouse can't be written.
+        DefinitionError: the source's watermark can't be computed from its columns.
+    """
+    with _opened(warehouse, feed.source) as log:
+        yield from _bring(log, log.timeline(), feed, batch)
+
+
+def follow(
+    warehouse: Warehouse,
+    feed: Feed,
+    every: float = LOOK_EVERY,
+    *,
+    then: Callable[[Warehouse, RecentArrivals], None] | None = None,
+    again: Callable[[], Warehouse] | None = None,
+    tell: ProgressCallback = ignore_progress,
+) -> Iterator[Ingested]:
+    """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
+
+    If a feed's servers or the engine do not respond, it waits for them. It stays the source's only
+    ingest during that time.
+
+    Args:
+        every: seconds between two polls.
+        then: called with the arrivals of each commit before the next poll. At the start and after
+            an outage, it is called for the existing arrivals, of which none is in memory.
+        again: opens the warehouse in a new session once the engine is back; without it, a lost
+            engine ends the ingest.
+        tell: receives a message when something does not respond, and one when it is back.
+
+    Raises:
+        ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
+    """
+    source, outage = feed.source, Outage(tell)
+    log: Log | None = None
+    timeline: list[Arrival] = []
+    behind = then is not None
+    with sole(warehouse, source), kept(warehouse, source) as begun, ExitStack() as planned:
+        while True:
+            brought = False
+            try:
+                if log is None:
+                    # Usually few rows arrive, so the planner settings are set once and not for each
+                    # commit.
+                    planned.enter_context(warehouse.planning(Planning.FEW))
+                    log = _written(warehouse, source)
+                    timeline = log.timeline()
+                if then is not None and behind and timeline:
+                    with begun.doing():
+                        then(warehouse, NO_ARRIVALS)
+                for commit in _bring(log, timeline, feed, None):
+                    if then is not None:
+                        behind = True
+                        with begun.doing():
+                            then(warehouse, commit.recent)
+                    brought = True
+                    yield commit
+                behind = False
+                outage.over()
+                if timeline and timeline[-1].ends:
+                    return
+            except ERRORS as error:
+                if engine_lost(error) and again is None:
+                    raise
+                if again is not None and engine_lost(error):
+                    planned.pop_all()
+                    warehouse, log, behind = outage.again(error, again), None, then is not None
+                else:
+                    outage.wait(error)
+                continue
+            if then is None or not brought:
+                # Records that arrived during the runs have waited long enough, so the next poll
+                # follows at once.
+                time.sleep(every)
+
+
+def end(warehouse: Warehouse, source: Source) -> Arrival:
+    """End the stream: add an arrival without rows, after which the watermark is INFINITY.
+
+    Every window closes. A stream that has ended accepts no more events; ending it again changes
+    nothing.
+    """
+    with _opened(warehouse, source) as log:
+        last = log.last()
+        if last is not None and last.ends:
+            return last
+        position = "{}" if last is None else last.position
+        clock = time.time_ns() // 1000 if last is None else last.arrived_at
+        versions = json.dumps(current_versions(warehouse, source))
+        arrivals = fold(
+            source, last, [Chunk(position, clock, end=True)], {}, versions, log.schema_version
+        )
+        log.append(log.read(-1, -1), arrivals)
+        return arrivals[0]
+
+
+def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
+    """Create and fill the tables that an inlet provides, unless they were filled before."""
+    for name, load in inlet.lookups.items():
+        table = inlet.source.lookup_table(name)
+        # An existing table may be empty, because the process that created it was killed before it
+        # filled it. The transaction that filled the table is what counts.
+        if warehouse.transaction(table, FURNISHED) < 0:
+            rows = load(warehouse.spark)
+            if not warehouse.create(table, rows, f"Lookup tables of {inlet.source.name}."):
+                warehouse.register(table)
+            warehouse.append(rows, table, FURNISHED, 0)
+
+
+def ingest_each(
+    warehouse: Warehouse,
+    source: Source,
+    feeds: Iterable[tuple[Feed, int, int]],
+    *,
+    batch: int | None = 1,
+) -> Iterator[Ingested]:
+    """Ingest the pending arrivals of each of these feeds of a source, as one writer.
+
+    Args:
+        feeds: each with its number, counted from 1, and the total number of feeds.
+        batch: as for `ingest`.
+
+    Raises:
+        ConflictError, DataError, DefinitionError: as `ingest`.
+    """
+    with _opened(warehouse, source) as log:
+        timeline = log.timeline()
+        for feed, number, total in feeds:
+            for commit in _bring(log, timeline, feed, batch):
+                yield replace(commit, done=number, pending=total)
+
+
+@contextmanager
+def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
+    """Yield the source's log, with this process as its only writer."""
+    with sole(warehouse, source), kept(warehouse, source):
+        yield _written(warehouse, source)
+
+
+def _written(warehouse: Warehouse, source: Source) -> Log:
+    """Return the source's log, without rows that another writer left beyond the timeline."""
+    integrity.demand(warehouse, source)
+    log = Log(warehouse, source)
+    log.create()
+    log.recover()
+    return log
+
+
+def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
+    """Commit the arrivals that are pending after `timeline`, and append them to it."""
+    if log.source.mask and not getattr(feed, "protects", False):
+        raise DefinitionError(
+            f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
+            "protect them: use a connector of Tidemark."
+        )
+    chunks = list(feed.pending(timeline))
+    last = timeline[-1] if timeline else None
+    if chunks and last is not None and last.ends:
+        raise DataError(
+            f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
+            f"{format_count(len(chunks), 'pending arrival')}."
+        )
+    done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
+    try:
+        while part:
+            stops: ColumnChanged | None = None
+            following = _together(chunks[done + len(part) :], timeline, batch, TOGETHER_BYTES)
+            try:
+                arrivals, rows = _commit(log, feed, last, part, following)
+            except ColumnChanged as changed:
+                if not changed.before:
+                    raise
+                # The arrivals before the changed column are ingested first.
+                stops, part = changed, part[: changed.before]
+                arrivals, rows = _commit(log, feed, last, part)
+            timeline += arrivals
+            last, done, part = arrivals[-1], done + len(part), following
+            yield Ingested(tuple(arrivals), done, len(chunks), rows)
+            if stops is not None:
+                raise stops
+    finally:
+        if isinstance(feed, Ahead):
+            feed.ahead([])
+
+
+def _together(
+    chunks: Sequence[Chunk], timeline: Sequence[Arrival], batch: int | None, most: int
+) -> Sequence[Chunk]:
+    """Return the first chunks, those that one commit ingests.
+
+    Args:
+        most: the approximate limit in bytes, if the feed has its rows in memory.
+    """
+    # A feed that knows the number of rows has them in memory.
+    if batch is not None or not any(chunk.rows for chunk in chunks):
+        return chunks[:batch]
+    known = next((a for a in reversed(timeline) if a.rows), None)
+    size = (_UNKNOWN if known is None else known.bytes // known.rows) + _ROW_BYTES
+    taken = accumulate(chunk.rows * size for chunk in chunks)
+    return chunks[: max(sum(total <= most for total in taken), 1)]
+
+
+def _commit(
+    log: Log,
+    feed: Feed,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    following: Sequence[Chunk] = (),
+) -> tuple[list[Arrival], pa.Table | None]:
+    """Commit chunks. Return their arrivals, and the rows that were written if they are few.
+
+    Args:
+        following: the chunks that will be requested from the feed next.
+    """
+    clock = Clock()
+    try:
+        versions = json.dumps(current_versions(log.warehouse, log.source))
+        with temp_tables(log.warehouse) as place:
+            # Rows are read once: a file that is still growing would give other rows the second
+            # time.
+            few = (
+                sum(c.bytes for c in chunks) <= FEW_BYTES
+                and sum(c.rows for c in chunks) <= SMALL_BATCH_ROWS
+            )
+            rows = feed.read(log.warehouse.spark, chunks)
+            if isinstance(feed, Ahead):
+                feed.ahead(following)
+            clock.after("read")
+            asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
+            planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
+            with planning:
+                if isinstance(rows, DataFrame):
+                    rows = place.materialize(in_range(log.source, rows), few=few)
+                elif isinstance(rows, pa.Table):
+                    rows = in_range(log.source, rows)
+                else:
+                    rows = place.gather(each_in_range(log.source, rows))
+                facts = observe(log.source, rows, chunks, log.warehouse.spark)
+                if not getattr(feed, "accept_change", True):
+                    check(log.source.name, facts)
+                if isinstance(feed, Noticing):
+                    seen = feed.undeclared()
+                    facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
+                arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
+                clock.after("decode")
+                logged = log.append(_numbered(rows, arrivals[0].arrival), arrivals)
+                clock.after("write")
+    except PySparkException as error:
+        known = feed.explain(error)
+        if known is None:
+            raise
+        raise known from error
+    if telemetry.is_enabled():
+        events = sum(a.rows for a in arrivals)
+        span = clock.span(f"ingest {log.source.name}", events=events)
+        numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
+        telemetry.report(list_arrivals(log, *numbers), span, begins=True)
+    # Reading many rows from the log's files is faster than sending them to the engine.
+    return arrivals, logged if few else None
+
+
+def _numbered(rows: Rows, first: int) -> Rows:
+    """Return rows with the number of their arrival; `first` is that of the first chunk."""
+    if isinstance(rows, DataFrame):
+        return rows.withColumn("arrival", F.col(CHUNK) + first)
+    return rows.append_column("arrival", pa.array(rows[CHUNK].to_numpy() + first, pa.int64()))

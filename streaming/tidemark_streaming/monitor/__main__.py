@@ -1,0 +1,32 @@
+"""`python -m tidemark_streaming.monitor`: the monitoring service that `tidemark up` starts."""
+
+import sys
+from pathlib import Path
+
+import uvicorn
+from uvicorn.config import LOGGING_CONFIG
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.monitor.app import application
+from tidemark_streaming.monitor.overview import Monitor
+
+# Find packages in the working folder, as the commands and the orchestrator do.
+sys.path.insert(0, str(Path.cwd()))
+try:
+    settings = Settings()
+    structured = logs.begin(settings, "watch")
+    monitor = Monitor(settings)
+except TidemarkError as error:
+    sys.exit(str(error))
+logs.tell("listening", port=settings.watch_port, database=settings.database)
+uvicorn.run(
+    application(settings, monitor),
+    host="127.0.0.1",
+    port=settings.watch_port,
+    log_level="warning",
+    # Otherwise uvicorn would log in its own format.
+    log_config=None if structured else LOGGING_CONFIG,
+    access_log=False,
+)

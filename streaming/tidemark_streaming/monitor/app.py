@@ -1,0 +1,114 @@
+"""The web service: the metrics, the live page, and the page's data.
+
+One thread reads the tables. Requests within a second share one overview.
+"""
+
+import asyncio
+import json
+import time
+import zlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tidemark.base.settings import Settings
+from tidemark_streaming.base import logs
+from tidemark_streaming.base.origin_guard import OriginGuard
+from tidemark_streaming.monitor import metrics, page
+from tidemark_streaming.monitor.backlogs import EVERY
+from tidemark_streaming.monitor.overview import Monitor, Overview
+
+FRESH = 0.9
+"""Seconds for which an overview is reused."""
+
+STATIC = Path(__file__).parent / "static"
+
+
+class OverviewCache:
+    """The newest overview, shared by all requests."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="watch")
+        self._last: tuple[float, Overview] | None = None
+
+    async def now(self) -> Overview:
+        """Return an overview that is at most a second old."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read)
+
+    def _read(self) -> Overview:
+        if self._last is None or time.monotonic() - self._last[0] > FRESH:
+            overview = self._monitor.read()
+            before = {} if self._last is None else self._last[1].troubles
+            for name, why in overview.troubles.items():
+                if before.get(name) != why:
+                    logs.warn("can't be read", what=name, why=why)
+            for name in before.keys() - overview.troubles.keys():
+                logs.tell("can be read again", what=name)
+            self._last = (time.monotonic(), overview)
+        return self._last[1]
+
+
+def application(settings: Settings, monitor: Monitor) -> Starlette:
+    """Return the web application of a home."""
+    cache = OverviewCache(monitor)
+
+    async def serve_metrics(_: Request) -> Response:
+        body = metrics.exposition(await cache.now())
+        return Response(body, media_type=metrics.CONTENT_TYPE)
+
+    async def state(request: Request) -> Response:
+        asked = request.query_params.get("span", "")
+        span = int(asked) if asked in map(str, page.SPANS) else None
+        overview = await cache.now()
+        shown = page.state(overview, settings.database, settings.webserver_port, span)
+        at = shown.pop("at")
+        body = json.dumps(shown, separators=(",", ":"))
+        # An unchanged state is not sent again.
+        tag = f'"{zlib.crc32(body.encode()):08x}"'
+        headers = {"etag": tag, "cache-control": "no-cache", "x-at": str(at)}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="application/json", headers=headers)
+
+    @asynccontextmanager
+    async def keep_fresh(_: Starlette) -> AsyncIterator[None]:
+        """Refresh without requests as well, so that the lag of Kafka is recorded from the start."""
+
+        async def refresh() -> None:
+            while True:
+                with suppress(Exception):
+                    # The next request reports the error.
+                    await cache.now()
+                await asyncio.sleep(EVERY)
+
+        task = asyncio.create_task(refresh())
+        yield
+        task.cancel()
+
+    async def ready(_: Request) -> Response:
+        await cache.now()
+        return PlainTextResponse("ready\n")
+
+    def file(name: str) -> Route:
+        path = "/" if name == "index.html" else f"/{name}"
+        headers = {"cache-control": "no-cache"}
+        return Route(path, lambda _: FileResponse(STATIC / name, headers=headers))
+
+    return Starlette(
+        routes=[
+            *(file(name) for name in ("index.html", "watch.css", "watch.js")),
+            Route("/state", state),
+            Route("/metrics", serve_metrics),
+            Route("/ready", ready),
+        ],
+        middleware=[Middleware(OriginGuard, hosts=settings.allowed_hosts)],
+        lifespan=keep_fresh,
+    )

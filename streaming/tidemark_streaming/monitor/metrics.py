@@ -1,0 +1,466 @@
+"""The metrics: the name, labels, meaning and samples of each.
+
+Names and units follow Prometheus: counters end in `_total`, durations and instants are in seconds,
+sizes in bytes. An unknown value has no sample: a watermark before the first event, or a lag after
+the end of a source.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from tidemark.base.instants import INFINITY
+from tidemark_streaming.monitor.outputs import SinkOverview
+from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
+from tidemark_streaming.snapshot.history import Histogram
+from tidemark_streaming.streams.supervisor import RUNNING
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+Sample = tuple[tuple[str, ...], float | int | Histogram | None]
+"""The values of the labels, and the measured value; None is not exposed."""
+
+
+@dataclass(frozen=True)
+class MetricDefinition:
+    """A metric.
+
+    Args:
+        name: the name in Prometheus; a counter's ends in `_total`.
+        meaning: one sentence.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+    samples: Callable[[Overview], Iterable[Sample]]
+
+
+def _source(
+    name: str,
+    kind: str,
+    meaning: str,
+    value: Callable[[SourceOverview], float | None],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((source.name,), value(source)) for source in overview.sources)
+
+    return MetricDefinition(f"tidemark_source_{name}", kind, ("source",), meaning, samples)
+
+
+def _asset(
+    name: str,
+    kind: str,
+    meaning: str,
+    value: Callable[[AssetOverview], float | Histogram | None],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((asset.name,), value(asset)) for asset in overview.assets)
+
+    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset",), meaning, samples)
+
+
+def _of_assets(
+    name: str,
+    kind: str,
+    labels: tuple[str, ...],
+    meaning: str,
+    values: Callable[[AssetOverview], Mapping[tuple[str, ...], float | Histogram]],
+) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        for asset in overview.assets:
+            yield from (((asset.name, *more), value) for more, value in values(asset).items())
+
+    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset", *labels), meaning, samples)
+
+
+def _tables(name: str, meaning: str, attribute: str) -> MetricDefinition:
+    def samples(overview: Overview) -> Iterator[Sample]:
+        return (((table,), getattr(size, attribute)) for table, size in overview.tables.items())
+
+    return MetricDefinition(f"tidemark_table_{name}", GAUGE, ("table",), meaning, samples)
+
+
+def _kafka_lag(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
+        waiting = {} if source.backlog is None else source.backlog.waiting
+        for (topic, partition), count in sorted(waiting.items()):
+            yield (source.name, topic, str(partition)), count
+
+
+def _kafka_up(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
+        if source.backlog is not None:
+            yield (source.name,), int(not source.backlog.silent)
+
+
+def _access_errors(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
+        if source.backlog is not None:
+            yield (source.name,), int(source.backlog.refused)
+
+
+def _lane_lag(overview: Overview) -> Iterator[Sample]:
+    for lane in overview.lanes:
+        for (topic, partition), count in sorted(lane.waiting.items()):
+            yield (lane.name, topic, str(partition)), count
+
+
+def _sinks(
+    value: Callable[[SinkOverview, Overview], float | None],
+) -> Callable[[Overview], Iterable[Sample]]:
+    return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.sinks)
+
+
+def _seconds(instant: int | None) -> float | None:
+    return None if instant is None or instant >= INFINITY else instant / 1e6
+
+
+METRICS: tuple[MetricDefinition, ...] = (
+    _source("events_total", COUNTER, "Events that have arrived.", lambda s: s.snapshot.events),
+    _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
+    _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.bytes),
+    _source(
+        "dead_letters",
+        GAUGE,
+        "Dead letters of the source, including those that were replayed.",
+        # A series that begins with the first of them would not be seen to have risen.
+        lambda s: s.dead_letters,
+    ),
+    _source(
+        "undeclared_fields",
+        GAUGE,
+        "JSON fields in Kafka records that the source does not declare and that were ignored "
+        "(sampled).",
+        lambda s: len(s.snapshot.undeclared),
+    ),
+    _source(
+        "last_arrival_timestamp_seconds",
+        GAUGE,
+        "Processing time of the newest arrival.",
+        lambda s: _seconds(s.snapshot.arrived_at),
+    ),
+    _source(
+        "newest_event_timestamp_seconds",
+        GAUGE,
+        "Event time of the newest event.",
+        lambda s: _seconds(s.snapshot.newest_event),
+    ),
+    _source(
+        "watermark_timestamp_seconds",
+        GAUGE,
+        "The watermark; absent before the first event, and after the end of the source.",
+        lambda s: _seconds(s.snapshot.watermark),
+    ),
+    _source(
+        "watermark_lag_seconds",
+        GAUGE,
+        "Lag of the watermark behind the source's clock: the wall clock, or the newest event "
+        "of a recording.",
+        lambda s: s.lag,
+    ),
+    _source(
+        "watermark_ahead_seconds",
+        GAUGE,
+        "How far the watermark is ahead of the processing clock of the newest arrival; 0 if it is "
+        "not.",
+        lambda s: s.ahead,
+    ),
+    MetricDefinition(
+        "tidemark_kafka_up",
+        GAUGE,
+        ("source",),
+        "1 if the brokers of a Kafka source answer, else 0.",
+        _kafka_up,
+    ),
+    MetricDefinition(
+        "tidemark_source_access_error",
+        GAUGE,
+        ("source",),
+        "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
+        "right, a wrong password or certificate; the live page shows the reason.",
+        _access_errors,
+    ),
+    MetricDefinition(
+        "tidemark_kafka_consumer_lag",
+        GAUGE,
+        ("source", "topic", "partition"),
+        "Offsets in Kafka that are not in the event log yet; absent while the brokers do not "
+        "answer.",
+        _kafka_lag,
+    ),
+    MetricDefinition(
+        "tidemark_ingest_up",
+        GAUGE,
+        ("source",),
+        "1 while an ingest of the source runs on this machine; 0 if `tidemark ingest --follow` "
+        "exited without being stopped; absent otherwise.",
+        lambda s: (
+            ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
+        ),
+    ),
+    MetricDefinition(
+        "tidemark_source_blocked",
+        GAUGE,
+        ("source",),
+        "1 if the newest ingest of the source was refused and needs manual action, such as for "
+        "an incompatible change or expired records; else 0.",
+        lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
+    ),
+    MetricDefinition(
+        "tidemark_sink_up",
+        GAUGE,
+        ("asset", "topic"),
+        "1 if the publishing progress of an asset's topic is known, else 0.",
+        _sinks(lambda o, _: int(o.trouble is None)),
+    ),
+    MetricDefinition(
+        "tidemark_sink_lag_versions",
+        GAUGE,
+        ("asset", "topic"),
+        "Versions of the published table that its topic lacks; absent while that is unknown.",
+        _sinks(lambda o, _: o.behind),
+    ),
+    MetricDefinition(
+        "tidemark_sink_lag_seconds",
+        GAUGE,
+        ("asset", "topic"),
+        "How long the first of these versions has waited; 0 if the topic lacks none.",
+        _sinks(lambda o, s: o.waits(s.at)),
+    ),
+    MetricDefinition(
+        "tidemark_sink_process_up",
+        GAUGE,
+        ("asset",),
+        "1 while `tidemark sink --follow` publishes; 0 while it waits, or if it exited without "
+        "being stopped; absent otherwise.",
+        lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.sinks.items()),
+    ),
+    MetricDefinition(
+        "tidemark_lane_up",
+        GAUGE,
+        ("lane",),
+        "1 while a lane runs, 0 if it should run and does not, or waits.",
+        lambda s: (
+            ((n,), None if lane.state is None else int(lane.state == RUNNING))
+            for n, lane in s.services.lanes.items()
+        ),
+    ),
+    MetricDefinition(
+        "tidemark_lane_consumer_lag",
+        GAUGE,
+        ("lane", "topic", "partition"),
+        "Offsets in Kafka that are not in the newest checkpoint of a lane, which may be some "
+        "time old; absent before the first one, and while the brokers do not answer.",
+        _lane_lag,
+    ),
+    _of_assets(
+        "events_total",
+        COUNTER,
+        ("mode", "verdict"),
+        "Events that runs have classified, by the run's mode and the event's lateness in the first "
+        "of its windows to end. An event counts once, even if windows overlap.",
+        lambda a: {(m, v): n for (m, v), n in a.runs.counted.items()},
+    ),
+    _of_assets(
+        "runs_total",
+        COUNTER,
+        ("mode",),
+        "Runs that have ended.",
+        lambda a: {(mode,): count for mode, count in a.runs.ended.items()},
+    ),
+    _of_assets(
+        "run_seconds",
+        HISTOGRAM,
+        ("mode",),
+        "Duration of runs.",
+        lambda a: {(mode,): seconds for mode, seconds in a.runs.seconds.items()},
+    ),
+    _of_assets(
+        "run_step_seconds",
+        HISTOGRAM,
+        ("mode", "step"),
+        "Duration of the steps of runs.",
+        lambda a: {(m, step): seconds for (m, step), seconds in a.runs.steps.items()},
+    ),
+    _asset(
+        "last_run_timestamp_seconds",
+        GAUGE,
+        "End of the newest run.",
+        lambda a: _seconds(a.runs.ended_at),
+    ),
+    _asset(
+        "arrival_to_published_seconds",
+        HISTOGRAM,
+        "Time from an arrival to the end of the run that processed it. Absent for recordings.",
+        lambda a: None if a.source.played else a.runs.from_arrival,
+    ),
+    _asset(
+        "event_to_published_seconds",
+        HISTOGRAM,
+        "Time from the newest event of an arrival to the end of the run that processed it. "
+        "Absent for recordings.",
+        lambda a: None if a.source.played else a.runs.from_event,
+    ),
+    _asset(
+        "lag_arrivals",
+        GAUGE,
+        "Arrivals of its source that the asset has not processed yet.",
+        lambda a: a.snapshot.behind,
+    ),
+    _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
+    _of_assets(
+        "rate_limited_runs_total",
+        COUNTER,
+        ("limit",),
+        "Runs that left arrivals for the next run because of a limit of arrivals, rows or "
+        "bytes per run.",
+        lambda a: {(limit,): count for limit, count in sorted(a.runs.limited.items())},
+    ),
+    _asset(
+        "watermark_timestamp_seconds",
+        GAUGE,
+        "The watermark through which the asset has processed its source.",
+        lambda a: _seconds(a.snapshot.watermark),
+    ),
+    _asset(
+        "watermark_lag_seconds",
+        GAUGE,
+        "Lag of that watermark behind the source's clock.",
+        lambda a: a.lag,
+    ),
+    _asset("published_rows", GAUGE, "Rows of the published table.", lambda a: a.snapshot.windows),
+    _asset(
+        "final_rows",
+        GAUGE,
+        "Published rows that no late event can change any more.",
+        lambda a: a.snapshot.final,
+    ),
+    _asset(
+        "open_rows",
+        GAUGE,
+        "Rows of open windows, whose end the watermark has not passed; for a roll-up, "
+        "those that it has published early.",
+        lambda a: a.snapshot.open,
+    ),
+    _of_assets(
+        "quarantined_rows",
+        GAUGE,
+        ("status",),
+        "Rows in quarantine: quarantined, or discarded manually.",
+        lambda a: {("quarantined",): a.held, ("discarded",): a.discarded},
+    ),
+    _asset(
+        "quarantined_rows_total",
+        COUNTER,
+        "Rows that runs have put into quarantine, counted each time.",
+        lambda a: a.runs.quarantined,
+    ),
+    MetricDefinition(
+        "tidemark_stream_up",
+        GAUGE,
+        ("asset",),
+        "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
+        "saw it in the last two minutes; any other stream, and an asset of `ingest --follow "
+        "--run`, while its command runs.",
+        lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
+    ),
+    MetricDefinition(
+        "tidemark_stream_consecutive_failures",
+        GAUGE,
+        ("asset",),
+        "Consecutive failures: how often the stream has ended or could not be started.",
+        lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
+    ),
+    MetricDefinition(
+        "tidemark_stream_restarts_total",
+        COUNTER,
+        ("asset",),
+        "Restarts since the stream was requested, including those without a failure: its "
+        "worker or engine was killed, or its definition has changed.",
+        lambda s: (((n,), w.restarts) for n, w in s.services.streams.items()),
+    ),
+    MetricDefinition(
+        "tidemark_process_up",
+        GAUGE,
+        ("process",),
+        "1 if a process of the home runs: engine (a server listens at its address), webserver, "
+        "daemon, and kafka if a broker was started.",
+        lambda s: (((name,), int(runs)) for name, runs in s.services.up.items()),
+    ),
+    _tables("bytes", "Bytes of a table's files as of its newest commit.", "size"),
+    _tables("files", "Files of a table.", "files"),
+    _tables("rows", "Rows of a table.", "rows"),
+    _tables("version", "The number of a table's newest commit.", "version"),
+    MetricDefinition(
+        "tidemark_disk_free_bytes",
+        GAUGE,
+        (),
+        "Free space on the disk of the warehouse, or of the home if the warehouse is elsewhere.",
+        lambda s: [((), s.services.disk_free)],
+    ),
+    MetricDefinition(
+        "tidemark_disk_size_bytes",
+        GAUGE,
+        (),
+        "The size of that disk.",
+        lambda s: [((), s.services.disk_size)],
+    ),
+    MetricDefinition(
+        "tidemark_exporter_read_errors",
+        GAUGE,
+        (),
+        "Sources and assets that could not be read; the live page shows the reason.",
+        lambda s: [((), len(s.troubles))],
+    ),
+    MetricDefinition(
+        "tidemark_exporter_collect_seconds",
+        GAUGE,
+        (),
+        "Duration of the newest refresh of the tables.",
+        lambda s: [((), s.seconds)],
+    ),
+)
+
+
+class _Metrics(Collector):
+    def __init__(self, overview: Overview) -> None:
+        self._sight = overview
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in METRICS:
+            yield _family(metric, self._sight)
+
+
+def exposition(overview: Overview) -> bytes:
+    """Return the metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Metrics(overview))
+    return generate_latest(registry)
+
+
+def _family(metric: MetricDefinition, overview: Overview) -> Metric:
+    samples = [(labels, value) for labels, value in metric.samples(overview) if value is not None]
+    if metric.kind == HISTOGRAM:
+        family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for labels, value in samples:
+            assert isinstance(value, Histogram)
+            family.add_metric(labels, value.buckets(), value.sum)
+        return family
+    kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+    family = kind(metric.name, metric.meaning, labels=metric.labels)
+    for labels, value in samples:
+        assert not isinstance(value, Histogram)
+        family.add_metric(labels, value)
+    return family

@@ -1,0 +1,361 @@
+"""An overview of a home: the progress of each source and asset, and the state of its processes."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake.exceptions import DeltaError
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import INFINITY
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.quality import results
+from tidemark.quality.quarantine import QUARANTINED
+from tidemark.store import ledger
+from tidemark.store.rows import to_micros
+from tidemark_streaming.home import domains
+from tidemark_streaming.ingest.future_watermark import find, is_far_ahead
+from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.monitor.backlogs import Backlog, Backlogs
+from tidemark_streaming.monitor.outputs import LaneOverview, Outputs, SinkOverview
+from tidemark_streaming.monitor.services import ServiceMonitor, Services
+from tidemark_streaming.snapshot import tables
+from tidemark_streaming.snapshot.history import Runs, lag
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.tables import Listing, Tables, instant
+from tidemark_streaming.snapshot.windows import count_open, read_published
+
+SHOWN = 5
+"""The number of an asset's newest quarantined windows that are listed."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SourceOverview:
+    """The progress of a source. Instants are in microseconds.
+
+    Args:
+        played: whether it is a recording, whose clock is its newest event.
+        clock: the clock against which the lag is measured.
+        bytes: the bytes that were read.
+        dead_letters: all rows of the dead letter table, including reprocessed ones.
+        backlog: the lag in Kafka; None for another source.
+        waited: times, in order, each with the total lag in Kafka.
+        warning: a message if the watermark is far ahead of the processing clock.
+    """
+
+    snapshot: SourceSnapshot
+    played: bool
+    clock: int
+    bytes: int
+    dead_letters: int
+    backlog: Backlog | None
+    waited: Sequence[tuple[int, int]] = ()
+    warning: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+        return self.snapshot.name
+
+    @property
+    def ahead(self) -> float | None:
+        """The seconds by which the watermark is ahead of the processing clock."""
+        watermark, clock = self.snapshot.watermark, self.snapshot.arrived_at
+        if watermark is None or clock is None or watermark >= INFINITY:
+            return None
+        return max(0, watermark - clock) / 1e6
+
+    @property
+    def lag(self) -> float | None:
+        """The lag of the watermark, in seconds."""
+        return lag(self.clock, self.snapshot.watermark)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of an asset that end at one instant, as numbers of rows.
+
+    Args:
+        end: microseconds.
+        final: published rows that can't change any more.
+        ended: published rows that late events may still change.
+        open: rows whose end the watermark has not passed.
+        quarantined: rows that are not published because they failed an expectation.
+    """
+
+    end: int
+    final: int = 0
+    ended: int = 0
+    open: int = 0
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """The range of event time around its watermark in which an asset's windows are drawn.
+
+    Args:
+        start, end: microseconds. Windows with an end in (start, end] are drawn.
+        step: the distance of two bars: that of two windows, or, if windows can start at any
+            instant, the interval whose windows share a bar.
+        together: whether windows share a bar.
+    """
+
+    start: int
+    end: int
+    step: int
+    together: bool
+
+    BEFORE: ClassVar[int] = 36
+    AFTER: ClassVar[int] = 12
+
+    @classmethod
+    def of(cls, transform: Definition, watermark: int | None) -> "Span":
+        """Return the range of an asset."""
+        period, gap = transform.window.closing_every, transform.window.merge_gap
+        step = max(period or gap, 1_000_000)
+        at = 0 if watermark is None or watermark >= INFINITY else watermark
+        return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
+
+    def bar(self, end: int) -> int:
+        """Return the end of the bar that contains the windows with an end."""
+        return -(-end // self.step) * self.step if self.together else end
+
+    def bars(self, ends: Mapping[int, int]) -> Counter[int]:
+        """Return the number of rows in each bar, given their numbers by end."""
+        found = Counter[int]()
+        for end, count in ends.items():
+            if self.start < end <= self.end:
+                found[self.bar(end)] += count
+        return found
+
+
+@dataclass(frozen=True)
+class QuarantinedWindow:
+    """A quarantined window: its start (microseconds), its keys, and the failed expectations."""
+
+    start: int
+    keys: str
+    why: str
+
+
+@dataclass(frozen=True)
+class AssetOverview:
+    """The progress of an asset.
+
+    Args:
+        held, discarded: rows in quarantine, and rows that were discarded manually.
+        span: the range in which windows are drawn.
+        windows: the windows in the span, by their ends, in order.
+        quarantined: the newest held windows.
+    """
+
+    definition: Definition
+    source: SourceOverview
+    snapshot: AssetSnapshot
+    runs: Runs
+    held: int
+    discarded: int
+    span: Span
+    windows: tuple[Windows, ...]
+    quarantined: tuple[QuarantinedWindow, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the asset."""
+        return self.definition.name
+
+    @property
+    def lag(self) -> float | None:
+        """The lag of its watermark behind the source's clock, in seconds."""
+        return lag(self.source.clock, self.snapshot.watermark)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The state of a home at an instant, in microseconds.
+
+    Args:
+        sinks: the sinks whose progress was polled.
+        tables: the sizes of tables, by name.
+        troubles: read errors, by the name of the source or asset.
+        seconds: the duration of reading.
+    """
+
+    at: int
+    sources: tuple[SourceOverview, ...]
+    assets: tuple[AssetOverview, ...]
+    sinks: tuple[SinkOverview, ...]
+    lanes: tuple[LaneOverview, ...]
+    services: Services
+    tables: Mapping[str, Listing]
+    troubles: Mapping[str, str]
+    seconds: float
+
+
+class Monitor:
+    """Reads the overview of a home repeatedly, in one thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        found = domains.load(settings.domains)
+        self._transforms = found.transforms
+        named = {i.source.name: i.source for i in found.inlets.values()}
+        named |= {t.source.name: t.source for t in found.transforms.values()}
+        self._sources = named
+        recordings = {n for n, inlet in found.inlets.items() if inlet.play is not None}
+        self._recordings = recordings
+        self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
+        self._tables = self._snapshot.tables
+        self._services = ServiceMonitor(settings, named, found.lanes)
+        self._outputs = Outputs(settings, found.transforms.values(), found.lanes.values())
+        self._backlogs = Backlogs()
+        self._feeds = {
+            name: feed
+            for name, inlet in found.inlets.items()
+            if isinstance(feed := inlet.feed(settings.landing / name), KafkaConnector)
+        }
+
+    def read(self) -> Overview:
+        """Return the current overview."""
+        begun, now, troubles = time.monotonic(), time.time_ns() // 1000, dict[str, str]()
+
+        def attempt(name: str, read: Callable[[], T]) -> T | None:
+            try:
+                return read()
+            except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
+                troubles[name] = next(iter(str(error).splitlines()), type(error).__name__)
+                return None
+
+        read = {n: attempt(n, partial(self._source, n, now)) for n in self._sources}
+        sources = {name: source for name, source in read.items() if source is not None}
+        assets = [
+            attempt(name, partial(self._asset, transform, sources[transform.source.name]))
+            for name, transform in self._transforms.items()
+            if transform.source.name in sources
+        ]
+        sized = {n: attempt(n, partial(self._tables.listing, n)) for n in self._names()}
+        return Overview(
+            at=now,
+            sources=tuple(sources.values()),
+            assets=tuple(a for a in assets if a is not None),
+            sinks=attempt("topics", self._outputs.sinks) or (),
+            lanes=attempt("lanes", self._outputs.lanes) or (),
+            services=self._services.read(),
+            tables={name: size for name, size in sized.items() if size is not None},
+            troubles=troubles,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _names(self) -> list[str]:
+        """Return the names of all tables that may exist."""
+        found = [ledger.TABLE, results.TABLE]
+        for source in self._sources.values():
+            found += [source.log_table, source.timeline_table, source.dead_letters_table]
+        for transform in self._transforms.values():
+            found += transform.tables
+        return list(dict.fromkeys(found))
+
+    def _source(self, name: str, now: int) -> SourceOverview:
+        source, feed = self._sources[name], self._feeds.get(name)
+        timeline, found = self._snapshot.arrivals_of(name), self._snapshot.source(source)
+        played, newest = name in self._recordings, found.newest_event
+        dead = self._tables.listing(source.dead_letters_table)
+        return SourceOverview(
+            snapshot=found,
+            played=played,
+            clock=newest if played and newest is not None else now,
+            bytes=timeline.bytes,
+            dead_letters=0 if dead is None else dead.rows,
+            backlog=None if feed is None else self._backlogs.backlog(feed, timeline.position),
+            waited=() if feed is None else self._backlogs.past(name),
+            warning=self._warning(source, found),
+        )
+
+    def _warning(self, source: Source, found: SourceSnapshot) -> str | None:
+        if found.arrived_at is None or not is_far_ahead(found.watermark, found.arrived_at):
+            return None
+        ahead = find(self._snapshot, source)
+        return None if ahead is None else str(ahead)
+
+    def _asset(self, transform: Definition, source: SourceOverview) -> AssetOverview:
+        tables, found = self._tables, self._snapshot.asset(transform)
+        span = Span.of(transform, found.watermark)
+        final, changing = tables.read_if_changed(
+            (transform.name, "bars"),
+            [transform.table],
+            partial(_count_published, tables, transform, span, found.watermark),
+            also=found.watermark,
+        )
+        held, discarded, newest = tables.read_if_changed(
+            (transform.name, "held"),
+            [transform.quarantine_table],
+            partial(_read_quarantine, tables, transform),
+        )
+        open_, quarantined = (
+            span.bars(count_open(tables, transform, found.watermark)),
+            span.bars(held),
+        )
+        ends = sorted({*final, *changing, *open_, *quarantined})
+        return AssetOverview(
+            definition=transform,
+            source=source,
+            snapshot=found,
+            runs=self._snapshot.runs_of(transform),
+            held=held.total(),
+            discarded=discarded,
+            span=span,
+            windows=tuple(
+                Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
+            ),
+            quarantined=newest,
+        )
+
+
+def _count_published(
+    tables: Tables, transform: Definition, span: Span, watermark: int | None
+) -> tuple[Counter[int], Counter[int]]:
+    """Return the published rows of closed windows by bar: final ones, and those that may change."""
+    final, changing = Counter[int](), Counter[int]()
+    rows = read_published(tables, transform)
+    if rows is None or watermark is None:
+        return final, changing
+    ends = ds.field("window_end")
+    last = min(span.end, watermark)
+    near = rows.filter((ends > instant(span.start)) & (ends <= instant(last)))
+    counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
+    columns = to_micros(counted["window_end"]), counted["final"], counted["count_all"]
+    for end, is_final, count in zip(*columns, strict=True):
+        (final if is_final.as_py() else changing)[span.bar(end)] += count.as_py()
+    return final, changing
+
+
+def _read_quarantine(
+    tables: Tables, transform: Definition
+) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
+    """Return the held rows by window end, the number of discarded rows, and the newest held."""
+    columns = [*transform.by_window, "failed", "status"]
+    rows = tables.read(transform.quarantine_table, columns)
+    if rows is None:
+        return Counter(), 0, ()
+    held = rows.filter(ds.field("status") == QUARANTINED).sort_by([("window_start", "descending")])
+    newest = [
+        QuarantinedWindow(
+            start=start,
+            keys=", ".join(str(row[key]) for key in transform.keys),
+            why="; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"]),
+        )
+        for start, row in zip(
+            to_micros(held["window_start"][:SHOWN]), held.slice(0, SHOWN).to_pylist(), strict=True
+        )
+    ]
+    return Counter(to_micros(held["window_end"])), rows.num_rows - held.num_rows, tuple(newest)

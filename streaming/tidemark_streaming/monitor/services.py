@@ -1,0 +1,234 @@
+"""The state of the home's processes, streams, ingests, sinks and lanes.
+
+It is read from files, locks and ports.
+"""
+
+import shutil
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.base.settings import Settings
+from tidemark.engine import ManagedProcess
+from tidemark.engine.ports import is_listening
+from tidemark_streaming.base import foreground
+from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM, Command
+from tidemark_streaming.ingest import polls
+from tidemark_streaming.ingest.sole import at_work
+from tidemark_streaming.ingest.standstill import refusal
+from tidemark_streaming.lane import home
+from tidemark_streaming.streams import noted, wishes
+from tidemark_streaming.streams.supervisor import RUNNING
+
+EVERY = 2.0
+"""Seconds for which a result is reused."""
+
+ENGINE, BROKER = "engine", "kafka"
+NAMES = (ENGINE, "webserver", "daemon", BROKER)
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """A stream that should run.
+
+    Args:
+        state: of a detached stream, the supervisor's newest state: `running`, `waiting`,
+            `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
+            stream can't run. Of a command's stream: `running`, `waiting`, or `ended` if it exited
+            without being stopped.
+        failures: consecutive failures: how often it ended or could not be started.
+        restarts: how often it was restarted; None if that is unknown.
+        kept_by: the command that runs it, `stream` or `ingest`; None for a detached stream.
+    """
+
+    state: str
+    failures: int = 0
+    error: str | None = None
+    restarts: int | None = None
+    kept_by: str | None = None
+
+    @property
+    def running(self) -> bool:
+        """True if the stream runs."""
+        return self.state == RUNNING
+
+
+@dataclass(frozen=True)
+class IngestState:
+    """The ingest of a source.
+
+    Args:
+        at_work: whether an ingest of the source runs on this machine.
+        following: the `ingest --follow` that should run, even if it does not.
+        refused: why the newest ingest was refused, if that needs manual action.
+        by_sensor: whether a Dagster sensor polls the source.
+    """
+
+    at_work: bool = False
+    following: Command | None = None
+    refused: str | None = None
+    by_sensor: bool = False
+
+    @property
+    def up(self) -> bool | None:
+        """True if an ingest runs, False if one should; None if none is expected."""
+        return True if self.at_work else None if self.following is None else False
+
+
+@dataclass(frozen=True)
+class CommandState:
+    """The state of the command that runs a lane or a sink.
+
+    Args:
+        state: `running`, `waiting`, or `ended` if it exited without being stopped; None if no
+            command is expected, for example because a stream publishes to the sink.
+        error: why it waits or ended.
+    """
+
+    state: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Services:
+    """The state of all processes and commands.
+
+    Args:
+        up: whether each process runs; the broker only if one was started.
+        streams: the streams that should run, by asset.
+        ingests: by source.
+        sinks: the commands `sink --follow` that run or should run, by asset.
+        lanes: by name.
+        disk_free, disk_size: bytes of the warehouse's disk.
+    """
+
+    up: Mapping[str, bool]
+    streams: Mapping[str, StreamState]
+    ingests: Mapping[str, IngestState]
+    sinks: Mapping[str, CommandState]
+    lanes: Mapping[str, CommandState]
+    disk_free: int
+    disk_size: int
+
+
+class ServiceMonitor:
+    """Reads the state, and reuses it for a short time.
+
+    Args:
+        sources, lanes: names.
+    """
+
+    def __init__(
+        self, settings: Settings, sources: Iterable[str] = (), lanes: Iterable[str] = ()
+    ) -> None:
+        self._settings = settings
+        self._sources, self._lanes = [*sources], [*lanes]
+        self._seen: tuple[float, Services] | None = None
+
+    def read(self) -> Services:
+        """Return the state of a few seconds ago at most."""
+        now = time.monotonic()
+        if self._seen is None or now - self._seen[0] > EVERY:
+            self._seen = (now, self._read())
+        return self._seen[1]
+
+    def _read(self) -> Services:
+        settings = self._settings
+        up, found = _processes(settings), foreground.commands(settings)
+        of = {(c.kind, c.name): c for c in found}
+        free, size = _disk(settings)
+        return Services(
+            up=up,
+            streams=_streams(settings, found, engine=up[ENGINE]),
+            ingests={
+                name: IngestState(
+                    at_work(settings, name),
+                    of.get((INGEST, name)),
+                    refusal(settings, name),
+                    by_sensor=polls.recent(settings, name, time.time()),
+                )
+                for name in self._sources
+            },
+            sinks={c.name: _command_state(c) for c in found if c.kind == EMIT},
+            lanes={name: _lane(settings, name, of.get((LANE, name))) for name in self._lanes},
+            disk_free=free,
+            disk_size=size,
+        )
+
+
+def _processes(settings: Settings) -> dict[str, bool]:
+    up = {name: ManagedProcess(settings.home, name).running() is not None for name in NAMES}
+    if ManagedProcess(settings.home, BROKER).recorded() is None:
+        del up[BROKER]
+    up[ENGINE] = _engine(settings, up[ENGINE])
+    return up
+
+
+def _streams(
+    settings: Settings, commands: Iterable[Command], *, engine: bool
+) -> dict[str, StreamState]:
+    """Return the streams that should run: requested ones, and those of running commands."""
+    found, seen = dict[str, StreamState](), noted.noted(settings, time.time_ns() // 1000)
+    for asset, wish in wishes.all_of(settings).items():
+        stream = seen.get(asset)
+        if stream is None or stream.since != wish.since:
+            found[asset] = StreamState("unknown" if engine else "engine down")
+        else:
+            state = stream.state if engine else "engine down"
+            found[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
+    for command in commands:
+        kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
+        for asset in kept:
+            if asset not in found or not found[asset].running:
+                found[asset] = _stream_of(command, engine=engine)
+    return found
+
+
+def _stream_of(command: Command, *, engine: bool) -> StreamState:
+    """Return the state of a command's stream."""
+    waits = "waiting" if engine else "engine down"
+    state = (RUNNING if engine and not command.error else waits) if command.runs else "ended"
+    return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
+
+
+def _command_state(command: Command) -> CommandState:
+    """Return the state of a sink's command."""
+    if not command.runs:
+        return CommandState("ended", command.error)
+    return CommandState("waiting" if command.error else RUNNING, command.error)
+
+
+def _lane(settings: Settings, name: str, command: Command | None) -> CommandState:
+    process = ManagedProcess(home.lane_folder(settings, name), "engine")
+    error = None if command is None else command.error
+    if process.running() is not None and error is None:
+        return CommandState(RUNNING)
+    if command is not None and command.runs:
+        return CommandState("waiting", error)
+    # A lane that was stopped leaves no record.
+    expected = command is not None or process.recorded() is not None
+    return CommandState("ended", error) if expected else CommandState()
+
+
+def _disk(settings: Settings) -> tuple[int, int]:
+    """Return the free and total bytes of the disk of the warehouse.
+
+    If the warehouse is not on this machine, return those of the home.
+    """
+    place = Path(settings.warehouse) if settings.warehouse.startswith("/") else settings.home
+    found = shutil.disk_usage(next(p for p in (place, *place.parents) if p.exists()))
+    return found.free, found.total
+
+
+def _engine(settings: Settings, started: bool) -> bool:
+    """Return whether a server listens at the engine's address, without querying it."""
+    if settings.remote is None:
+        return started and is_listening(settings.engine_port)
+    host, _, port = settings.remote.removeprefix("sc://").partition("/")[0].rpartition(":")
+    try:
+        with socket.create_connection((host or port, int(port) if host else 15002), timeout=0.5):
+            return True
+    except OSError:
+        return False

@@ -1,5 +1,0 @@
-"""Sink: publish the changes of an asset's published table to a Kafka topic, exactly once."""
-
-from tidemark_streaming.outbox.outbox import Outbox, PublishResult
-
-__all__ = ["Outbox", "PublishResult"]

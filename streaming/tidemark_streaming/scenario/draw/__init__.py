@@ -1,0 +1,1 @@
+"""Draw a scenario as text and as SVG."""

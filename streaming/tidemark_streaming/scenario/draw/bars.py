@@ -1,0 +1,154 @@
+"""The result windows of a scenario, each with its panes, for its picture."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.base.instants import BEGINNING, INFINITY, instant
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span, Step
+from tidemark_streaming.scenario.draw.firings import firings
+from tidemark_streaming.scenario.read.parse import Scenario
+from tidemark_streaming.scenario.read.values import to_short_text, truncate
+
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class PaneLabel:
+    """A pane under its window's bar; `arrival` is None if it is unknown."""
+
+    timing: str
+    values: str
+    arrival: int | None
+
+    def __str__(self) -> str:
+        after = "" if self.arrival is None else f" #{self.arrival}"
+        return f"{self.timing}{after}{self.values and ': '}{self.values}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A window of a key.
+
+    Args:
+        published: its values; None for a session that was merged into another.
+        timing: the timing of its newest pane.
+        final: true if it can no longer change.
+    """
+
+    key: str
+    span: Span
+    published: str | None
+    timing: str
+    final: bool
+    panes: tuple[PaneLabel, ...]
+
+    @property
+    def caption(self) -> str:
+        """The text in the bar."""
+        if self.published is None:
+            return "(merged into another)"
+        return self.published if self.final else f"{self.published} (not final)"
+
+
+def bars(
+    scenario: Scenario,
+    result: Mapping[str, Any],
+    arrivals: list[Step],
+    events: list[ClassifiedEvent],
+) -> list[Bar]:
+    """Return the windows of a result by key and start, including those that had panes but were
+    deleted."""
+    keys = scenario.transform.keys
+    published = {_place(row, keys): row for row in result["windows"]}
+    panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
+    for row in result["panes"]:
+        panes.setdefault(_place(row, keys), []).append(row)
+    found = []
+    for span, key in {**published, **panes}:
+        row = published.get((span, key))
+        own = [e for e in events if e.key == key]
+        told_when = scenario.arrivals and not scenario.prepares
+        when = firings(scenario, arrivals, own, span) if told_when else {}
+        told = None if row is None else _values(row, scenario, named=True)
+        fired = _fired(panes.get((span, key), []), when, scenario, told)
+        label = truncate(" ".join(map(to_short_text, key)), 30)
+        newest = row or panes[span, key][-1]
+        final = row is not None and row["final"]
+        found.append(Bar(label, span, told, newest["timing"], final, fired))
+    return sorted(found, key=lambda bar: (bar.key, bar.span))
+
+
+def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
+    """Return the bars of one key in lanes, each in the first lane that is free for its whole
+    extent.
+
+    Args:
+        extent: returns where a bar begins and ends, including its text.
+    """
+    found: list[list[Bar]] = []
+    for bar in sorted(bars, key=extent):
+        begin, _ = extent(bar)
+        for lane in found:
+            if extent(lane[-1])[1] <= begin:
+                lane.append(bar)
+                break
+        else:
+            found.append([bar])
+    return found
+
+
+def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
+    """Return the bars of each key, in the order of the bars."""
+    found: dict[str, list[Bar]] = {}
+    for bar in bars:
+        found.setdefault(bar.key, []).append(bar)
+    return found
+
+
+def _fired(
+    rows: list[Mapping[str, Any]],
+    when: Mapping[str, list[int]],
+    scenario: Scenario,
+    published: str | None,
+) -> tuple[PaneLabel, ...]:
+    """Return the panes of a window, each with the values that it retracts and adds. The values of a
+    published window's only pane are not repeated."""
+    values: dict[int, list[str]] = {}
+    timings: dict[int, str] = {}
+    for row in rows:
+        given = _values(row, scenario, named=False)
+        if row["retraction"]:
+            given = f"-({given})" if " " in given or given.startswith("-") else f"-{given}"
+        values.setdefault(row["pane"], []).append(given)
+        timings[row["pane"]] = row["timing"]
+    fresh = [row["pane"] for row in rows if not row["retraction"]]
+    at: dict[int, int] = {}
+    for timing in set(timings.values()):
+        panes = [pane for pane in fresh if timings[pane] == timing]
+        fired = when.get(timing, [])
+        if len(panes) == len(fired):
+            at |= zip(panes, fired, strict=True)
+    alone = published is not None and len(rows) == 1
+    return tuple(
+        PaneLabel(
+            timings[pane], "" if alone else truncate(", ".join(given), _LONGEST), at.get(pane)
+        )
+        for pane, given in sorted(values.items())
+    )
+
+
+def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
+    names = list(scenario.transform.aggregates)
+    if len(names) == 1 and not named:
+        return to_short_text(row[names[0]])
+    return truncate(", ".join(f"{name} {to_short_text(row[name])}" for name in names), _LONGEST)
+
+
+def _place(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:
+    start, end = row["window_start"], row["window_end"]
+    span = (
+        BEGINNING if start is None else instant(start),
+        INFINITY if end == "+infinity" else instant(end),
+    )
+    return span, tuple(row[key] for key in keys)

@@ -1,0 +1,102 @@
+"""Determine the arrival at which each pane fired, as far as the scenario determines it.
+
+A result has a window's panes in order, but not when they fired. That follows from the watermark,
+the clock and the window's events. It can't be determined for a session that a count or an interval
+fires.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tidemark.define.triggers.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
+from tidemark_streaming.scenario.draw import classified_events
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span, Step
+from tidemark_streaming.scenario.read.parse import Scenario
+
+Firings = dict[str, list[int]]
+"""For each timing, the numbers of the arrivals at which a window fired with it, in order."""
+
+
+def firings(
+    scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
+) -> Firings:
+    """Return when a window fired, given the events of one key."""
+    if scenario.transform.window.merges:
+        return _session(scenario, steps, events, span)
+    end, trigger = span[1], scenario.transform.trigger
+    final = end + scenario.transform.allowed_lateness
+    in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
+    later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
+    early, _ = _fired(trigger.early, in_time, steps, end)
+    if trigger.early.by_arrival:
+        early = [n for n in early if not _reached(steps[n].after, end)]
+    late, left = _fired(trigger.late, later, steps, final)
+    return {
+        EARLY: early,
+        ON_TIME: _first(steps, end) if in_time else [],
+        LATE: late + (_first(steps, final) if left else []),
+    }
+
+
+def _fired(
+    firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
+) -> tuple[list[int], bool]:
+    """Return the arrivals that fire the events which came at these steps, and whether some events
+    are left.
+
+    Args:
+        until: intervals no longer fire once the watermark has reached this instant.
+    """
+    match firing:
+        case EachArrival():
+            return _in_order(s.number for s in came), False
+        case Count(n):
+            return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
+        case Every(interval=interval):
+            at = [_tick(interval, s, steps) for s in came]
+            open_then = [s for s in at if s is not None and not _reached(s.before, until)]
+            return _in_order(s.number for s in open_then), len(open_then) < len(at)
+        case _:
+            return [], bool(came)
+
+
+def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
+    """Return the first step whose clock reaches the next multiple of the interval after `came`;
+    None if there is none."""
+    tick = came.arrival.clock // interval * interval + interval
+    return next((s for s in steps if s.arrival.clock >= tick), None)
+
+
+def _session(
+    scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
+) -> Firings:
+    trigger = scenario.transform.trigger
+    start, end = span
+    inside = [
+        (own, e.step)
+        for e in events
+        for own, verdict in e.windows.items()
+        if start <= own[0] and own[1] <= end and verdict != classified_events.TOO_LATE
+    ]
+    # Before the events at both ends had arrived, it was another session.
+    first = min((s.number for own, s in inside if own[0] == start), default=0)
+    last = min((s.number for own, s in inside if own[1] == end), default=0)
+    since = max(first, last)
+    came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
+    found: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
+    if trigger.early.by_arrival:
+        found[EARLY] = [s.number for s in came if not _reached(s.after, end)]
+    if trigger.late.by_arrival:
+        found[LATE] = [s.number for s in came if _reached(s.before, end)]
+    return found
+
+
+def _first(steps: Sequence[Step], watermark: int) -> list[int]:
+    return [s.number for s in steps if _reached(s.after, watermark)][:1]
+
+
+def _reached(watermark: int | None, at: int) -> bool:
+    return watermark is not None and watermark >= at
+
+
+def _in_order(numbers: Iterable[int]) -> list[int]:
+    return list(dict.fromkeys(numbers))

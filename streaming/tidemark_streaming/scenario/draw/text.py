@@ -1,0 +1,194 @@
+"""Draw a scenario and its result as a picture: the arrivals, the firings, and their times.
+
+Event time goes from left to right, and arrivals go from top to bottom in their order. The watermark
+is a line that steps to the right as it advances. The windows are bars below, with their panes.
+"""
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark_streaming.scenario.draw import classified_events
+from tidemark_streaming.scenario.draw.axis import Axis, axis
+from tidemark_streaming.scenario.draw.bars import Bar, by_key, lanes
+from tidemark_streaming.scenario.draw.classified_events import Step
+from tidemark_streaming.scenario.draw.svg import svg
+from tidemark_streaming.scenario.draw.timeline import (
+    MEANING,
+    Mark,
+    Timeline,
+    clocks,
+    group_marks,
+    note,
+    timeline,
+)
+from tidemark_streaming.scenario.read.parse import Scenario
+from tidemark_streaming.scenario.read.values import truncate
+
+__all__ = ["svg", "text"]
+
+WIDTH = 100
+GLYPHS = {
+    classified_events.ON_TIME: "●",
+    classified_events.LATE: "◆",
+    classified_events.TOO_LATE: "✕",
+    classified_events.SOME_LATE: "◐",
+    classified_events.NO_TIME: "∅",
+    classified_events.DUPLICATE: "○",
+}
+_WATERMARK = "┊"
+
+
+def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
+    """Return the picture for a terminal, in at most 100 columns."""
+    drawn = timeline(scenario, result)
+    names = [*clocks(drawn), *(bar.key for bar in drawn.bars)]
+    gutter = max(map(len, names), default=0) + 2
+    scale = axis(drawn.instants, drawn.watermarks, WIDTH - gutter - 1)
+    lines = [drawn.title, *wrap(drawn.about, WIDTH), ""]
+    lines += _axis(scale, gutter)
+    for step, marks, clock in zip(drawn.steps, drawn.marks, clocks(drawn), strict=True):
+        lines += _arrival(drawn, scale, step, marks, clock.ljust(gutter))
+    lines += ["", *(_windows(drawn.bars, scale, gutter) or ["(no output)"]), *_legend(drawn)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+class _Line:
+    """A row of characters, into whose free cells texts are put."""
+
+    def __init__(self, length: int) -> None:
+        self.cells = [" "] * length
+
+    def fits(self, column: int, text: str) -> bool:
+        """Return whether the cells of a text, and the cell after it, are free."""
+        part = self.cells[column : column + len(text) + 1]
+        return column + len(text) <= len(self.cells) and not "".join(part).strip()
+
+    def put(self, column: int, text: str) -> None:
+        self.cells[column : column + len(text)] = text
+
+    def __str__(self) -> str:
+        return "".join(self.cells)
+
+
+def _axis(scale: Axis, gutter: int) -> list[str]:
+    labels, ruler = _Line(scale.length), _Line(scale.length)
+    ruler.put(0, "─" * scale.length)
+    for at, label in scale.ticks(1):
+        column = round(scale.at(at))
+        if labels.fits(column, label):
+            labels.put(column, label)
+            ruler.put(column, "┬")
+    day = f", {scale.day}" if scale.day else ""
+    return [
+        " " * gutter + f"event time{day} (UTC)",
+        " " * gutter + str(labels),
+        " " * gutter + str(ruler),
+    ]
+
+
+def _arrival(
+    drawn: Timeline, scale: Axis, step: Step, marks: Sequence[Mark], clock: str
+) -> list[str]:
+    lines = [_Line(scale.length)]
+    for column, told in _placed(scale, marks):
+        if not any(line.fits(column, told) for line in lines):
+            lines.append(_Line(scale.length))
+        next(line for line in lines if line.fits(column, told)).put(column, told)
+    if not marks:
+        lines[0].put(*_noted(drawn, scale, step))
+    if drawn.watermark and step.before is not None and step.before < INFINITY:
+        column = min(round(scale.at(step.before)), scale.length - 1)
+        for line in lines:
+            if line.cells[column] == " ":
+                line.put(column, _WATERMARK)
+    told = [(clock if n == 0 else " " * len(clock)) + str(line) for n, line in enumerate(lines)]
+    return told + [" " * len(clock) + move for move in _move(drawn, scale, step)]
+
+
+def _placed(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
+    """Return the columns and texts of the events. An event without a time is at the right edge."""
+    last = scale.length - 1
+    found = group_marks(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
+    return [
+        (at, GLYPHS[verdict] + label)
+        if at + len(label) <= last
+        else (max(at - len(label), 0), label + GLYPHS[verdict])
+        for at, verdict, label in found
+    ]
+
+
+def _noted(drawn: Timeline, scale: Axis, step: Step) -> tuple[int, str]:
+    told = f"({note(drawn, step)})"
+    at = 0 if step.before is None else round(scale.at(step.before)) + 2
+    return (at if at + len(told) <= scale.length else at - len(told) - 4), told
+
+
+def _move(drawn: Timeline, scale: Axis, step: Step) -> list[str]:
+    """Return the line along which an arrival advances the watermark; empty if it is not visible."""
+    if not drawn.watermark or step.after is None or step.after == step.before:
+        return []
+    line = _Line(scale.length)
+    end = scale.length - 1
+    begin = 0 if step.before is None else min(round(scale.at(step.before)), end)
+    until = min(round(scale.at(step.after)), end)
+    if begin == until:
+        return []
+    line.put(begin, "─" * (until - begin))
+    line.put(begin, "╌" if step.before is None else "└")
+    line.put(until, "┐" if step.after < INFINITY else "▶")
+    return [str(line)]
+
+
+def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
+    found: list[str] = []
+    for key, own in by_key(bars).items():
+        for lane in lanes(own, lambda bar: _extent(bar, scale)):
+            texts = [_told(bar, scale) for bar in lane]
+            block = [_Line(scale.length) for _ in range(1 + max(map(len, texts)))]
+            for bar, told in zip(lane, texts, strict=True):
+                begin, end = _columns(bar, scale)
+                block[0].put(begin, _bar(bar, end - begin))
+                for line, part in zip(block[1:], told, strict=False):
+                    line.put(_left(begin, part, scale), part)
+            names = [key, *[""] * (len(block) - 1)]
+            key = ""
+            found += [f"{n:{gutter}}{line}" for n, line in zip(names, block, strict=True)]
+    return found
+
+
+def _told(bar: Bar, scale: Axis) -> list[str]:
+    return [truncate(line, scale.length) for line in (bar.caption, *map(str, bar.panes))]
+
+
+def _columns(bar: Bar, scale: Axis) -> tuple[int, int]:
+    begin, end = (round(scale.at(bound)) for bound in bar.span)
+    begin = min(begin, scale.length - 2)
+    return begin, max(end, begin + 2)
+
+
+def _bar(bar: Bar, length: int) -> str:
+    opens = "<" if bar.span[0] == BEGINNING else "["
+    closes = ">" if bar.span[1] == INFINITY else ")"
+    return opens + ("=" if bar.published else "-") * (length - 2) + closes
+
+
+def _left(begin: int, part: str, scale: Axis) -> int:
+    return max(0, min(begin, scale.length - len(part)))
+
+
+def _extent(bar: Bar, scale: Axis) -> tuple[float, float]:
+    begin, end = _columns(bar, scale)
+    texts = [(_left(begin, part, scale), len(part)) for part in _told(bar, scale)]
+    return min(begin, *(at for at, _ in texts)), max(end, *(at + n + 1 for at, n in texts))
+
+
+def _legend(drawn: Timeline) -> list[str]:
+    seen = {m.verdict for marks in drawn.marks for m in marks}
+    parts = [f"{glyph} {MEANING[verdict]}" for verdict, glyph in GLYPHS.items() if verdict in seen]
+    parts += [f"{_WATERMARK} watermark"] if drawn.watermark else []
+    lines = wrap("   ".join(parts), WIDTH)
+    if drawn.bars:
+        lines.append("[==) a published window, and its panes: TIMING #arrival: values")
+    return ["", *lines]

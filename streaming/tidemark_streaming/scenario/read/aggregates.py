@@ -1,0 +1,83 @@
+"""Parse a scenario's aggregates: their names, arguments and result types."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tidemark.define import aggregates as agg
+from tidemark.define.aggregates import Aggregate
+from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Kind
+from tidemark_streaming.scenario.read.reader import Node
+
+_FUNCTIONS = {
+    "count": "count",
+    "sum": "sum",
+    "avg": "mean",
+    "min": "min",
+    "max": "max",
+    "stddev": "stddev",
+    "variance": "variance",
+    "first": "first",
+    "last": "last",
+    "approx_count_distinct": "approx_count_distinct",
+    "count_distinct": "count_distinct",
+    "collect": "collect",
+    "quantile": "quantile",
+    "top_k": "top_k",
+}
+"""The names in a scenario, and those in `tidemark.aggregate`, whose mean is SQL's avg."""
+
+_NUMERIC = ("sum", "avg", "stddev", "variance", "quantile")
+_COUNTS = ("approx_count_distinct", "count_distinct")
+
+
+def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggregate, Kind]]:
+    """Return the aggregates of a transform by the names of their columns, with their result
+    types."""
+    given = node.entries("'aggregates'")
+    if not given:
+        raise node.error("a transform needs at least one aggregate, as in {n: count}.")
+    return {key.raw.value: _aggregate(value, types) for key, value in given}
+
+
+def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
+    if node.raw.value == "count":
+        return agg.count(), BIGINT
+    name, given = node.choice("an aggregate", _FUNCTIONS)
+    if name == "count":
+        raise node.error("'count' counts events and has no column: write count alone.")
+    make: Callable[..., Aggregate] = getattr(agg, _FUNCTIONS[name])
+    others: tuple[object, ...] = ()
+    if name == "quantile":
+        fields = given.fields("a quantile", ("of", "at"))
+        given, others = fields["of"], (DOUBLE.read(fields["at"], "at"),)
+    elif name == "top_k":
+        fields = given.fields("a top_k", ("of", "k"))
+        given, others = fields["of"], (fields["k"].integer("'k'", least=1),)
+    column = _column(given, name, types)
+    with node.locate_errors():
+        return make(f"`{column}`", *others), _gives(name, types[column])
+
+
+def _column(node: Node, function: str, types: Mapping[str, Kind]) -> str:
+    name = node.text("a column")
+    if name not in types:
+        raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
+    if function in _NUMERIC and not types[name].is_numeric:
+        raise node.error(f"'{function}' needs a numeric column, but {node} is a {types[name].ddl}.")
+    return name
+
+
+def _gives(function: str, column: Kind) -> Kind:
+    if function in _COUNTS:
+        return BIGINT
+    if function in _NUMERIC:
+        return DOUBLE if column.ddl in ("float", "real", "double") else NUMBER
+    if function == "top_k":
+        entry = {"value": column, "count": BIGINT}
+        return Kind("value and count", lambda n: _entry(n, entry), repeated=True, scalar=False)
+    return replace(column, repeated=function == "collect")
+
+
+def _entry(node: Node, kinds: Mapping[str, Kind]) -> dict[str, object]:
+    given = node.fields("an entry of a top_k", tuple(kinds))
+    return {name: kinds[name].read(value, name) for name, value in given.items()}

@@ -1,0 +1,81 @@
+"""Load the asset that a scenario names instead of defining a transform in the file."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.source import reference_name
+from tidemark.define.transform import WindowedTransform
+from tidemark_streaming.scenario.read.columns import Kind, any_value, simple_kind
+from tidemark_streaming.scenario.read.reader import Node
+
+
+def import_asset(node: Node) -> object:
+    """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`.
+
+    Raises:
+        ScenarioError: the module can't be imported, or does not have that name.
+    """
+    module, _, name = node.text("an asset").partition(":")
+    if not module or not name:
+        raise node.error(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
+    with node.locate_errors():
+        try:
+            found = import_module(module)
+        except ImportError as error:
+            raise node.error(
+                f"the module '{module}' can't be imported: {error}. Run from a folder with a "
+                "tidemark.toml, or add the module's folder to PYTHONPATH."
+            ) from None
+    if not hasattr(found, name):
+        there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
+        raise node.error(
+            f"'{module}' has no '{name}'; its transforms are {', '.join(there) or 'none'}."
+        )
+    return getattr(found, name)
+
+
+def prepare_asset(found: object) -> WindowedTransform:
+    """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
+    database.
+
+    Raises:
+        DefinitionError: the object is not a transform that a scenario can run.
+    """
+    if not isinstance(found, WindowedTransform):
+        raise DefinitionError(
+            f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
+        )
+    near = tuple(map(reference_name, found.source.lookups))
+    return replace(found, source=replace(found.source, lookups=near), sink=None)
+
+
+def column_types(transform: WindowedTransform) -> dict[str, Kind]:
+    """Return the types of the columns of a transform's source."""
+    return {
+        name: simple_kind(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()
+    }
+
+
+def result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Return the types of its keys and aggregates, as far as they are known before it runs."""
+    keys = {key: columns.get(key, any_value()) for key in transform.keys}
+    return keys | {name: any_value() for name in transform.aggregates}
+
+
+def without_skew(transform: WindowedTransform) -> WindowedTransform:
+    """Return the transform with a source that accepts event times after the arrival.
+
+    A scenario that sets no clock has no processing times to compare them with.
+    """
+    return replace(transform, source=replace(transform.source, max_future_skew=None))
+
+
+def _unwritable(ddl: str) -> Kind:
+    def parse(node: Node) -> object:
+        raise node.error(
+            f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."
+        )
+
+    return Kind(ddl.lower(), parse, scalar=False)

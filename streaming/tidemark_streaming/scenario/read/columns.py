@@ -1,0 +1,203 @@
+"""Column types, and the values that a scenario gives for them.
+
+A value is parsed by its column's type to the corresponding Python value: a `timestamp` is an aware
+datetime in UTC, a `timestamp_ntz` a naive one, a decimal a Decimal.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Context, Decimal, InvalidOperation
+
+import yaml
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY, as_datetime
+from tidemark_streaming.scenario.read.reader import Node
+
+_BITS = {
+    name: bits
+    for bits, names in {
+        8: ("tinyint", "byte"),
+        16: ("smallint", "short"),
+        32: ("int", "integer"),
+        64: ("bigint", "long"),
+    }.items()
+    for name in names
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
+NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_ROOMY = Context(prec=100)
+NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date", "timestamp")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of values.
+
+    Args:
+        ddl: its name, which for a column is Spark's.
+        parse: returns the value of a node; raises a ValueError if it does not fit.
+        is_numeric: true if values can be added.
+        repeated: true if a value is a list of such values.
+        scalar: true if a value is written as a YAML scalar.
+    """
+
+    ddl: str
+    parse: Callable[[Node], object]
+    is_numeric: bool = False
+    repeated: bool = False
+    scalar: bool = True
+
+    def read(self, node: Node, column: str) -> object:
+        """Return the value, or None for null.
+
+        Raises:
+            ScenarioError: the node does not have this type.
+        """
+        if node.is_null:
+            return None
+        if self.repeated:
+            one = replace(self, repeated=False)
+            return [one.read(item, column) for item in node.items(f"'{column}'")]
+        if self.scalar:
+            node.text(f"a value of '{column}'")
+        try:
+            return self.parse(node)
+        except ValueError:
+            raise node.error(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
+
+
+def kind(node: Node) -> Kind:
+    """Return the type that a source's column is given.
+
+    Raises:
+        ScenarioError: the type does not exist or is not a simple one.
+    """
+    with node.locate_errors():
+        found = simple_kind(node.text("a column's type"))
+    if found is None:
+        raise node.error(f"{node} is not a supported column type; allowed: {', '.join(NAMES)}.")
+    return found
+
+
+def simple_kind(ddl: str) -> Kind | None:
+    """Return the type with that Spark name, or None if it is not a simple type.
+
+    Raises:
+        DefinitionError: a decimal with an invalid precision or scale.
+    """
+    name = ddl.strip().lower()
+    name = "timestamp" if name == "timestamp_ltz" else name
+    if name in _BITS:
+        return Kind(name, lambda n: _whole(n, _BITS[name]), is_numeric=True)
+    if found := _DECIMAL.fullmatch(name):
+        precision, scale = int(found[1] or 10), int(found[2] or 0)
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise DefinitionError(
+                f"'{ddl}' is not a valid type: the precision must be 1 to 38, and the scale at "
+                "most the precision."
+            )
+        return Kind(name, lambda n: _exact(n, precision, scale), is_numeric=True)
+    if name in _OTHERS:
+        return Kind(name, _OTHERS[name], is_numeric=name in ("float", "real", "double"))
+    return None
+
+
+def any_value() -> Kind:
+    """Return the type of values that a transform's own code computes, which is known only after a
+    run. A value is parsed as a number, boolean, list or mapping if it is written so, else as
+    text."""
+    return Kind("any value", _written, scalar=False)
+
+
+def _written(node: Node) -> object:
+    match node.raw:
+        case yaml.SequenceNode():
+            return [any_value().read(item, "") for item in node.items("a list")]
+        case yaml.MappingNode():
+            return {k.raw.value: any_value().read(v, "") for k, v in node.entries("a mapping")}
+        case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
+            return parse_number(node)
+        case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):
+            return node.boolean("a value")
+        case _:
+            return Written(node.raw.value)
+
+
+class Written(str):
+    """A value as it is written, of an unknown type: the result decides how to compare it."""
+
+
+def parse_number(node: Node) -> Decimal:
+    """Return a finite number, exactly as it is written.
+
+    Raises:
+        ValueError: the node does not contain such a number.
+    """
+    if not NUMERAL.fullmatch(node.raw.value):
+        raise ValueError(node.raw.value)
+    try:
+        return Decimal(node.raw.value)
+    except InvalidOperation:
+        raise ValueError(node.raw.value) from None
+
+
+def parse_bound(node: Node) -> object:
+    """Return a window's bound or a watermark: an instant, or `+infinity`."""
+    text = node.raw.value
+    return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
+
+
+def _whole(node: Node, bits: int) -> int:
+    value = int(node.raw.value) if _INTEGER.fullmatch(node.raw.value) else None
+    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(node.raw.value)
+    return value
+
+
+def _exact(node: Node, precision: int, scale: int) -> Decimal:
+    value = parse_number(node)
+    _, digits, exponent = value.normalize(_ROOMY).as_tuple()
+    assert isinstance(exponent, int)
+    if value and (-exponent > scale or len(digits) + exponent > precision - scale):
+        raise ValueError(node.raw.value)
+    return value.quantize(Decimal(1).scaleb(-scale), context=_ROOMY)
+
+
+def _double(node: Node) -> float:
+    text = node.raw.value.lower().replace(".inf", "inf").replace(".nan", "nan")
+    if text.lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(text)
+    value = float(parse_number(node))
+    if math.isinf(value):
+        raise ValueError(text)
+    return value
+
+
+def _single(node: Node) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", _double(node)))[0]
+    except OverflowError:
+        raise ValueError(node.raw.value) from None
+
+
+_OTHERS: dict[str, Callable[[Node], object]] = {
+    "boolean": lambda n: n.boolean("a value"),
+    "float": _single,
+    "real": _single,
+    "double": _double,
+    "string": lambda n: n.raw.value,
+    "date": lambda n: date.fromisoformat(n.raw.value),
+    "timestamp": lambda n: as_datetime(n.instant("a time")),
+    "timestamp_ntz": lambda n: as_datetime(n.instant("a time")).replace(tzinfo=None),
+}
+BIGINT = Kind("bigint", lambda n: _whole(n, 64), is_numeric=True)
+DOUBLE = Kind("double", _double, is_numeric=True)
+BOOLEAN = Kind("boolean", _OTHERS["boolean"])
+NUMBER = Kind("a number", parse_number, is_numeric=True)
+BOUND = Kind("timestamp", parse_bound)

@@ -1,0 +1,218 @@
+"""Parse the definitions in a scenario: its source, and the transform over it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.instants import duration
+from tidemark.define import watermarks
+from tidemark.define.source import NAME, Source
+from tidemark.define.tidemark_columns import (
+    ARRIVAL_COLUMNS,
+    EVENT_TABLES,
+    WINDOW_TABLES,
+    find_table,
+)
+from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
+from tidemark.define.triggers.trigger import Count, EachArrival, Every, Firing, Trigger
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.watermarks import Watermark
+from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark_streaming.scenario.read.aggregates import aggregates
+from tidemark_streaming.scenario.read.columns import Kind, kind
+from tidemark_streaming.scenario.read.reader import Node
+
+_WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] = {
+    "tumbling": (Tumbling, ("size",), ("offset",)),
+    "sliding": (Sliding, ("size", "slide"), ("offset",)),
+    "cumulating": (Cumulating, ("size", "step"), ("offset",)),
+    "session": (Session, ("gap",), ()),
+    "calendar": (Calendar, ("unit",), ("timezone",)),
+    "global": (Global, (), ()),
+}
+_SPLIT = ("window_start", "window_end", "lag_seconds")
+"""Columns of the late table in addition to the event's own."""
+
+
+def unchanged(rows: DataFrame) -> DataFrame:
+    """Return the rows unchanged: a scenario's own transform has no row-level preparation."""
+    return rows
+
+
+def source(node: Node) -> tuple[Source, dict[str, Kind]]:
+    """Return the source, and the types of its columns."""
+    given = node.fields("a source", ("event_time", "columns", "watermark"))
+    named = given["columns"].entries("the columns of a source")
+    types = {_column(key): kind(value) for key, value in named}
+    lowered = [name.lower() for name in types]
+    for number, (key, _) in enumerate(named):
+        if lowered[number] in lowered[:number]:
+            raise key.error(
+                f"{key} differs from another column's name only in upper and lower case: choose "
+                "another name."
+            )
+    moves = _watermark(given["watermark"], types)
+    with given["event_time"].locate_errors():
+        found = Source(
+            name="scenario",
+            columns={name: each.ddl for name, each in types.items()},
+            event_time=given["event_time"].text("the event time"),
+            watermark=moves,
+        )
+    return found, types
+
+
+def transform(
+    node: Node, over: Source, types: Mapping[str, Kind]
+) -> tuple[WindowedTransform, dict[str, Kind]]:
+    """Return the windowed transform, and the types of its aggregates."""
+    given = node.fields(
+        "a transform",
+        ("window", "aggregates"),
+        ("keys", "allowed_lateness", "trigger", "accumulation", "unique"),
+    )
+    computed = aggregates(given["aggregates"], types)
+    keys = given["keys"].items("'keys'") if "keys" in given else []
+    _check_names(keys, [name for name, _ in given["aggregates"].entries("aggregates")], types)
+    lateness = "0 seconds"
+    if "allowed_lateness" in given:
+        lateness = given["allowed_lateness"].duration("the allowed lateness")
+    accumulation = ACCUMULATIONS[0]
+    if "accumulation" in given:
+        accumulation = given["accumulation"].word("an accumulation", ACCUMULATIONS)
+    with node.locate_errors():
+        found = WindowedTransform(
+            name="result",
+            description="The transform of a scenario.",
+            source=over,
+            keys=tuple(key.raw.value for key in keys),
+            window=_window(given["window"]),
+            allowed_lateness=duration(lateness),
+            aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
+            function=unchanged,
+            trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
+            accumulation=accumulation,
+            deduplicate=_unique(given["unique"], types) if "unique" in given else None,
+        )
+    return found, {name: gives for name, (_, gives) in computed.items()}
+
+
+def _column(node: Node) -> str:
+    name = node.text("a column's name")
+    if not NAME.fullmatch(name.lower()):
+        raise node.error(
+            f"{node} is not a valid column name: use letters, digits and underscores, and begin "
+            "with a letter."
+        )
+    if name.lower() in (*ARRIVAL_COLUMNS, *_SPLIT):
+        raise node.error(
+            f"{node} is the name of an arrival's metadata column: choose another name."
+        )
+    return name
+
+
+def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
+    name, given = node.choice("a watermark", _WATERMARKS)
+    with node.locate_errors():
+        return _WATERMARKS[name](given, types)
+
+
+def _bounded(node: Node, _: Mapping[str, Kind]) -> Watermark:
+    return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
+
+
+def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
+    def build(node: Node, _: Mapping[str, Kind]) -> Watermark:
+        node.fields("this strategy", ())
+        return strategy()
+
+    return build
+
+
+def _punctuated(node: Node, _: Mapping[str, Kind]) -> Watermark:
+    return watermarks.Punctuated(node.text("an expression"))
+
+
+def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
+    given = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
+    if given["column"].text("a column") not in types:
+        raise given["column"].error(
+            f"{given['column']} is not a column of the source; there are {', '.join(types)}."
+        )
+    lengths = {name: n.duration(f"the {name}") for name, n in given.items() if name != "column"}
+    return watermarks.PerPartition(given["column"].raw.value, **lengths)
+
+
+_WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
+    "bounded_out_of_orderness": _bounded,
+    "monotonous": _plain(watermarks.MonotonicTimestamps),
+    "punctuated": _punctuated,
+    "per_partition": _per_partition,
+    "perfect": _plain(watermarks.Perfect),
+    "manual": _plain(watermarks.Manual),
+}
+
+
+def _window(node: Node) -> Window:
+    name, inner = node.choice("a window", _WINDOWS)
+    make, required, optional = _WINDOWS[name]
+    given = inner.fields(f"a {name} window", required, optional)
+    if name == "calendar":
+        texts = {key: value.text(f"the {key}") for key, value in given.items()}
+    else:
+        texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
+    with inner.locate_errors():
+        return make(**texts)
+
+
+def _trigger(node: Node) -> Trigger:
+    given = node.fields("a trigger", (), ("early", "late"))
+    fires: dict[str, Any] = {name: _firing(value) for name, value in given.items()}
+    return Trigger(**fires)
+
+
+def _unique(node: Node, types: Mapping[str, Kind]) -> Deduplicate:
+    given = node.fields("the uniqueness of events", ("by", "within"))
+    by = given["by"]
+    columns = by.items("'by'") if by.is_list else [by]
+    for column in columns:
+        if column.text("a column") not in types:
+            raise column.error(
+                f"{column} is not a column of the source; there are {', '.join(types)}."
+            )
+    within = given["within"].duration("the horizon")
+    with by.locate_errors():
+        return Deduplicate([column.raw.value for column in columns], within)
+
+
+def _firing(node: Node) -> Firing:
+    name, given = node.choice("a firing", ("every", "count", "arrival"))
+    if name == "every":
+        with given.locate_errors():
+            return Every(given.duration("the interval", negative=True))
+    if name == "count":
+        return Count(given.integer("the count", least=1))
+    given.fields("a firing by arrival", ())
+    return EachArrival()
+
+
+def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[str, Kind]) -> None:
+    seen: set[str] = set()
+    for node in (*keys, *results):
+        name = node.text("a key")
+        if node in keys and name not in types:
+            raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
+        if not NAME.fullmatch(name):
+            raise node.error(
+                f"{node} is not a valid name for a result column: use lowercase letters, digits "
+                "and underscores, and begin with a letter."
+            )
+        tables = (WINDOW_TABLES, EVENT_TABLES) if node in keys else (WINDOW_TABLES,)
+        if table := find_table(name, *tables):
+            raise node.error(
+                f"{node} is reserved: Tidemark adds a column of this name to the {table}."
+            )
+        if name in seen:
+            raise node.error(f"{node} is already the name of a key: choose another name.")
+        seen.add(name)

@@ -1,0 +1,1 @@
+"""Run a scenario, and compare its result with the expected one."""

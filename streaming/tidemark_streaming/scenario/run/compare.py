@@ -1,0 +1,160 @@
+"""Compare a result with the expected one, or with another result.
+
+Rows may have any order. Each row of one side is matched with an equal row of the other. The
+remaining rows are paired by similarity, so that a difference appears as a wrong value rather than
+as one missing and one extra row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tidemark_streaming.scenario.read.expectation import Expect
+from tidemark_streaming.scenario.read.values import is_equal, to_display
+
+PARTS = ("windows", "panes", "late")
+_WHICH = ("window_start", "window_end", "pane", "retraction")
+"""Columns that identify a row; an equal value in one of them counts as two equal values."""
+
+Row = Mapping[str, Any]
+_NONE: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that differs.
+
+    Args:
+        part: `windows`, `panes` or `late`; `watermark` if two results differ in it.
+        expected: the expected row (of two results: the batch's); None for an extra row.
+        actual: the actual row (of two results: the stream's); None for a missing row.
+        columns: the columns that differ, if both rows exist.
+    """
+
+    part: str
+    expected: Row | None
+    actual: Row | None
+    columns: tuple[str, ...] = ()
+
+
+def find_differences(
+    expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
+) -> list[Difference]:
+    """Return the differences between a result and the expected one; none if it is right.
+
+    Args:
+        slack: the allowed difference between doubles by column, as in `Scenario.slack`.
+    """
+    given = {part: getattr(expect, part) for part in PARTS}
+    return [
+        difference
+        for part, rows in given.items()
+        if rows is not None
+        for difference in _rows(part, rows, result[part], slack)
+    ]
+
+
+def compare_results(
+    batch: Row, stream: Row, slack: Mapping[str, float] = _NONE
+) -> list[Difference]:
+    """Return the differences between the results of a batch and of a stream; none if they agree.
+    `slack` is as in `find_differences`."""
+    found = [d for part in PARTS for d in _rows(part, batch[part], stream[part], slack)]
+    expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
+    return found + _rows("watermark", [expected], [actual], slack)
+
+
+def explain(
+    found: Sequence[Difference], *, title: str = "", sides: tuple[str, str] = ("expected", "came")
+) -> Table:
+    """Return the differences as a table with row, column, expected value and actual value."""
+    table = Table(title=Text(title) if title else None, title_justify="left", show_lines=True)
+    styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
+    for name, style in styles.items():
+        table.add_column(name, style=style, overflow="fold")
+    for d in found:
+        if d.expected is None or d.actual is None:
+            whole = ["nothing" if r is None else _told(r) for r in (d.expected, d.actual)]
+            rows = [["", "", *whole]]
+        else:
+            agreed = _told({k: v for k, v in d.expected.items() if k not in d.columns})
+            rows = [
+                [agreed, c, to_display(d.expected[c]), to_display(d.actual[c])] for c in d.columns
+            ]
+        for cells in rows:
+            table.add_row(d.part, *(Text(cell) for cell in cells))
+    return table
+
+
+def _rows(
+    part: str, expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+) -> list[Difference]:
+    matched = _matched(expected, actual, slack)
+    right = set(matched.values())
+    missing = [e for i, e in enumerate(expected) if i not in matched]
+    extra = [a for j, a in enumerate(actual) if j not in right]
+    pairs = sorted(
+        (
+            (_likeness(e, a, slack), i, j)
+            for i, e in enumerate(missing)
+            for j, a in enumerate(extra)
+        ),
+        key=lambda pair: (-pair[0], pair[1], pair[2]),
+    )
+    paired: dict[int, int] = {}
+    for likeness, i, j in pairs:
+        if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
+            paired[i] = j
+    found = [
+        Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]], slack))
+        if i in paired
+        else Difference(part, e, None)
+        for i, e in enumerate(missing)
+    ]
+    left = [a for j, a in enumerate(extra) if j not in paired.values()]
+    return [*found, *(Difference(part, None, a) for a in left)]
+
+
+def _matched(
+    expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+) -> dict[int, int]:
+    """Return as many pairs of equal rows as possible, by maximum bipartite matching. An expected
+    row with few columns must not take the only match of one with more."""
+    of: dict[int, int] = {}
+    by: dict[int, int] = {}
+    for begin, _ in enumerate(expected):
+        reached: dict[int, int] = {}
+        waiting, free = [begin], None
+        while waiting and free is None:
+            i = waiting.pop()
+            for j in sorted(range(len(actual)), key=lambda j: (j in by, j != i)):
+                if j in reached or _unlike(expected[i], actual[j], slack):
+                    continue
+                reached[j] = i
+                if j not in by:
+                    free = j
+                    break
+                waiting.append(by[j])
+        while free is not None:
+            i, j = reached[free], free
+            free = of.get(i)
+            of[i], by[j] = j, i
+    return of
+
+
+def _unlike(expected: Row, actual: Row, slack: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(
+        c for c, value in expected.items() if not is_equal(value, actual[c], slack.get(c, 0.0))
+    )
+
+
+def _likeness(expected: Row, actual: Row, slack: Mapping[str, float]) -> int:
+    unlike = _unlike(expected, actual, slack)
+    return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
+
+
+def _told(row: Row) -> str:
+    return "\n".join(f"{column}={to_display(value)}" for column, value in row.items()) or "any"

@@ -1,0 +1,101 @@
+"""Run a sink continuously: publish changes within a second of their commit.
+
+If brokers do not answer, only the sink waits: it tries again with increasing delays. If another
+process publishes the same asset, the sink waits and checks now and then whether that process is
+still active.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from tidemark.base.errors import ConflictError, TidemarkError
+from tidemark.define.definition import Definition
+from tidemark.store.warehouse import Place, Warehouse
+from tidemark_streaming.base.outage import engine_lost
+from tidemark_streaming.sink.outbox import Outbox, PublishResult
+
+POLL_SECONDS = 0.5
+"""Seconds between two polls of the table, which take a millisecond."""
+
+MAX_WAIT_SECONDS = 30.0
+"""The longest wait after a failure, in seconds. It is also the time between two checks of the topic
+while the table does not change, because the topic may be deleted or recreated."""
+
+CONFLICT_WAIT_SECONDS = 10.0
+"""Seconds to wait while another process publishes the asset."""
+
+_followed: dict[str, threading.Thread] = {}
+
+
+def follow(
+    warehouse: Warehouse,
+    transform: Definition,
+    stop: threading.Event,
+    on_published: Callable[[PublishResult], None],
+    on_failure: Callable[[TidemarkError], None],
+) -> None:
+    """Publish the asset's changes until `stop` is set.
+
+    Args:
+        on_published: takes the result whenever something was published, and after the recovery
+            from a failure.
+        on_failure: takes the error whenever publishing failed.
+    """
+    outbox, wait, done, fails = Outbox(warehouse, transform), POLL_SECONDS, None, False
+    looked = time.monotonic()
+    while not stop.is_set():
+        try:
+            head = warehouse.head(transform.table)
+            rests = head == done and time.monotonic() - looked < MAX_WAIT_SECONDS
+            if head is not None and not rests:
+                emitted = outbox.emit()
+                if emitted.transactions or fails:
+                    on_published(emitted)
+                done, wait, fails, looked = head, POLL_SECONDS, False, time.monotonic()
+        except ConflictError as error:
+            on_failure(error)
+            wait, fails = CONFLICT_WAIT_SECONDS, True
+        except TidemarkError as error:
+            on_failure(error)
+            wait, fails = min(wait * 2, MAX_WAIT_SECONDS), True
+        stop.wait(wait)
+
+
+def follow_in_background(
+    warehouse: Place, transform: Definition, open_warehouse: Callable[[], Warehouse]
+) -> None:
+    """Publish an asset in a background thread until this process ends. Do nothing if the process
+    does so already.
+
+    Args:
+        warehouse: the location of the asset.
+        open_warehouse: opens the warehouse, called in the publishing thread.
+    """
+    name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
+    if transform.sink is None or name in _followed:
+        return
+    log = logging.getLogger(__name__)
+
+    def work() -> None:
+        tables: Warehouse | None = None
+        while True:
+            try:
+                # Each call opens another engine session, which lasts until the process ends.
+                tables = tables or open_warehouse()
+                follow(
+                    tables,
+                    transform,
+                    threading.Event(),
+                    lambda e: log.info("%s: published %s records", transform.name, e.records),
+                    lambda error: log.warning("%s", error),
+                )
+            except Exception as error:
+                # The table may be dropped and recreated at any time, or the disk may be full.
+                log.exception("The sink of %s restarts", transform.name)
+                tables = None if engine_lost(error) else tables
+                time.sleep(MAX_WAIT_SECONDS)
+
+    _followed[name] = threading.Thread(target=work, name=f"sink {name}", daemon=True)
+    _followed[name].start()

@@ -1,0 +1,101 @@
+"""Turn each change of a window into panes, by the accumulation mode of its asset.
+
+| accumulation | panes of a window that fires again |
+| --- | --- |
+| accumulating | its row |
+| retracting | a retraction of its old row, then the new row |
+| discarding | the panes since then, each with the values of its own firing only |
+
+A deleted window is a retraction of its row in every mode.
+
+Only published rows become panes: a quarantined window has none until it is released or passes
+validation. In the accumulating and retracting modes, several firings of one run are one pane.
+Discarding panes come from the table of panes. If it does not have them (the window was quarantined
+in between, or was recomputed since), the window is retracted and published as a whole. In every
+mode, a window's value is therefore given by its panes since its last retraction.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.define.definition import Definition
+from tidemark_streaming.sink.changes import Change, Row
+
+
+@dataclass(frozen=True)
+class Pane:
+    """A pane to publish.
+
+    Args:
+        row: the published row of the window; for a retraction, the previous row.
+        pane: the number of its firing.
+        timing: the timing of its firing.
+        values: the aggregates; None if only the window's metadata changed and no event came.
+        retraction: true if the pane retracts the row.
+    """
+
+    row: Row
+    pane: int
+    timing: str
+    values: Mapping[str, Any] | None
+    retraction: bool = False
+
+
+FiringsByWindow = Mapping[tuple[Any, ...], list[Row]]
+"""The rows of a table of panes, by window, keys and commit."""
+
+
+def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow:
+    """Return the rows of a table of panes, indexed for `derive_panes`."""
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[_place(transform, row)].append(row)
+    return found
+
+
+def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) -> Iterator[Pane]:
+    """Yield the panes of a change, in order.
+
+    Args:
+        since: in discarding mode, the firings of the change's commits.
+    """
+    before, after = change.before, change.after
+    if after is None:
+        if before is not None:
+            yield _whole(transform, before, retraction=True)
+        return
+    if before is not None and transform.accumulation == "discarding" and not change.anew:
+        parts = _parts(transform, before, after, since)
+        if parts is not None:
+            yield from parts
+            return
+    if before is not None and transform.accumulation != "accumulating":
+        yield _whole(transform, before, retraction=True)
+    yield _whole(transform, after)
+
+
+def _parts(
+    transform: Definition, before: Row, after: Row, since: FiringsByWindow
+) -> list[Pane] | None:
+    """Return the panes of a window that fired again, or None if the table of panes lacks one."""
+    fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
+    missing = list(range(before["revision"] + 1, after["revision"] + 1))
+    if not missing and _values(transform, before) == _values(transform, after):
+        return [Pane(after, after["revision"], after["timing"], None)]
+    if not missing or [row["pane"] for row in fired] != missing:
+        return None
+    return [Pane(after, r["pane"], r["timing"], _values(transform, r)) for r in fired]
+
+
+def _whole(transform: Definition, row: Row, *, retraction: bool = False) -> Pane:
+    return Pane(row, row["revision"], row["timing"], _values(transform, row), retraction)
+
+
+def _values(transform: Definition, row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in transform.aggregates}
+
+
+def _place(transform: Definition, row: Row) -> tuple[Any, ...]:
+    return (repr([row[c] for c in transform.by_window]), row["commit_number"])

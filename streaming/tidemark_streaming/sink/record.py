@@ -1,0 +1,101 @@
+"""Render a pane as a JSON record. docs/sinks.md has the schema.
+
+The key identifies a pane by asset, epoch, window, keys, commit number, pane number, and whether it
+is a retraction. A retraction's key differs from that of the pane that it retracts only in the last
+field.
+"""
+
+import base64
+import json
+import math
+import zlib
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from tidemark.base.instants import EPOCH, iso
+from tidemark.define.definition import Definition
+from tidemark_streaming.sink.panes import Pane
+
+_COPIED_COLUMNS = ("events", "late_events", "last_arrival", "as_of", "quality")
+"""Columns of a published row that a record has under the same names."""
+
+
+class Record(NamedTuple):
+    """A Kafka record to produce.
+
+    Args:
+        key, value: JSON.
+        partition: the target partition.
+    """
+
+    key: bytes
+    value: bytes
+    partition: int
+
+
+def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
+    """Return a pane as a record.
+
+    Args:
+        epoch: the number of the uninterrupted sequence of changes.
+        run: the ID of the run that published it, if known.
+        count: the number of partitions of the topic.
+    """
+    row = pane.row
+    keys = {key: row[key] for key in transform.keys}
+    key = {
+        "asset": transform.name,
+        "epoch": epoch,
+        "window_start": row["window_start"],
+        "window_end": row["window_end"],
+        "keys": keys,
+        "commit_number": row["commit_number"],
+        "pane": pane.pane,
+        "retraction": pane.retraction,
+    }
+    facts = {
+        "timing": pane.timing,
+        "last": row["final"],
+        "values": pane.values,
+        **{name: row[name] for name in _COPIED_COLUMNS},
+        "run": run,
+    }
+    # By keys alone, so that windows with the same keys stay in order.
+    place = zlib.crc32(canonical_json(keys)) % count
+    return Record(canonical_json(key), canonical_json({**key, **facts}), place)
+
+
+def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
+    """Return one record per partition that retracts all earlier records of an asset: a new epoch
+    begins."""
+    told = canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
+    return [Record(told, told, partition) for partition in range(count)]
+
+
+def canonical_json(value: object) -> bytes:
+    """Return a value as JSON in a canonical form."""
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            # JSON has no literals for NaN and infinity.
+            return value if math.isfinite(value) else str(value)
+        case Decimal():
+            return str(value)
+        case datetime():
+            return iso((value - EPOCH) // timedelta(microseconds=1)) if value.tzinfo else str(value)
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return str(value)

@@ -1,0 +1,1 @@
+"""Streams: continuous queries, and the supervisor that keeps them running."""

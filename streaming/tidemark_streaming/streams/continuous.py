@@ -1,0 +1,257 @@
+"""Continuous queries, which repeat the same run as arrivals come in.
+
+A continuous query is a Structured Streaming query over a source's timeline, in which each row is a
+whole arrival. Each micro-batch is an incremental run through the newest arrival in it. The query of
+a roll-up reads the ledger instead, and runs whenever another run has finished. The asset's state
+records its progress, so nothing is lost if the query's checkpoint is deleted. Nothing is lost
+either if Spark misses a version of the table: its listing of the transaction log may skip a file
+that is written during the listing.
+
+A query belongs to a session on the engine, not to the client that started it. Each asset's query
+has its own session, whose settings no other stream shares. Any process finds the session by its ID,
+and the engine keeps it for as long as the query runs.
+
+A query keeps the definition with which it was started. If a run finds that a newer definition has
+written the asset, it ends with `DefinitionChangedError`, and so does the query. The supervisor
+or the command that owns the query then restarts it with the current definition.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from uuid import NAMESPACE_URL, uuid5
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.rollup import base_transform
+from tidemark.run.admission import ALL, Admission
+from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals, read_arrivals
+from tidemark.store.refusals import explain_unwritable
+from tidemark.store.state import State
+from tidemark.store.upkeep import checkpoints
+from tidemark.store.warehouse import Place, Warehouse
+from tidemark_streaming.sink.follow import follow_in_background
+from tidemark_streaming.streams import resuming
+from tidemark_streaming.streams.watcher import abandoned, watching
+
+_STARTS = 4
+_NOTE = "write the checkpoint of the stream"
+_OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
+"""The start of the line with an exception of Spark itself and not of a run."""
+_CRASHED = "Python worker exited unexpectedly"
+"""Spark's message for a query whose worker was killed, or ran out of memory."""
+_RAISED = re.compile(
+    r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+"
+)
+"""The traceback line with the exception; for Tidemark's own errors, also their message."""
+
+
+def start(
+    warehouse: Warehouse,
+    transform: Definition,
+    *,
+    admission: Admission = ALL,
+    available_now: bool = False,
+    watched: bool = False,
+) -> StreamingQuery:
+    """Start the continuous query of an asset in the warehouse's session.
+
+    An abandoned query is replaced.
+
+    Args:
+        admission: the limits of a run, by default none, as always for a roll-up.
+        available_now: stop when all available arrivals are processed.
+        watched: the query belongs to this process, which will stop it (`watcher`).
+
+    Raises:
+        DataError: the source was never ingested, or the query's checkpoint can't be changed.
+        EngineError: the query is already running in this session, or its worker does not start.
+    """
+    if find(warehouse, transform) is not None:
+        if not abandoned(warehouse.spark):
+            raise EngineError(
+                f"The stream of '{transform.name}' is already running: stop it first."
+            )
+        stop(warehouse, transform)
+    table = _followed(warehouse, transform)
+    resuming.clear(warehouse, transform, table)
+    writer = (
+        warehouse.spark.readStream.format("delta")
+        .option("failOnDataLoss", "false")
+        .load(warehouse.path(table))
+        .writeStream.queryName(_name(warehouse, transform))
+        .option("checkpointLocation", checkpoint(warehouse, transform))
+        .foreachBatch(_batch(warehouse.place, transform, admission))
+    )
+    writer = writer.trigger(availableNow=True) if available_now else writer
+    with watching(warehouse.spark, watched):
+        return _started(writer)
+
+
+def session_id(settings: Settings, asset: str) -> str:
+    """Return the ID of the session of an asset's query, which is the same for every process."""
+    place = f"{settings.warehouse}/{settings.database}"
+    return str(uuid5(NAMESPACE_URL, f"tidemark:{place}/{asset}"))
+
+
+def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
+    """Return the asset's running query in the warehouse's session; None if there is none."""
+    name = _name(warehouse, transform)
+    return next((q for q in warehouse.spark.streams.active if q.name == name), None)
+
+
+def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
+    """Stop the asset's query. Return False if none was running.
+
+    The next run repeats the work that a stopped run had not committed.
+    """
+    query = find(warehouse, transform)
+    if query is None:
+        return False
+    query.stop()
+    deadline = time.monotonic() + wait
+    while query.isActive and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return True
+
+
+def why(failure: PySparkException) -> str:
+    """Return why a query ended, in one line: its run's exception, without a stack trace."""
+    if crashed(failure):
+        return "Its Python worker was killed."
+    found = _raised(failure)
+    if found is not None and found["sentence"]:
+        return found["sentence"]
+    if found is None or found[0].startswith(_OF_SPARK):
+        # Spark itself writes only the query's progress, so a refused write concerns the checkpoint.
+        refused = explain_unwritable(_NOTE, failure)
+        if refused is not None:
+            return str(refused)
+    if found is None:
+        return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+    return found[0]
+
+
+def crashed(failure: PySparkException) -> bool:
+    """Return whether a query ended because its worker was killed, not through its definition."""
+    return _CRASHED in str(failure)
+
+
+def outdated(failure: PySparkException) -> bool:
+    """Return whether a query ended because its definition is not the newest any more."""
+    found = _raised(failure)
+    return found is not None and found["kind"] == DefinitionChangedError.__name__
+
+
+def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
+    """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
+    return warehouse.path(checkpoints.folder(transform.name))
+
+
+def name(database: str, asset: str) -> str:
+    """Return the name of an asset's query; the engine runs at most one query of a name."""
+    return f"tidemark {database}.{asset}"
+
+
+def _raised(failure: PySparkException) -> re.Match[str] | None:
+    """Return the match of the last line of a failure's text that names an exception."""
+    lines = str(failure).strip().splitlines()
+    return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
+
+
+def _started(writer: DataStreamWriter) -> StreamingQuery:
+    for _ in range(_STARTS):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if refused := explain_unwritable(_NOTE, error):
+                raise refused from error
+            # Spark gives the query's Python worker ten seconds to start, on any machine.
+            if "worker failed to connect back" not in str(error):
+                raise
+    raise EngineError(
+        f"The stream's Python worker failed to start within ten seconds, {_STARTS} times: the "
+        "machine is overloaded, or short of memory.",
+        retriable=True,
+    )
+
+
+def _name(warehouse: Warehouse, transform: Definition) -> str:
+    return name(warehouse.database, transform.name)
+
+
+def _followed(warehouse: Warehouse, transform: Definition) -> str:
+    """Return the table whose commits trigger runs of the asset."""
+    if not warehouse.exists(transform.source.timeline_table):
+        raise DataError(
+            f"Source '{transform.source.name}' was never ingested: first run `tidemark ingest "
+            f"{transform.source.name}`."
+        )
+    if transform.follows is None:
+        return transform.source.timeline_table
+    ledger.create(warehouse)
+    return ledger.TABLE
+
+
+def _batch(
+    place: Place, transform: Definition, admission: Admission
+) -> Callable[[DataFrame, int], None]:
+    if transform.follows is not None:
+        return _following(place, transform)
+
+    # After this query's first run, a run by another definition means that this query is outdated.
+    standing = False
+
+    def run(batch: DataFrame, _: int) -> None:
+        nonlocal standing
+        told = read_arrivals(batch)
+        if not told:
+            return
+        whole = len(told) == told[-1].arrival - told[0].arrival + 1
+        recent = RecentArrivals(told) if whole else NO_ARRIVALS
+        warehouse, through = Warehouse(batch.sparkSession, *place), told[-1].arrival
+        follow_in_background(place, transform, lambda: Warehouse(batch.sparkSession, *place))
+        more = True
+        while more:
+            done = incremental(
+                warehouse,
+                transform,
+                through=through,
+                limit=admission,
+                recent=recent,
+                pinned_definition=standing,
+            )
+            standing = standing or done is not None
+            more = bool(admission) and done is not None
+
+    return run
+
+
+def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
+    # After a run of its base by the definition that this query knows, a run by another definition
+    # means that this query is outdated.
+    standing = False
+
+    def run(batch: DataFrame, _: int) -> None:
+        nonlocal standing
+        warehouse = Warehouse(batch.sparkSession, *place)
+        state = State(warehouse, transform)
+        # The run does not depend on the batch's rows: a run of the base may have finished before
+        # the batch. If the base has no state yet, its first run adds a row to the ledger, which
+        # triggers the next batch.
+        if state.table_id() is None:
+            return
+        known = standing or state.last().definition == fingerprint(base_transform(transform))
+        incremental(warehouse, transform, pinned_definition=standing)
+        standing = known
+
+    return run

@@ -1,0 +1,112 @@
+"""Direct runs: assets that run in the process of their source's ingest.
+
+After each commit of the ingest, each asset runs. If the commit has few events (`SMALL_BATCH_ROWS`),
+the runs take them from memory. They are read once for all assets, and not from the log before they
+are counted. If it has many, each asset reads them from the log's files. Neither needs a query of
+its own. The published result is the same as for any other run: the next run makes up for one that
+was killed or skipped.
+
+The ingest continues when the runs have ended. Records that arrive in the meantime form the next
+commit, so large runs process a backlog, and the ingest never outruns them.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.engine.queries.planning import Planning
+from tidemark.run import incremental
+from tidemark.run.admission import ALL, Admission
+from tidemark.store.event_log.arrival import RecentArrivals
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.sink.follow import follow_in_background
+from tidemark_streaming.streams import queries
+
+
+def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
+    """Refuse assets that the ingest of a source can't run.
+
+    Raises:
+        DefinitionError: an asset is computed from another source, or is a roll-up whose base is not
+            among the assets, so that the base may run at any time or never.
+        EngineError: the stream of an asset is running: runs of both would conflict.
+    """
+    there = {t.name for t in transforms}
+    for transform in transforms:
+        base = transform.follows
+        if transform.source.name != source:
+            raise DefinitionError(
+                f"'{transform.name}' is computed from source '{transform.source.name}', so the "
+                f"ingest of '{source}' can't run it: leave it out."
+            )
+        if base is not None and base not in there:
+            raise DefinitionError(
+                f"'{transform.name}' is a roll-up of '{base}', which this ingest does not run: add "
+                f"`--run {base}`, or leave the roll-up to its own stream."
+            )
+    if streams := queries.running(settings, [t.name for t in transforms]):
+        name = next(iter(streams))
+        raise EngineError(
+            f"The stream of '{name}' runs: stop it (`tidemark stream {name} --stop`), or leave the "
+            "asset to it."
+        )
+
+
+class Direct:
+    """A callback of `ingest.follow` that runs assets after each commit of an ingest.
+
+    Args:
+        transforms: assets of the ingest's source; a roll-up runs after its base.
+        opened: returns the warehouse in a session of its own, for the publication to Kafka.
+        told: receives the facts of each run.
+        admission: the limits of a run; further runs process the rest of a commit.
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[Definition],
+        opened: Callable[[], Warehouse],
+        told: Callable[[RunFacts], None] = lambda _: None,
+        admission: Admission = ALL,
+    ) -> None:
+        self._transforms = sorted(transforms, key=lambda t: t.follows is not None)
+        self._opened = opened
+        self._told = told
+        self._admission = admission
+        self._standing: set[str] = set()
+
+    def __call__(self, warehouse: Warehouse, recent: RecentArrivals) -> None:
+        """Run each asset through the newest arrival.
+
+        Args:
+            recent: the arrivals of the last commit; none at the start.
+
+        Raises:
+            DefinitionChangedError: another definition has run an asset since the first run here.
+            TidemarkError: as `incremental`.
+        """
+        rows = sum(a.rows for a in recent.arrivals)
+        with warehouse.planning(Planning.again(rows) if recent.arrivals else Planning.MANY):
+            for transform in self._transforms:
+                follow_in_background(warehouse.place, transform, self._opened)
+                self._run(warehouse, transform, recent)
+
+    def _run(self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals) -> None:
+        name = transform.name
+        # A roll-up processes everything that its base has processed.
+        admission = ALL if transform.follows is not None else self._admission
+        more = True
+        while more:
+            facts = incremental(
+                warehouse,
+                transform,
+                limit=admission,
+                recent=recent,
+                pinned_definition=name in self._standing,
+            )
+            if facts is not None:
+                self._standing.add(name)
+                self._told(facts)
+            more = facts is not None and facts.limited_by is not None

@@ -1,0 +1,219 @@
+"""Supervise streams: compare the streams that should run with those that do.
+
+Each poll compares the requests (`wishes`) with the engine's queries, and returns the streams to
+start now. It starts nothing itself. A stream that ended or could not be started waits before its
+next start. The wait is half a minute, then twice as long each time, up to half an hour. After
+`TRIES` failures in a row without steady work, the supervisor gives it up until a user starts it. If
+the engine did not respond, the stream is restarted as soon as it responds again, even during a
+wait.
+
+A stream that did not end through its own fault is restarted at once, and its earlier failures are
+forgotten. That is the case if its definition has changed, or if its worker or its engine was
+killed. If it happens again before the stream has worked steadily, it waits like any other: two
+definitions alternate, or the stream needs more memory than there is.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.streaming.query import StreamingQuery
+
+from tidemark import engine
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark_streaming.streams import continuous, queries, wishes
+from tidemark_streaming.streams.queries import Query
+
+SECOND = 1_000_000
+FIRST_WAIT, LONGEST_WAIT = 30 * SECOND, 1800 * SECOND
+STEADY = 600 * SECOND
+"""The time after which a running stream's earlier failures are forgotten."""
+
+TRIES = 10
+
+RUNNING, WAITING, STARTING, GIVEN_UP = "running", "waiting", "starting", "given up"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The supervisor's status of a stream. Instants are microseconds.
+
+    Args:
+        since: the time of the request that it belongs to.
+        state: `running`, `starting` (requested), `waiting` (for its next start) or `given up`.
+        changed: when it entered its state.
+        query, query_run: the IDs of the query that runs, or ran last.
+        failures: how often in a row it ended or could not be started.
+        error: why it ended last, in one line.
+        renewed: true if it was restarted at once, and has not worked steadily since.
+        restarts: how often it was restarted, for any reason.
+        away: true if its last start failed because the engine did not respond.
+    """
+
+    since: int
+    state: str = WAITING
+    changed: int = 0
+    query: str | None = None
+    query_run: str | None = None
+    failures: int = 0
+    error: str | None = None
+    renewed: bool = False
+    restarts: int = 0
+    away: bool = False
+
+    @property
+    def wait(self) -> int:
+        """The time to wait before the next start."""
+        return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT) if self.failures else 0
+
+
+class Ending(NamedTuple):
+    """The end of a stream: its message, whether it was blameless, whether the engine was away."""
+
+    sentence: str
+    blameless: bool = False
+    away: bool = False
+
+
+def look(
+    settings: Settings,
+    assets: Iterable[str],
+    known: Mapping[str, Stream],
+    now: int,
+    *,
+    starting: bool = False,
+) -> dict[str, Stream]:
+    """Return the status of the requested streams, by asset; those to start now are `starting`.
+
+    Args:
+        assets: the assets for which the supervisor is responsible.
+        known: the result of the last poll.
+        now: the time, in microseconds.
+        starting: true if a run that starts streams is in progress.
+    """
+    wanted = {a: w for a, w in wishes.all_of(settings).items() if a in set(assets)}
+    if not wanted:
+        return {}
+    before = {
+        a: known[a] if a in known and known[a].since == w.since else Stream(w.since)
+        for a, w in wanted.items()
+    }
+    running, away = dict[str, Query](), None
+    try:
+        running = queries.running(settings, before)
+    except EngineError as error:
+        away = error
+    if not starting:
+        before = _begun(settings, before, running)
+        if away is None:
+            before = {asset: _reached(stream, now) for asset, stream in before.items()}
+    try:
+        endings = _endings(settings, before, running) if away is None else _unanswered(before, away)
+    except EngineError as error:
+        # The running streams are known; for the others, the engine does not say why they ended.
+        endings = _unanswered(before, error)
+    found = {
+        asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
+        for asset, stream in before.items()
+    }
+    return {asset: _asked_anew(stream, known.get(asset)) for asset, stream in found.items()}
+
+
+def _begun(
+    settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
+) -> dict[str, Stream]:
+    """Return the streams, with those that have started and ended since the last poll as running.
+
+    A query may live for less than the time between two polls.
+    """
+    found = dict(streams)
+    for asset, stream in streams.items():
+        if stream.state != STARTING or asset in running:
+            continue
+        start = wishes.start_of(settings, asset)
+        if start is None or start.since != stream.since or start.run == stream.query_run:
+            continue
+        restarts = stream.restarts + (stream.query_run is not None)
+        ran = replace(stream, query=start.query, query_run=start.run, restarts=restarts)
+        found[asset] = replace(ran, state=RUNNING)
+    return found
+
+
+def _reached(stream: Stream, now: int) -> Stream:
+    """Return a stream whose engine responds: if it waited only for the engine, its wait ends."""
+    if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
+        return stream
+    return replace(stream, state=WAITING, changed=now, failures=0, away=False)
+
+
+def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
+    """Return a stream that must be started again, or for another request, as waiting for one poll.
+
+    It was being started already, and the run that starts streams reacts only to a change of its
+    state.
+    """
+    if known is None or not known.state == stream.state == STARTING:
+        return stream
+    same = (known.since, known.query_run) == (stream.since, stream.query_run)
+    return stream if same else replace(stream, state=WAITING)
+
+
+def _next(
+    stream: Stream, query: Query | None, ending: Ending | None, now: int, *, starting: bool
+) -> Stream:
+    if now < stream.changed:
+        # The clock was set back, so the time that the stream has waited is unknown.
+        stream = replace(stream, changed=now - stream.wait)
+    if query is not None:
+        steady = stream.state == RUNNING and now - stream.changed >= STEADY
+        stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
+        again = stream.query_run not in (None, query.run)
+        stream = replace(stream, restarts=stream.restarts + 1) if again else stream
+        stream = replace(stream, query=query.id, query_run=query.run, away=False)
+        return _into(stream, RUNNING, now)
+    if stream.state == STARTING and starting:
+        return stream
+    if ending is not None and ending.blameless and not stream.renewed:
+        anew = replace(stream, failures=0, error=ending.sentence, renewed=True)
+        return _into(anew, WAITING if starting else STARTING, now)
+    if stream.state in (RUNNING, STARTING):
+        elsewhere = "Another process stopped it."
+        unstarted = "The run that should start it failed."
+        reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
+        why = ending or reason
+        failures = stream.failures + 1
+        failed = replace(stream, failures=failures, error=why.sentence, away=why.away)
+        return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, now)
+    if stream.state == WAITING and not starting and now - stream.changed >= stream.wait:
+        return _into(stream, STARTING, now)
+    return stream
+
+
+def _into(stream: Stream, state: str, now: int) -> Stream:
+    return stream if stream.state == state else replace(stream, state=state, changed=now)
+
+
+def _unanswered(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
+    """Return why streams ended if the engine does not say it: it seems to be lost."""
+    return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
+
+
+def _endings(
+    settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
+) -> dict[str, Ending]:
+    """Return why streams ended that ran at the last poll, as far as their queries can say it."""
+    found: dict[str, Ending] = {}
+    for asset, stream in streams.items():
+        if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
+            continue
+        with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
+            query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
+            # If the query is unknown, the engine that ran it is lost.
+            with suppress(PySparkException):
+                if (failure := query.exception()) is not None:
+                    blameless = continuous.outdated(failure) or continuous.crashed(failure)
+                    found[asset] = Ending(continuous.why(failure), blameless)
+    return found

@@ -1,0 +1,1 @@
+"""Domains, logs and tables for tests."""

@@ -1,0 +1,60 @@
+"""A small source of files: readings that land one after the other."""
+
+import os
+import random
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import iso
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.files import FileConnector
+
+T0 = 1_700_000_000
+HEADER = "at,sensor,value\n"
+SOURCE = Source(
+    name="sensors",
+    columns={"at": "TIMESTAMP", "sensor": "STRING", "value": "INT"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("1 minute"),
+)
+
+
+def land(folder: Path, name: str, text: str | bytes, seconds: float) -> Path:
+    """A file that was modified `seconds` after the first."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    os.utime(path, (T0 + seconds, T0 + seconds))
+    return path
+
+
+def land_some(folder: Path, count: int, seed: int = 5) -> None:
+    """Files with some disorder, an unparsable row and null event times; one has no rows."""
+    chance = random.Random(seed)
+    for number in range(count):
+        rows = [
+            f"{clock(number * 60 - chance.randrange(200))},{chance.choice('ab')},{n}"
+            for n in range(chance.randrange(1, 6))
+        ]
+        rows += [",c,1", "gibberish,c,1"] if number % 3 == 1 else []
+        rows = [] if number == 2 else rows
+        land(folder, f"{number:03}.csv", HEADER + "".join(f"{r}\n" for r in rows), number * 60)
+
+
+def clock(seconds: int) -> str | None:
+    return iso((T0 + seconds) * 1_000_000)
+
+
+def feed(folder: Path) -> FileConnector:
+    return FileConnector(SOURCE, folder, options={"header": True})
+
+
+def log_rows(warehouse: Warehouse, source: Source = SOURCE) -> list[tuple[object, ...]]:
+    """All rows of the log with the facts of their arrival, in order."""
+    rows = warehouse.read(Log(warehouse, source).source.log_table)
+    columns = [F.unix_micros(c) if t == "timestamp" else F.col(c) for c, t in rows.dtypes]
+    return [tuple(r) for r in rows.orderBy("arrival", "position").select(*columns).collect()]

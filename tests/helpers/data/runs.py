@@ -1,0 +1,87 @@
+"""Runs of an asset: all that there are to make, and one that is killed."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from helpers.processes import forked
+from tidemark.base.failpoint import FAIL_AT
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.engine.connect import address
+from tidemark.run import commit
+from tidemark.run.runner import incremental
+from tidemark.store.asset import Asset
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
+
+PLACES = commit.STEPS
+"""Where a run can be killed."""
+_DYING = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from helpers.data.support import PER_MINUTE, renamed
+from tidemark.run import runner as run
+from tidemark.store.warehouse import Warehouse
+
+_, remote, place, name, way, *limit = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n in limit})
+"""
+
+
+def published_through(warehouse: Warehouse, transform: Definition) -> int:
+    """The number of the asset's newest commit that is known to be published; -1 before any."""
+    return Asset(warehouse, transform).published()
+
+
+def run_all(
+    warehouse: Warehouse, transform: Definition, limit: int | None = None
+) -> list[RunFacts]:
+    """Increments of so many arrivals, until nothing is left."""
+    made: list[RunFacts] = []
+    while facts := incremental(warehouse, transform, limit=limit):
+        made.append(facts)
+    return made
+
+
+def killed(
+    engine: Settings, warehouse: Warehouse, name: str, way: str, where: str, *limit: int
+) -> bool:
+    """Whether a process died that ran `PER_MINUTE` under that name.
+
+    Args:
+        way: a function of `tidemark.run`.
+        where: one of `PLACES`.
+        limit: of an increment, how many arrivals to take at most.
+    """
+    return dies(_DYING, engine, warehouse, where, name, way, *map(str, limit))
+
+
+def left_behind(warehouse: Warehouse, transform: Definition, patch: pytest.MonkeyPatch) -> None:
+    """An increment that ends between its commit of the state and what it publishes."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with patch.context() as dying:
+        dying.setattr(commit, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            incremental(warehouse, transform)
+
+
+def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told: str) -> bool:
+    """Whether a process was killed by a fail point; one that fails otherwise is an error.
+
+    Args:
+        script: what it does; its arguments are the engine's address, the warehouse's place as JSON,
+            and `told`.
+        where: one of `PLACES`.
+    """
+    told = (address(engine), json.dumps(warehouse.place), *told)
+    ended = forked.run(script, told, os.environ | {FAIL_AT: where})
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0

@@ -1,0 +1,118 @@
+"""Small Delta tables as the engine would have written them, made without it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
+from tidemark.define.helper_columns import ADMITTED
+from tidemark.store import ledger
+from tidemark.store.event_log.arrival import TIMELINE
+
+_INSTANT = pa.timestamp("us", "UTC")
+_WINDOWS = pa.schema(
+    {
+        **dict.fromkeys(("window_start", "window_end"), _INSTANT),
+        "origin": pa.string(),
+        **dict.fromkeys(("events", "late_events"), pa.int64()),
+        "final": pa.bool_(),
+        "commit_number": pa.int64(),
+    }
+)
+
+_STATE = pa.schema([*_WINDOWS, pa.field(ADMITTED, pa.bool_())])
+
+
+def arrive(
+    settings: Settings,
+    source: str,
+    first: int,
+    last: int,
+    newest: int = 0,
+    positions: Sequence[str] = (),
+    dead_letters: int = 0,
+) -> None:
+    """Add arrivals to a source's timeline, each with one event at `newest`, and dead letters."""
+    rows = [
+        {
+            "arrival": n,
+            "arrived_at": as_datetime(n),
+            "watermark_after": as_datetime(newest),
+            "rows": 1,
+            "min_event_time": as_datetime(newest),
+            "max_event_time": as_datetime(newest),
+            "bytes": 1,
+            "position": positions[n - first] if positions else "{}",
+            "references": "{}",
+            "dead_letters": dead_letters,
+            "schema_version": 1,
+            **dict.fromkeys(("future_timestamps", "unreadable_marks"), 0),
+        }
+        for n in range(first, last + 1)
+    ]
+    _append(settings, f"{source}_timeline", rows, TIMELINE)
+
+
+def ran(
+    settings: Settings,
+    assets: str | Iterable[str],
+    commit_number: int,
+    through: int,
+    watermark: int,
+    mode: str = "incremental",
+    **others: object,
+) -> None:
+    """Add a run of each asset to the ledger, ended `commit_number` seconds after 1970."""
+    row = {
+        **dict.fromkeys(("from_arrival", "windows", "on_time", "late", "too_late"), 0),
+        "no_event_time": 0,
+        "run": f"{commit_number}",
+        "mode": mode,
+        "late_events": "exclude",
+        "commit_number": commit_number,
+        "through_arrival": through,
+        "started_at": as_datetime(commit_number * 1_000_000),
+        "ended_at": as_datetime(commit_number * 1_000_000),
+        "watermark": as_datetime(watermark),
+        "reported": False,
+        **others,
+    }
+    names = [assets] if isinstance(assets, str) else assets
+    rows = [row | {"asset": name, "table_id": _life(settings, name)} for name in names]
+    _append(settings, "runs", rows, ledger.SCHEMA)
+
+
+def publish(
+    settings: Settings, asset: str, commit_number: int, starts: Sequence[int], size: int
+) -> None:
+    """Add windows of `size` microseconds, published by a commit, with two events each."""
+    rows = [
+        {
+            "window_start": as_datetime(start),
+            "window_end": as_datetime(start + size),
+            "origin": "JFK",
+            "events": 2,
+            "late_events": 0,
+            "final": False,
+            "commit_number": commit_number,
+        }
+        for start in starts
+    ]
+    _append(settings, asset, rows, _WINDOWS)
+
+
+def _life(settings: Settings, asset: str) -> str:
+    """The identity of an asset's state, which is made where there is none."""
+    path = f"{settings.warehouse}/{settings.database}/{asset}_state"
+    state = DeltaTable.create(path, Schema.from_arrow(_STATE), mode="ignore")
+    return str(state.metadata().id)
+
+
+def _append(
+    settings: Settings, table: str, rows: Sequence[dict[str, Any]], schema: pa.Schema
+) -> None:
+    path = f"{settings.warehouse}/{settings.database}/{table}"
+    write_deltalake(path, pa.Table.from_pylist(list(rows), schema=schema), mode="append")

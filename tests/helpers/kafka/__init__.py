@@ -1,0 +1,1 @@
+"""Brokers, topics and registries for tests."""

@@ -1,0 +1,1 @@
+"""The model in plain Python, and random inputs for it."""

@@ -1,0 +1,1 @@
+"""Processes of tests: commands, disks, clocks and other users."""

@@ -1,0 +1,89 @@
+"""Processes that bring an asset out and are killed.
+
+One process imports what they need, once, and each of them is a fork of it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import cloudpickle
+
+from helpers.data.recorded import Played
+from tidemark.define.transform import WindowedTransform
+
+_PARENT = """
+import os
+import sys
+from pathlib import Path
+from pyspark import cloudpickle
+
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.sink import outbox
+
+# So there is more than one transaction to be killed in.
+outbox.MAX_VERSIONS = 1
+print("ready", flush=True)
+for line in sys.stdin:
+    file, step, location, database = line.split()
+    child = os.fork()
+    if child == 0:
+        os.environ["TIDEMARK_FAIL_AT"] = step.strip("-")
+        transform = cloudpickle.loads(Path(file).read_bytes())
+        warehouse = Warehouse(None, location, database, registered=False)
+        print(os.getpid(), flush=True)
+        outbox.Outbox(warehouse, transform).emit()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The process whose children bring out, one at a time."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def begin(self, played: Played, asset: WindowedTransform, fail_at: str = "-") -> int:
+        """Let a child bring the asset out, one version in a transaction: the child's id.
+
+        Args:
+            fail_at: the fail point at which it is killed.
+        """
+        file = self.folder / "asset"
+        file.write_bytes(cloudpickle.dumps(asset))
+        stdin = self.process.stdin
+        assert stdin is not None
+        stdin.write(f"{file} {fail_at} {played.folder} {played.database}\n")
+        stdin.flush()
+        return int(self._line())
+
+    def ended(self) -> int:
+        """What the child has ended with, once it has: negative, the signal."""
+        return int(self._line())
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@contextmanager
+def parent(folder: Path) -> Iterator[Parent]:
+    """Such a process, which ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield Parent(process, folder)
+        assert process.stdin is not None
+        process.stdin.close()

@@ -1,0 +1,1 @@
+"""The test session itself, and the pages of the documents."""

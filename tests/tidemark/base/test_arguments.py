@@ -1,0 +1,193 @@
+"""Every parameter of the definition API refuses what it does not take, in one line that names it.
+
+The table of wrong values is made from the signatures, so a new parameter is in it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from helpers.data.support import PER_MINUTE, READINGS
+from tidemark import aggregate as agg
+from tidemark import duplicate, quality, source, trigger, watermark, window
+from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark.rollup import rollup
+from tidemark.transform import windowed_asset
+
+VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
+    source.Source: {
+        "name": "orders",
+        "columns": {"at": "TIMESTAMP", "city": "STRING"},
+        "event_time": "at",
+        "watermark": watermark.Perfect(),
+    },
+    source.Mask: {},
+    source.Tokenize: {},
+    source.Drop: {},
+    window.Tumbling: {"size": "1 hour"},
+    window.Sliding: {"size": "1 hour", "slide": "10 minutes"},
+    window.Cumulating: {"size": "1 day", "step": "1 hour"},
+    window.Session: {"gap": "30 minutes"},
+    window.Calendar: {"unit": "day"},
+    window.Global: {},
+    watermark.BoundedOutOfOrderness: {"bound": "1 hour"},
+    watermark.MonotonicTimestamps: {},
+    watermark.Punctuated: {"expression": "at"},
+    watermark.PerPartition: {"column": "city", "bound": "1 hour"},
+    watermark.Perfect: {},
+    watermark.Manual: {},
+    trigger.Trigger: {},
+    trigger.Every: {"interval": "1 minute"},
+    trigger.Count: {"n": 1},
+    trigger.EachArrival: {},
+    trigger.Never: {},
+    duplicate.Deduplicate: {"by": "id", "within": "1 day"},
+    agg.count: {},
+    agg.sum: {"column": "x"},
+    agg.min: {"column": "x"},
+    agg.max: {"column": "x"},
+    agg.mean: {"column": "x"},
+    agg.variance: {"column": "x"},
+    agg.stddev: {"column": "x"},
+    agg.first: {"column": "x"},
+    agg.last: {"column": "x"},
+    agg.approx_count_distinct: {"column": "x"},
+    agg.count_distinct: {"column": "x"},
+    agg.quantile: {"column": "x", "at": 0.5},
+    agg.top_k: {"column": "x", "k": 3},
+    agg.collect: {"column": "x"},
+    agg.python: {
+        "name": "mine",
+        "column": "x",
+        "partial": len,
+        "merge": sum,
+        "finish": str,
+        "partial_type": "BIGINT",
+        "result_type": "STRING",
+    },
+    quality.between: {"column": "x", "least": 0},
+    quality.not_null: {"column": "x"},
+    quality.one_of: {"column": "x", "values": [1]},
+    quality.column_greater: {"column": "x", "than": "y"},
+    quality.matches_log: {},
+    quality.unique_key: {},
+    quality.max_change_after_close: {"share": 0.1},
+    quality.volume_within: {"share": 0.1, "of": "yesterday"},
+    quality.late_share_below: {"share": 0.1},
+    quality.no_gap: {"windows": 3},
+    windowed_asset: {
+        "source": READINGS,
+        "window": window.Tumbling("1 hour"),
+        "aggregates": {"n": agg.count()},
+    },
+    rollup: {"of": PER_MINUTE, "name": "rolled", "window": window.Tumbling("1 hour")},
+}
+WRONG: list[object] = [
+    *(object(), None, True, -1, 3600, 0.5, float("nan"), 10**30, b"bytes", "", "a\nb", "x" * 999),
+    *(["x"], [1], {"x": 1}, {1: "x"}, (), len, dict, window.Tumbling, agg.count(), READINGS),
+    *(timedelta(-1), timedelta(days=999_999), complex(1, 1)),
+]
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    found = inspect.signature(function).parameters.values()
+    return [p for p in found if p.kind not in variable]
+
+
+CASES = [(function, p.name) for function in VALID for p in parameters(function)]
+
+
+def named(function: Callable[..., Any]) -> str:
+    return function.__name__
+
+
+def test_each_public_definition_is_in_the_table() -> None:
+    public = [
+        value
+        for module in (source, window, watermark, trigger, duplicate, agg, quality)
+        for name in module.__all__
+        if callable(value := getattr(module, name)) and not inspect.isabstract(value)
+    ]
+    base = {"Aggregate", "Expectation", "Watermark", "Window", "forward", "Firing"}
+    assert {p.__name__ for p in public} - base <= {f.__name__ for f in VALID}
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter"), CASES, ids=[f"{named(f)}-{p}" for f, p in CASES]
+)
+def test_a_wrong_value_is_one_line_that_names_the_parameter(
+    function: Callable[..., Any], parameter: str
+) -> None:
+    for value in WRONG:
+        try:
+            made = function(**{**VALID[function], parameter: value})
+            if function is windowed_asset:
+                made(lambda rows: rows)
+        except TidemarkError as error:
+            said = str(error)
+            assert "\n" not in said
+            assert said.endswith(".")
+            assert len(said) < 2500
+            if type(value) is object:
+                assert f"{named(function)}: {parameter} must be " in said
+                assert "(got <object object at" in said
+
+
+@pytest.mark.parametrize("function", VALID, ids=named)
+def test_an_unknown_and_a_missing_argument_are_told(function: Callable[..., Any]) -> None:
+    with pytest.raises(DefinitionError, match=rf"^{named(function)} has no parameter 'lenght'\. "):
+        function(**VALID[function], lenght=1)
+    for left_out in VALID[function]:
+        if (p := inspect.signature(function).parameters[left_out]).default is p.empty:
+            rest = {k: v for k, v in VALID[function].items() if k != left_out}
+            with pytest.raises(
+                DefinitionError, match=rf"^{named(function)}: missing .*'{left_out}'"
+            ):
+                function(**rest)
+
+
+UNTYPED: Any = window
+"""The module to somebody who does not check types."""
+WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: UNTYPED.Tumbling(3600),
+            "Tumbling: size must be a string or a timedelta (got 3600).",
+        ),
+        (
+            lambda: UNTYPED.Tumbling(sise="1 hour"),
+            "Tumbling has no parameter 'sise'. Its parameters are size, offset. Did you mean "
+            "'size'?",
+        ),
+        (
+            lambda: windowed_asset(**VALID[windowed_asset], keys="shop"),
+            "windowed_asset: keys must be a list of strings (got 'shop'). Write ['shop'].",
+        ),
+        (
+            lambda: windowed_asset(**{**VALID[windowed_asset], **WINDOW_CLASS}),
+            "windowed_asset: window must be a Window (got the class Tumbling itself). Write "
+            "Tumbling(…).",
+        ),
+    ],
+)
+def test_the_line_says_what_to_write(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        call()
+    assert str(error.value) == said
+
+
+def test_a_month_points_to_the_calendar() -> None:
+    with pytest.raises(DefinitionError, match=r"use Calendar\('month'\)"):
+        window.Tumbling("1 month")
+
+
+def test_a_timedelta_is_a_length_of_time() -> None:
+    assert window.Tumbling(timedelta(hours=1)) == window.Tumbling("1 hour")

@@ -1,0 +1,152 @@
+"""Settings come from the environment, then the file; a wrong one is a sentence that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import RECORDED, Settings, bundled_dbt_project, installed_domains
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"TIDEMARK_{name.upper()}", raising=False)
+
+
+def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
+    settings = Settings()
+    assert settings.home == tmp_path / ".tidemark"
+    assert settings.warehouse == str(tmp_path / ".tidemark" / "warehouse")
+    assert settings.landing == tmp_path / ".tidemark" / "landing"
+    assert settings.domains == ("tidemark_assets.flights", "tidemark_assets.weather")
+    assert settings.remote is None
+
+
+def test_an_installed_package_brings_its_domains_and_takes_the_place_of_the_recorded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site" / "shop-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[tidemark.domains]\nshop = shop.retail\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    installed_domains.cache_clear()
+    try:
+        assert Settings().domains == ("shop.retail",)
+        assert Settings(domains=RECORDED).domains == RECORDED
+    finally:
+        installed_domains.cache_clear()
+
+
+def test_the_marts_are_the_folders_own_else_those_of_the_recorded_domains(tmp_path: Path) -> None:
+    assert Settings().marts == bundled_dbt_project()
+    assert Settings(domains=("shop",)).marts is None
+    (tmp_path / "dbt_project").mkdir()
+    assert Settings().marts == tmp_path / "dbt_project"
+
+
+def test_in_a_checkout_only_the_recorded_domains_have_the_bundled_marts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkout = Path(__file__).parents[3]
+    monkeypatch.chdir(checkout)
+    assert Settings().marts == bundled_dbt_project() == checkout / "dbt_project"
+    assert Settings(domains=("shop",)).marts is None
+
+
+def test_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text('home = "data"\nengine_port = 15999\ndomains = ["a.b"]')
+    settings = Settings()
+    assert settings.home == tmp_path / "data"
+    assert settings.engine_port == 15999
+    assert settings.domains == ("a.b",)
+
+
+def test_the_environment_comes_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_port = 15999")
+    monkeypatch.setenv("TIDEMARK_ENGINE_PORT", "16000")
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "one.two, three")
+    settings = Settings()
+    assert settings.engine_port == 16000
+    assert settings.domains == ("one.two", "three")
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_REMOTE", "")
+    assert Settings().remote is None
+
+
+def test_a_bucket_can_hold_the_warehouse() -> None:
+    assert Settings(warehouse="s3a://bucket/tables").warehouse == "s3a://bucket/tables"
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "abc" not in repr(Settings(token="abc", remote="sc://host:15002/;token=abc"))
+    with pytest.raises(DefinitionError, match="remote") as raised:
+        Settings(remote="http://host:15002/;token=abc;use_ssl=true")
+    assert "http://host:15002/;token=***;use_ssl=true" in str(raised.value)
+
+
+@pytest.mark.parametrize("told", ['token = "abc"', 'remote = "sc://host:15002/;token=abc"'])
+def test_a_file_with_a_token_is_its_owners_alone(tmp_path: Path, told: str) -> None:
+    file = tmp_path / "tidemark.toml"
+    file.write_text(told)
+    file.chmod(0o644)
+    with pytest.raises(DefinitionError, match=r"tidemark.toml' has the mode 0644"):
+        Settings()
+    file.chmod(0o600)
+    assert Settings().home == tmp_path / ".tidemark"
+    file.write_text('token = "file:~/token"')
+    file.chmod(0o644)
+    token = Settings().token
+    assert token is not None
+    assert token.get_secret_value() == "file:~/token"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("engine_port", "many", "a port from 1 to 65535"),
+        ("webserver_port", "70000", "a port from 1 to 65535"),
+        ("engine_memory", "lots", "such as 512m or 4g"),
+        ("engine_java_options", "-Xmx3g", "without the memory"),
+        ("remote", "http://cluster", "such as sc://host:15002"),
+        ("database", "My-Tables", "lower-case letters"),
+        ("warehouse", "relative/path", "an absolute path"),
+        ("token", "two words", "letters, digits"),
+        ("domains", "not a package", "names of Python packages"),
+        ("maven_repository", "mirror", "an address"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(
+    name: str, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
+    with pytest.raises(DefinitionError) as raised:
+        Settings()
+    sentence = str(raised.value)
+    assert sentence.startswith(f"Setting {name} (TIDEMARK_{name.upper()}, or {name} in tidemark.")
+    assert allowed in sentence
+    assert "\n" not in sentence
+
+
+def test_an_unknown_setting_in_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_prot = 15999")
+    with pytest.raises(DefinitionError, match=r"no setting 'engine_prot' .* engine_port"):
+        Settings()
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_port: 15999")
+    with pytest.raises(DefinitionError, match=r"^The file tidemark\.toml is not TOML: "):
+        Settings()
+
+
+def test_every_setting_says_what_it_means_and_may_be() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert isinstance(field.json_schema_extra, dict), name

@@ -1,0 +1,120 @@
+"""The charts, on made events: saved whole, not blank, and without the network."""
+
+import re
+import struct
+import zlib
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+import pytest
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import duration, instant
+from tidemark.charts import picture
+from tidemark.store.event_log.arrival import Arrival
+
+HOUR = duration("1 hour")
+T0 = instant("2013-01-01")
+
+
+def timeline(count: int) -> list[Arrival]:
+    """Arrivals of ten events, six hours apart, with the watermark three hours behind."""
+    marks = [None, *(T0 + (6 * n - 3) * HOUR for n in range(1, count + 1))]
+    return [
+        Arrival(
+            arrival=n,
+            arrived_at=T0 + 6 * (n + 1) * HOUR,
+            before=marks[n],
+            after=marks[n + 1],
+            rows=10,
+            min_event_time=None,
+            max_event_time=None,
+            bytes=0,
+            position="{}",
+        )
+        for n in range(count)
+    ]
+
+
+def events(count: int) -> pd.DataFrame:
+    rows = [
+        (n, p, T0 + (6 * n + p // 2) * HOUR, picture.VERDICTS[p % 3])
+        for n in range(count)
+        for p in range(10)
+    ]
+    return pd.DataFrame(rows, columns=["arrival", "position", "event_time", "verdict"])
+
+
+def days(count: int) -> pd.DataFrame:
+    rows = [(T0 + 24 * n * HOUR, 900, 20 + n, n % 3) for n in range(count)]
+    return pd.DataFrame(rows, columns=["day", "events", "late", "too_late"])
+
+
+def pixels(png: Path) -> tuple[int, int, int]:
+    """Width, height, and how many different byte values the image data has."""
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    packed, at = b"", 8
+    while at < len(data):
+        (length,), kind = struct.unpack(">I", data[at : at + 4]), data[at + 4 : at + 8]
+        packed += data[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+        at += length + 12
+    return width, height, len(set(zlib.decompress(packed)))
+
+
+def drawn(chart: alt.LayerChart, layer: int) -> pd.DataFrame:
+    data = chart.layer[layer].data
+    assert isinstance(data, pd.DataFrame)
+    return data
+
+
+def assert_whole(saved: picture.Picture) -> None:
+    width, height, values = pixels(saved.png)
+    assert width > 1500
+    assert height > 800
+    assert values > 50, "the picture is blank"
+    html = saved.html.read_text()
+    assert "vegaEmbed" in html
+    assert not re.search(r"""(src|href)\s*=\s*["']https?:""", html), "it needs the network"
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_arrivals_are_drawn_against_the_watermark(tmp_path: Path, count: int) -> None:
+    chart = picture.arrivals(
+        events(count), timeline(count), title="Arrivals", allowed_lateness=3 * HOUR
+    )
+    assert_whole(picture.save(chart, tmp_path / "new" / "folder", "arrivals"))
+
+
+@pytest.mark.parametrize("count", [1, 70])
+def test_late_loss_is_drawn_by_day(tmp_path: Path, count: int) -> None:
+    chart = picture.late_loss(days(count), title="Late loss", allowed_lateness=3 * HOUR)
+    assert_whole(picture.save(chart, tmp_path, "late_loss"))
+
+
+def test_the_line_of_the_too_late_lies_the_allowed_lateness_below_the_watermark() -> None:
+    chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=2 * HOUR)
+    lines = drawn(chart, 1)
+    (near,), (far,) = (
+        set(lines[lines["line"] == name]["event"].tail(1)) for name in lines["line"].unique()
+    )
+    assert near - far == pd.Timedelta(hours=2)
+
+
+def test_every_event_lies_within_its_arrival() -> None:
+    chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=0)
+    rows = drawn(chart, 0)
+    for number, arrival in enumerate(timeline(3)):
+        at = rows[rows["arrival"] == number]["at"]
+        assert at.max() == pd.Timestamp(arrival.arrived_at, unit="us", tz="UTC")
+        assert at.is_monotonic_increasing
+        assert at.nunique() == 10
+
+
+def test_nothing_to_draw_is_a_sentence() -> None:
+    with pytest.raises(DataError, match="no event to draw"):
+        picture.arrivals(events(0), [], title="", allowed_lateness=0)
+    with pytest.raises(DataError, match="no published window"):
+        picture.late_loss(days(0), title="", allowed_lateness=0)

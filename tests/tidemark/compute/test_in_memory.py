@@ -1,0 +1,319 @@
+"""Windows that are finished in memory are those that the engine makes of the same partials."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helpers.data.runs import run_all
+from helpers.data.support import MINUTE, PER_MINUTE, T0, renamed, same
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.compute import in_memory
+from tidemark.compute.compare import keys_as_json
+from tidemark.compute.lifecycle import aligned
+from tidemark.compute.pane import as_of
+from tidemark.define import aggregates as agg
+from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.firings import Count, EachArrival, Never
+from tidemark.define.triggers.trigger import Trigger
+from tidemark.define.windows import Global, Session
+from tidemark.engine.queries.requests import fetch, to_dataframe
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.event_log.log import Log
+from tidemark.store.rows import INSTANT
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+
+def totals(kind: pa.DataType) -> pa.DataType:
+    return pa.struct(
+        {"sum": kind, "count": pa.int64(), "plus": kind, "minus": kind, "over": pa.bool_()}
+    )
+
+
+MEANS = pa.struct(
+    [
+        *((name, pa.float64()) for name in ("sum", "plus", "like")),
+        *((name, pa.decimal128(38, 0)) for name in ("high", "low")),
+        ("count", pa.int64()),
+    ]
+)
+KINDS: Mapping[str, pa.DataType] = {
+    "window_start": INSTANT,
+    "window_end": INSTANT,
+    "sensor": pa.string(),
+    "place": pa.int32(),
+    VERDICT: pa.int8(),
+    ADMITTED: pa.bool_(),
+    SLOT: pa.int64(),
+    "events": pa.int64(),
+    "last_arrival": pa.int64(),
+    "n": pa.int64(),
+    "total": totals(pa.decimal128(20, 2)),
+    "whole": totals(pa.int64()),
+    "double": totals(pa.float64()),
+    "average": MEANS,
+    "place_double": pa.float64(),
+    "least": pa.float64(),
+    "longest": pa.string(),
+    "newest": INSTANT,
+    "dearest": pa.decimal128(10, 2),
+}
+WIDE = replace(
+    PER_MINUTE,
+    name="wide",
+    keys=("sensor", "place"),
+    aggregates={
+        "n": agg.count(),
+        "total": agg.sum("price"),
+        "whole": agg.sum("n"),
+        "double": agg.sum("value"),
+        "average": agg.mean("value"),
+        "least": agg.min("value"),
+        "longest": agg.max("sensor"),
+        "newest": agg.max("ts"),
+        "dearest": agg.max("price"),
+    },
+    expectations=(),
+    function=same,
+)
+TRIGGERS = (
+    Trigger(),
+    Trigger(early=EachArrival()),
+    Trigger(late=Never()),
+    Trigger(early=EachArrival(), late=Never()),
+)
+
+
+def maybe(chance: random.Random, value: Any) -> Any:  # noqa: ANN401
+    return None if chance.random() < 0.15 else value
+
+
+def added(value: Any, *, over: bool = False) -> dict[str, Any]:  # noqa: ANN401
+    """The totals of one value, or of none."""
+    ends: dict[str, Any] = {"plus": None, "minus": None}
+    if isinstance(value, float):
+        ends["plus"] = abs(value)
+    elif value is not None:
+        ends["plus" if value >= 0 else "minus"] = value
+    return {"sum": value, "count": int(value is not None), "over": over, **ends}
+
+
+def a_partial(chance: random.Random) -> dict[str, Any]:
+    start = T0 + chance.randrange(12) * MINUTE
+    verdict = chance.choice([0, 0, 0, 1, 1, 2, 3])
+    arrival = chance.randrange(8)
+    bound = None if verdict == 3 else start
+    return {
+        "window_start": bound,
+        "window_end": None if bound is None else bound + MINUTE,
+        "sensor": maybe(chance, chance.choice(["a", 'b"\\', "ü"])),
+        "place": maybe(chance, chance.randrange(2)),
+        VERDICT: verdict,
+        ADMITTED: verdict < 2 or chance.random() < 0.2,
+        SLOT: arrival + 1 if verdict else chance.choice([0, arrival + 1]),
+        "events": chance.randrange(1, 9),
+        "last_arrival": arrival,
+        "n": chance.randrange(9),
+        "total": maybe(chance, added(Decimal(chance.randrange(-(10**6), 10**6)) / 100)),
+        "whole": maybe(chance, added(chance.randrange(-(1 << 40), 1 << 40))),
+        "double": maybe(chance, added(chance.random() - 0.5)),
+        "average": maybe(chance, added(maybe(chance, chance.random()))),
+        "place_double": 0.5,
+        "least": maybe(chance, chance.random()),
+        "longest": maybe(chance, chance.choice(["a", "b", "ü", "z"])),
+        "newest": maybe(chance, start + chance.randrange(MINUTE)),
+        "dearest": maybe(chance, Decimal(chance.randrange(10**6)) / 100),
+    }
+
+
+def some_partials(seed: int, count: int = 600) -> pa.Table:
+    chance = random.Random(seed)
+    rows = [a_partial(chance) for _ in range(count)]
+    return pa.Table.from_pylist(rows, schema=pa.schema(dict(KINDS)))
+
+
+def between(before: int | None, after: int | None) -> CommitInfo:
+    """An increment of the arrivals 4 to 7, by the watermarks before and after it, in minutes."""
+
+    def at(arrival: int, minutes: int | None) -> Coverage:
+        ahead = minutes is not None and minutes > 100
+        mark = None if minutes is None else INFINITY if ahead else T0 + minutes * MINUTE + 5
+        return Coverage(TimelinePosition(arrival, mark))
+
+    return CommitInfo(commit_number=3, before=at(3, before), after=at(7, after))
+
+
+def ordered(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows in an order of their own, without the digits that the order of addition decides."""
+    told = rows.select(sorted(rows.column_names)).to_pylist()
+    for row in told:
+        row |= {f"slack of {name}": slack for name, slack in row.pop(SLACK, {}).items()}
+    plain = [{n: round(v, 9) if isinstance(v, float) else v for n, v in r.items()} for r in told]
+    return sorted(plain, key=repr)
+
+
+INCREMENT = between(4, 7)
+MARKERS = (INCREMENT, between(3, 9), between(None, 6), between(5, 200))
+
+
+@pytest.mark.parametrize("case", range(len(TRIGGERS)))
+def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
+    warehouse, marker = shared, MARKERS[case]
+    transform = replace(WIDE, trigger=TRIGGERS[case])
+    partials = some_partials(seed=case)
+    assert in_memory.is_supported(transform, marker)
+    found = in_memory.compute_changes(partials, transform, marker)
+    assert found is not None
+    assert found.num_rows > 20
+    stored = to_dataframe(warehouse.spark, unsettled(partials, transform, marker))
+    now, then = as_of(marker.after), as_of(marker.before)
+    log = Log(warehouse, transform.source)
+    engines = fetch(
+        aligned.compute_changes(stored, transform, log, now, then).withColumn(
+            "revision", F.col("revision").cast("int")
+        )
+    )
+    names = [n for n in found.column_names if n not in ("as_of", "commit_number", "quality")]
+    assert SLACK in names
+    engines = engines.select(names)
+    for name in {*names} - {SLACK}:
+        assert found.schema.field(name).type == engines.schema.field(name).type, name
+    assert ordered(found.select(names)) == ordered(engines)
+    keys = fetch(
+        to_dataframe(warehouse.spark, found).select(keys_as_json(transform.keys).alias("keys"))
+    )
+    assert in_memory.keys_as_json(found, transform.keys) == keys["keys"].combine_chunks()
+
+
+def planted(
+    column: str, *values: object, start: int = T0 + 6 * MINUTE, end: int = T0 + 7 * MINUTE
+) -> pa.Table:
+    """Partials of a window of which the first ones are these."""
+    partials = some_partials(seed=1, count=40)
+    column_of = [*values, *partials[column].to_pylist()[len(values) :]]
+    place = partials.column_names.index(column)
+    fires = partials.set_column(place, column, pa.array(column_of, KINDS[column]))
+    for name, value in ((VERDICT, 0), (ADMITTED, True), (SLOT, 0)):
+        same_value = pa.repeat(pa.scalar(value, KINDS[name]), len(column_of))
+        fires = fires.set_column(fires.column_names.index(name), name, same_value)
+    for name, value in {"window_start": start, "window_end": end}.items():
+        ends = pa.repeat(pa.scalar(value, pa.int64()), len(column_of)).cast(INSTANT)
+        fires = fires.set_column(fires.column_names.index(name), name, ends)
+    return fires
+
+
+def test_what_only_the_engine_can_say_is_left_to_it() -> None:
+    # What is not a number is the greatest there, and nothing here.
+    assert in_memory.compute_changes(planted("least", float("nan")), WIDE, INCREMENT) is None
+    # Which of two equal zeros is the least is for one of them to say.
+    assert in_memory.compute_changes(planted("least", -0.0), WIDE, INCREMENT) is None
+    assert in_memory.compute_changes(planted("least", 0.0), WIDE, INCREMENT) is not None
+    for large in (added(1 << 61), added(-(1 << 61))):
+        assert in_memory.compute_changes(planted("whole", large, large), WIDE, INCREMENT) is None
+    assert in_memory.compute_changes(planted("whole", added(1)), WIDE, INCREMENT) is not None
+    for name in ("total", "whole", "double"):
+        over = planted(name, added(None, over=True))
+        assert in_memory.compute_changes(over, WIDE, INCREMENT) is None
+    by_time = replace(WIDE, keys=("newest",), aggregates={"n": agg.count()})
+    rows = in_memory.compute_changes(planted("whole", added(1)), by_time, INCREMENT)
+    assert rows is not None
+    assert in_memory.keys_as_json(rows, by_time.keys) is None
+    by_double = replace(WIDE, keys=("place_double",), aggregates={"n": agg.count()})
+    assert in_memory.compute_changes(planted("whole", added(1)), by_double, INCREMENT) is None
+
+
+INF, NAN = float("inf"), float("nan")
+NASTY: Mapping[str, tuple[Any, ...]] = {
+    "double": tuple(map(added, (INF, -INF, NAN, -0.0, 1e308, 1e308, 5e-324, None))),
+    "average": tuple(map(added, (INF, -0.0, 1e308, -1e308, 5e-324, None))),
+    "whole": tuple(map(added, (0, -1, 1 << 53, (1 << 53) + 1, -(1 << 60), None))),
+    "total": tuple(map(added, (Decimal("0.00"), Decimal("1e17"), Decimal("-0.01"), None))),
+    "least": (INF, -INF, 1e308, 5e-324, 0.0, None),
+    "longest": ("", "a", "A", "ü", "\U0001f600", "\uffff", "a\0", None),
+    "newest": (BEGINNING, T0, T0 + 1, INFINITY, None),
+    "dearest": (Decimal("0.00"), Decimal("-99999999.99"), Decimal("99999999.99"), None),
+}
+
+
+@pytest.mark.parametrize("column", NASTY)
+def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) -> None:
+    transform = replace(WIDE, aggregates={column: WIDE.aggregates[column]})
+    partials = planted(column, *NASTY[column], *NASTY[column][::-1])
+    found = in_memory.compute_changes(partials, transform, INCREMENT)
+    assert found is not None
+    now, then = as_of(INCREMENT.after), as_of(INCREMENT.before)
+    log = Log(shared, transform.source)
+    rows = aligned.compute_changes(to_dataframe(shared.spark, partials), transform, log, now, then)
+    told = [*transform.by_window, column]
+    assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
+
+
+def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
+    whole = planted("whole", added(1), start=BEGINNING, end=INFINITY)
+    transform = replace(WIDE, window=Global(), keys=(), aggregates={"n": agg.count()})
+    assert transform.allowed_lateness > 0
+    rows = in_memory.compute_changes(whole, transform, between(5, 200))
+    assert rows is not None
+    assert rows["final"].to_pylist() == [True]
+
+
+def test_of_which_assets_it_is_asked() -> None:
+    def asked(marker: CommitInfo = INCREMENT, **fields: object) -> bool:
+        return in_memory.is_supported(replace(WIDE, **fields), marker)
+
+    assert asked()
+    assert not asked(window=Session("1 minute"))
+    assert not asked(trigger=Trigger(early=Count(3)))
+    for other in (agg.variance("value"), agg.first("value"), agg.count_distinct("value")):
+        assert not asked(aggregates={"n": agg.count(), "other": other})
+    # A part of a known one may be of one's own.
+    for known in (agg.mean("value"), agg.sum("value")):
+        for part in ("merge", "finish"):
+            mine = replace(known, **{part: F.sqrt})
+            assert not asked(aggregates={"n": agg.count(), "mine": mine})
+    assert asked(aggregates={"mean": cloudpickle.loads(cloudpickle.dumps(agg.mean("value")))})
+    ahead = Coverage(
+        TimelinePosition(3, T0), (BackfilledRange(T0, T0 + MINUTE, TimelinePosition(5, T0)),)
+    )
+    assert not asked(replace(INCREMENT, before=ahead))
+    assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))
+
+
+def test_an_increment_of_few_rows_asks_one_question(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(rows: DataFrame) -> pa.Table:
+        found = fetch(rows)
+        asked.append(found.num_rows)
+        return found
+
+    asset = renamed(replace(PER_MINUTE, allowed_lateness=60 * MINUTE), "asks_once")
+    monkeypatch.setattr("tidemark.compute.materialize.fetch", counted)
+    done = run_all(logged, asset, 1)
+    # One without a time is on record, which takes two more.
+    assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
+    monkeypatch.undo()
+    assert parity(logged, asset).equal
+
+
+def unsettled(partials: pa.Table, transform: WindowedTransform, marker: CommitInfo) -> pa.Table:
+    """The partials of windows that were not settled before an increment."""
+    mark = marker.before.at.watermark
+    ends = partials["window_end"].cast(pa.int64()).to_pylist()
+    if mark is None:
+        return partials
+    keep = [end is not None and end > mark - transform.allowed_lateness for end in ends]
+    return partials.filter(pa.array(keep))

@@ -1,0 +1,134 @@
+"""What a run of sessions reads: those that can still change, and no others."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from tidemark.base.instants import INFINITY
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.trigger import EachArrival, Every, Trigger
+from tidemark.define.watermarks import Perfect
+from tidemark.define.windows import Session
+from tidemark.quality import matches_log
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+
+# Many runs, each of which reads what is open and nothing else.
+pytestmark = pytest.mark.slow
+
+SECOND = 1_000_000
+GAP = 20 * SECOND
+ARRIVALS = 8
+LONG = range(3)
+"""The arrivals in which one key is never silent."""
+
+VISITS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
+
+
+def arrivals() -> list[list[Event]]:
+    """A minute apart, up to seven minutes old; one key's session goes on for three of them."""
+    chance = random.Random(3)
+
+    def event(now: int) -> Event:
+        age = chance.choice([20, 60, 120, 240, 420]) * SECOND
+        return Event(now - int(chance.random() * age), chance.choice("abcd"), chance.random())
+
+    made: list[list[Event]] = []
+    for number in range(ARRIVALS):
+        now = T0 + number * MINUTE
+        steady = [Event(now - n * 15 * SECOND, "steady", 0.5) for n in range(4)]
+        made.append([event(now) for _ in range(12)] + (steady if number in LONG else []))
+    return made
+
+
+@pytest.fixture(scope="module")
+def logged(shared: Warehouse) -> Warehouse:
+    ingest(shared, READINGS, arrivals(), ends=False)
+    return shared
+
+
+def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, ...]]:
+    return Counter(map(tuple, warehouse.read(asset.table).drop("commit_number", "as_of").collect()))
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [Trigger(), Trigger(early=EachArrival(), late=Every("2 minutes"))],
+    ids=["plain", "early"],
+)
+def test_settled_sessions_are_not_read_again(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse, trigger: Trigger
+) -> None:
+    name = "early" if trigger.fires_early else "plain"
+    asset = replace(VISITS, name=name, trigger=trigger, expectations=(matches_log(),))
+    asked: list[Ranges] = []
+    read = State.read
+
+    def noted(self: State, ranges: Ranges = ()) -> Any:  # noqa: ANN401
+        asked.append(ranges)
+        return read(self, ranges)
+
+    monkeypatch.setattr(State, "read", noted)
+    state, begun = State(logged, asset), list[int | None]()
+    for _ in range(ARRIVALS):
+        asked.clear()
+        facts = incremental(logged, asset, limit=1)
+        assert facts is not None
+        assert not facts.quarantined
+        marker = state.at(facts.commit_number)
+        begun.append(marker.open_from)
+        if facts.commit_number:
+            assert marker.changing_from == begun[-2]
+        if marker.changing_from is not None:
+            # Only for what came too late, which may join any session, all are read.
+            bounded = ((marker.changing_from, INFINITY),)
+            assert asked.count(bounded) >= 1
+            assert facts.too_late or set(asked) == {bounded}
+    late = asset.allowed_lateness + GAP
+    for number in (2, ARRIVALS - 1):
+        watermark = state.at(number).after.at.watermark
+        assert watermark is not None
+        found = begun[number]
+        assert found is not None
+        assert found <= watermark - late
+    # The session that goes on holds it back, from its start; once it is over, it is let go.
+    start = T0 - 45 * SECOND
+    assert begun[2] is not None
+    assert begun[2] <= start
+    assert begun[-1] is not None
+    assert begun[-1] > T0 + MINUTE
+    whole = renamed(asset, f"{name}_whole")
+    backfill(logged, whole)
+    assert state.last().open_from == State(logged, whole).last().open_from
+    assert rows(logged, asset) == rows(logged, whole)
+
+
+def test_another_definition_reads_everything_once(logged: Warehouse) -> None:
+    asset = renamed(VISITS, "redefined")
+    incremental(logged, asset, limit=5)
+    state = State(logged, asset)
+    assert state.last().open_from is not None
+    longer = replace(asset, allowed_lateness=10 * MINUTE)
+    incremental(logged, longer, limit=1)
+    assert state.last().changing_from is None
+    assert state.last().open_from is not None
+
+
+def test_while_there_is_no_watermark_an_event_may_come_of_any_time(warehouse: Warehouse) -> None:
+    source = replace(READINGS, watermark=Perfect())
+    ingest(
+        warehouse,
+        source,
+        [[Event(T0, "a", 0.5)], [Event(T0 - 5 * SECOND, "a", 0.5), Event(T0 - MINUTE, "a", 0.5)]],
+    )
+    asset = replace(VISITS, source=source)
+    for _ in range(3):
+        incremental(warehouse, asset, limit=1)
+    found = warehouse.read(asset.table).select("n").collect()
+    assert sorted(r["n"] for r in found) == [1, 2]

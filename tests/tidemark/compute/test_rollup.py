@@ -1,0 +1,279 @@
+"""A roll-up is what a direct computation by its windows gives, however its base got there."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helpers.data.runs import published_through
+from helpers.data.support import MINUTE, PER_MINUTE, T0, minutes, renamed
+from tidemark import quality as q
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.compute import rollups as rolling
+from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import ADMITTED
+from tidemark.define.rollup import RollUp, rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.trigger import Count, Trigger
+from tidemark.define.windows import Calendar, Session, Sliding, Tumbling, Window
+from tidemark.quality import quarantine
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store import ledger
+from tidemark.store.asset import Asset
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+FIVE = Tumbling("5 minutes")
+BASE = replace(
+    PER_MINUTE, aggregates={"n": agg.count(), "about": agg.approx_count_distinct("value")}
+)
+"""Some events are too late for their minute."""
+
+PATIENT = replace(
+    BASE,
+    allowed_lateness=10 * MINUTE,
+    aggregates={
+        **BASE.aggregates,
+        "total": agg.sum("price"),
+        "most": agg.max("value"),
+        "median": agg.quantile("value", 0.5),
+        "often": agg.top_k("price", 3),
+    },
+)
+"""None is."""
+
+
+def larger(
+    base: WindowedTransform,
+    window: Tumbling | Calendar = FIVE,
+    name: str = "",
+    keys: Sequence[str] | None = None,
+    aggregates: Sequence[str] | None = None,
+    expectations: Sequence[object] = (),
+) -> RollUp:
+    return rollup(
+        of=base,
+        name=name or f"{base.name}_5",
+        window=window,
+        keys=keys,
+        aggregates=aggregates,
+        expectations=expectations,
+    )
+
+
+def direct(warehouse: Warehouse, asset: Definition, late_events: str = "exclude") -> list[Any]:
+    """The rows of the larger windows, computed from the events themselves."""
+    asset = replace(asset, name=f"{asset.name}_{late_events}", window=FIVE)
+    backfill(warehouse, asset, late_events=late_events)
+    return rows(warehouse, asset)
+
+
+def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
+    return in_order(warehouse.read(asset.table))
+
+
+def in_order(found: DataFrame) -> list[Any]:
+    found = found.drop("commit_number", "as_of", "quality")
+    return sorted((tuple(r) for r in found.collect()), key=str)
+
+
+def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
+    base = renamed(PATIENT, "cut")
+    stepwise, firings = larger(base), 0
+    while incremental(logged, base, limit=2) is not None:
+        facts = incremental(logged, stepwise)
+        firings += facts is not None and facts.windows > 0
+    assert firings == 3
+    assert rows(logged, stepwise) == direct(logged, base)
+    assert incremental(logged, stepwise) is None
+    # Late events fired windows of five minutes again that had been published.
+    fired = {(r["timing"], r["revision"] > 0) for r in logged.read(stepwise.table).collect()}
+    assert ("LATE", True) in fired
+
+    some = ["n", "about", "median"]
+    at_once = larger(base, name="at_once", keys=[], aggregates=some)
+    incremental(logged, at_once)
+    by_hand = replace(base, keys=(), aggregates={k: base.aggregates[k] for k in some})
+    assert rows(logged, at_once) == direct(logged, renamed(by_hand, "by_hand"))
+
+
+# Many runs.
+@pytest.mark.slow
+def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
+    base = renamed(BASE, "followed")
+    whole = larger(base, expectations=(q.between("n", most=30), q.matches_log()))
+    first = T0 - T0 % (5 * MINUTE)
+    backfill(logged, base, first - 2 * MINUTE, first + 7 * MINUTE)
+    incremental(logged, whole)
+    starts = logged.read(whole.table).select(F.unix_micros("window_start")).distinct()
+    assert [r[0] for r in starts.collect()] == [first], "a part of a window was published"
+    incremental(logged, base, limit=3)
+    backfill(logged, base, *minutes(2, 4))
+    incremental(logged, base)
+    incremental(logged, whole)
+    assert parity(logged, whole).equal
+    # What was too late for its minute is in none of the larger windows either.
+    counted = logged.read(base.state_table).where(ADMITTED).agg(F.sum("events"))
+    computed = quarantine.read_computed(logged, whole, ())
+    assert computed.agg(F.sum("events")).collect() == counted.collect()
+
+    assert correct(logged, base) is not None
+    facts = incremental(logged, whole)
+    assert facts is not None
+    assert facts.mode == "rollup"
+    complete = direct(logged, base, "include")
+    computed = quarantine.read_computed(logged, whole, ())
+    assert in_order(computed) == complete
+    withheld = logged.read(whole.quarantine_table).collect()
+    assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
+    assert {f["expectation"] for r in withheld for f in r["failed"]} == {"between(n, most=30)"}
+
+
+def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehouse) -> None:
+    starts = range(-10, 20, 5)
+    windows = logged.spark.createDataFrame(
+        [(s * MINUTE, (s + 5) * MINUTE) for s in starts], "s BIGINT, e BIGINT"
+    ).select(
+        F.timestamp_micros("s").alias("window_start"), F.timestamp_micros("e").alias("window_end")
+    )
+
+    def cover(start: int, end: int, arrival: int) -> BackfilledRange:
+        return BackfilledRange(start * MINUTE, end * MINUTE, TimelinePosition(arrival))
+
+    def found(*covers: BackfilledRange) -> dict[int, int]:
+        coverage = rolling.coverage(larger(PATIENT), Coverage(TimelinePosition(1), covers))
+        picked = windows.select(coverage.pick("arrival")).collect()
+        return {s: r[0] for s, r in zip(starts, picked, strict=True) if r[0] > 1}
+
+    assert found(cover(0, 10, 7)) == {0: 7, 5: 7}
+    assert found(cover(1, 14, 7)) == {5: 7}
+    assert found(cover(0, 7, 9), cover(7, 15, 6)) == {0: 9, 5: 6, 10: 6}
+    assert found(cover(0, 7, 9), cover(8, 15, 6)) == {0: 9, 10: 6}
+    assert found(cover(-7, 0, 3)) == {-5: 3}
+
+
+# Once for each fail point.
+@pytest.mark.slow
+def test_a_run_that_was_killed_is_run_again(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Windows that fire once are appended, where nobody may run again what came since.
+    base = replace(BASE, name="killed", allowed_lateness=0)
+    whole, twin = larger(base), larger(base, name="twin")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    incremental(logged, base, limit=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "append", die)
+        with pytest.raises(KeyboardInterrupt):
+            incremental(logged, whole)
+    assert published_through(logged, whole) == -1
+    incremental(logged, base)
+    for asset in (whole, twin):
+        incremental(logged, asset)
+    assert rows(logged, whole) == rows(logged, twin)
+    assert published_through(logged, whole) == 1
+
+
+# Many runs.
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [True, False], ids=["after its base ran", "at once"])
+@pytest.mark.parametrize(
+    "other",
+    [{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}],
+    ids=["window", "keys", "aggregates"],
+)
+def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
+    engine: Settings, logged: Warehouse, other: dict[str, Any], more: bool
+) -> None:
+    name = "_".join(["other", *other, str(more).lower()])
+    base = renamed(BASE, f"{name}_base")
+    judged = (q.matches_log(),)
+    before = larger(base, name=name, aggregates=["n"], expectations=judged)
+    changed: dict[str, Any] = {"aggregates": ["n"], "expectations": judged, **other}
+    after = larger(base, name=name, **changed)
+    incremental(logged, base, limit=4)
+    incremental(logged, before)
+    if more:
+        incremental(logged, base)
+    assert incremental(logged, after) is not None
+    assert parity(logged, after).equal
+    snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
+    assert snapshot.table_id(name) == Asset(logged, after).table_id
+    assert snapshot.unfollowed_rollups({name: base.name}) == {}
+    assert incremental(logged, after, pinned_definition=True) is None
+    # Who goes by the earlier one ends; whoever begins with it has its windows again.
+    with pytest.raises(DefinitionChangedError, match=f"definition of '{name}' has changed"):
+        incremental(logged, before, pinned_definition=True)
+    assert incremental(logged, before) is not None
+    assert parity(logged, before).equal
+
+
+def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:
+    with pytest.raises(DataError, match="roll-up of 'idle', which has not run yet"):
+        incremental(logged, larger(renamed(BASE, "idle")))
+
+
+def test_what_only_its_base_can_do_is_refused(logged: Warehouse) -> None:
+    whole = larger(BASE)
+    for refused in (
+        lambda: backfill(logged, whole),
+        lambda: correct(logged, whole),
+        lambda: incremental(logged, whole, limit=1),
+    ):
+        with pytest.raises(DefinitionError, match="'per_minute_5' is a roll-up"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        (Tumbling("1 hour"), Tumbling("1 day")),
+        (Tumbling("15 minutes", "5 minutes"), Tumbling("1 hour", "20 minutes")),
+        (Tumbling("1 hour"), Calendar("month", "America/New_York")),
+        (Tumbling("30 minutes"), Calendar("day", "Asia/Kolkata")),
+        (Calendar("day", "Europe/Paris"), Calendar("week", "Europe/Paris")),
+    ],
+)
+def test_windows_that_hold_others_whole(inner: Window, outer: Tumbling | Calendar) -> None:
+    base = replace(BASE, window=inner)
+    assert larger(base, window=outer).window == outer
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        (Tumbling("1 hour"), Tumbling("90 minutes")),
+        (Tumbling("1 hour"), Tumbling("1 day", "30 minutes")),
+        (Tumbling("1 hour"), Calendar("day", "Asia/Kolkata")),
+        (Tumbling("7 hours"), Calendar("day")),
+        (Calendar("week"), Calendar("month")),
+        (Calendar("day", "Europe/Paris"), Calendar("month", "Europe/Berlin")),
+        (Calendar("day"), Tumbling("2 days")),
+        (Sliding("1 hour", "30 minutes"), Tumbling("1 day")),
+        (Session("1 hour"), Tumbling("1 day")),
+    ],
+)
+def test_windows_that_would_be_cut_are_refused(inner: Window, outer: Tumbling | Calendar) -> None:
+    with pytest.raises(DefinitionError, match="do not contain those of 'per_minute'"):
+        larger(replace(BASE, window=inner), window=outer)
+
+
+def test_a_definition_that_can_not_be_is_one_sentence() -> None:
+    with pytest.raises(DefinitionError, match="no key 'town'; it has: sensor"):
+        larger(BASE, keys=["town"])
+    with pytest.raises(DefinitionError, match="no aggregate 'mode'; it has: n, about"):
+        larger(BASE, aggregates=["mode"])
+    with pytest.raises(DefinitionError, match="fires late every 2 events"):
+        larger(replace(BASE, trigger=Trigger(late=Count(2))))
+    with pytest.raises(DefinitionError, match="Roll up its base 'per_minute' instead"):
+        rollup(of=larger(BASE), name="of_larger", window=Tumbling("1 hour"))

@@ -1,0 +1,237 @@
+"""Sessions of a range: what can touch it is computed anew, and nothing else is read of the log."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from tidemark.compute.lifecycle import fragments
+from tidemark.define import aggregates as agg
+from tidemark.define.helper_columns import MARKER
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.trigger import EachArrival, Trigger
+from tidemark.define.windows import Session
+from tidemark.quality import between, matches_log
+from tidemark.run import commit
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.event_log.log import Log
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+# Many backfills of parts of a range, each against a computation of the whole.
+pytestmark = pytest.mark.slow
+
+REGISTERED = False
+SECOND = 1_000_000
+GAP = 20 * SECOND
+ARRIVALS = 8
+SOME = 4
+
+VISITS = replace(
+    PER_MINUTE,
+    window=Session("20 seconds"),
+    # The mean depends on the order of addition.
+    aggregates={"n": agg.count(), "most": agg.max("value")},
+    expectations=(matches_log(), between("most", 0, 0.97)),
+)
+EARLY = replace(VISITS, trigger=Trigger(early=EachArrival()))
+BOUNDS = [T0 - 8 * MINUTE + 7 * SECOND + n * 303 * SECOND for n in range(5)]
+PIECES = list(pairwise(BOUNDS))
+"""Ranges side by side, in which all events lie."""
+
+
+def arrivals() -> list[list[Event]]:
+    """A minute apart, up to seven minutes old: many come too late, and would join sessions."""
+    chance = random.Random(11)
+
+    def event(now: int) -> Event:
+        age = chance.choice([20, 60, 60, 240, 420]) * SECOND
+        return Event(now - int(chance.random() * age), chance.choice("abcdef"), chance.random())
+
+    return [[event(T0 + n * MINUTE) for _ in range(48)] for n in range(ARRIVALS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    """Fragments of a gap at most, so that small ranges are enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fragments, "GAPS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def logged(shared: Warehouse) -> Warehouse:
+    ingest(shared, READINGS, arrivals(), ends=False)
+    return shared
+
+
+def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
+    """What an asset's tables say of its sessions: published, withheld, and lacking.
+
+    Without the last good rows of those that are withheld now, which only a stream has had.
+    """
+    of_window = list(asset.by_window)
+    withheld = warehouse.take(asset.quarantine_table)
+    published = warehouse.take(asset.table).join(
+        withheld.select(of_window), of_window, join_type="left anti"
+    )
+    return [_counted(rows) for rows in (published, withheld, warehouse.take(asset.late_loss_table))]
+
+
+def _counted(rows: pa.Table) -> Counter[str]:
+    """Rows without what numbers the commits."""
+    named = [n for n in rows.column_names if n not in ("commit_number", "as_of", "run")]
+    return Counter(map(str, rows.select(named).to_pylist()))
+
+
+def counted(warehouse: Warehouse, asset: WindowedTransform) -> Counter[str]:
+    return _counted(State(warehouse, asset).take().drop_columns(MARKER))
+
+
+def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
+    for _ in range(SOME):
+        incremental(warehouse, asset, limit=1)
+    return asset
+
+
+@pytest.mark.parametrize("kind", [VISITS, EARLY], ids=["plain", "early"])
+def test_pieces_are_the_whole(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse, kind: WindowedTransform
+) -> None:
+    name = "plain" if kind is VISITS else "early"
+    whole, asset = renamed(kind, f"{name}_whole"), some(logged, renamed(kind, f"{name}_pieces"))
+    incremental(logged, asset)
+    read: list[tuple[int | None, int | None]] = []
+    reading = Log.read
+
+    def noted(
+        self: Log, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        if start is not None:
+            read.append((start, end))
+        return reading(self, after, through, start, end)
+
+    def of(late_events: str) -> None:
+        # Not in order: what one leaves at its bounds, the next would put right.
+        for start, end in [*PIECES[::2], *PIECES[1::2]]:
+            read.clear()
+            facts = backfill(logged, asset, start, end, late_events=late_events)
+            assert facts.window_from is not None
+            assert facts.window_to is not None
+            assert facts.window_from <= start < end <= facts.window_to
+            assert facts.window_to - facts.window_from < end - start + 2 * GAP
+            assert {*read} == {(facts.window_from, facts.window_to)}
+
+    monkeypatch.setattr(Log, "read", noted)
+    answers: dict[str, list[Counter[str]]] = {}
+    for late_events in ("exclude", "include", "exclude"):
+        backfill(logged, whole, late_events=late_events)
+        of(late_events)
+        answers[late_events] = told(logged, whole)
+        assert told(logged, asset) == answers[late_events]
+        assert counted(logged, asset) == counted(logged, whole)
+        assert not parity(logged, asset).kinds.get("extra")
+    assert answers["exclude"] != answers["include"]
+    assert all(answers["exclude"])
+
+
+# Many runs.
+@pytest.mark.slow
+def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None:
+    made = arrivals()
+    ingest(warehouse, READINGS, made[:5], ends=False)
+    asset, other = some(warehouse, renamed(VISITS, "between")), renamed(VISITS, "straight")
+    facts = backfill(warehouse, asset, *PIECES[1])
+    assert facts.commit_number == SOME + 1
+    assert facts.through_arrival == 4
+    assert State(warehouse, asset).last().open_from is not None
+    ingest(warehouse, READINGS, made[5:])
+    for _ in made[5:]:
+        incremental(warehouse, asset, limit=1)
+        incremental(warehouse, other)
+    incremental(warehouse, asset)
+    incremental(warehouse, other)
+    assert told(warehouse, asset)[:2] == told(warehouse, other)[:2]
+    assert parity(warehouse, asset).equal
+
+
+def test_a_correction_reads_what_came_too_late_again_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse
+) -> None:
+    # One session lacks an event.
+    asset, filled = renamed(VISITS, "corrected"), renamed(VISITS, "filled")
+    incremental(logged, asset)
+    backfill(logged, filled, late_events="include")
+    counting = Log.read
+    read: list[tuple[int | None, int | None]] = []
+
+    def noted(
+        self: Log, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        read.append((start, end))
+        return counting(self, after, through, start, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "read", noted)
+        done = correct(logged, asset)
+    assert done is not None
+    assert done.changes
+    assert State(logged, asset).last().merges
+    assert read[0] != (None, None)
+    assert told(logged, asset)[:2] == told(logged, filled)[:2]
+    assert not logged.take(asset.late_loss_table).num_rows
+    assert correct(logged, asset) is None
+
+
+KILLED = (PIECES[1][0], PIECES[2][1])
+
+
+@pytest.fixture(scope="module")
+def unkilled(logged: Warehouse) -> WindowedTransform:
+    """An asset whose backfill of `KILLED` nothing disturbed."""
+    asset = renamed(VISITS, "unkilled")
+    incremental(logged, asset)
+    backfill(logged, asset, *KILLED, late_events="include")
+    return asset
+
+
+# Once for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["published", "ledger", "quarantine"])
+def test_what_a_killed_one_left_is_published_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse, unkilled: WindowedTransform, step: str
+) -> None:
+    asset = renamed(VISITS, f"killed_{step}")
+    incremental(logged, asset)
+
+    class Killed(BaseException):
+        pass
+
+    def reach(at: str) -> None:
+        if at == step:
+            raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(commit, "pass_fail_point", reach)
+        with pytest.raises(Killed):
+            backfill(logged, asset, *KILLED, late_events="include")
+    assert incremental(Warehouse(logged.spark, *logged.place), asset) is None
+    assert told(logged, asset) == told(logged, unkilled)
+    assert State(logged, asset).last().commit_number == State(logged, unkilled).last().commit_number
+
+
+def test_without_sessions_of_this_definition_all_are_computed(logged: Warehouse) -> None:
+    new = renamed(VISITS, "new")
+    assert backfill(logged, new, *PIECES[1]).window_from is None
+    longer = replace(new, allowed_lateness=10 * MINUTE)
+    assert backfill(logged, longer, *PIECES[1]).window_from is None
+    kept = replace(renamed(VISITS, "kept"), accumulation="accumulating")
+    incremental(logged, kept)
+    assert backfill(logged, kept, *PIECES[1]).window_from is None

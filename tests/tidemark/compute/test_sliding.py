@@ -1,0 +1,250 @@
+"""Windows that overlap share slices: what comes out is what windows counted one by one give."""
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, minutes
+from tidemark.base.instants import INFINITY
+from tidemark.compute import pane, slices
+from tidemark.compute.events.prepare import prepare_rows
+from tidemark.define import aggregates as agg
+from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.helper_columns import ADMITTED, HAPPENED_AT, SLOT, VERDICT
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
+from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+SECOND = 1_000_000
+ARRIVALS = 8
+END = TimelinePosition(ARRIVALS, INFINITY, T0 + ARRIVALS * MINUTE)
+
+EXACT = {
+    "n": agg.count(),
+    "some": agg.count(where="price > 0.5"),
+    "total": agg.sum("price"),
+    "least": agg.min("price"),
+    "most": agg.max("value"),
+    "average": agg.mean("price"),
+    "begun": agg.first("value"),
+    "ended": agg.last("value"),
+    "found": agg.collect("price", max_values=5),
+    "often": agg.top_k("price", 2),
+}
+SKETCHES = {
+    "about": agg.approx_count_distinct("price"),
+    "different": agg.count_distinct("price"),
+    "median": agg.quantile("value", 0.5),
+}
+NEAR = {"sum": agg.sum("value"), "mean": agg.mean("value"), "spread": agg.variance("value")}
+
+
+ROLLING = replace(
+    PER_MINUTE,
+    name="rolling",
+    aggregates=EXACT | SKETCHES | NEAR,
+    deduplicate=Deduplicate(("sensor", "value"), within="10 minutes"),
+)
+FEW = replace(
+    PER_MINUTE,
+    name="few",
+    aggregates={"n": agg.count(), "total": agg.sum("price"), "ended": agg.last("value")},
+)
+
+EVENLY, UNEVENLY = Sliding("6 minutes", "1 minute"), Sliding("5 minutes", "2 minutes", "30 seconds")
+GROWING = Cumulating("6 minutes", "2 minutes", "-90 seconds")
+SHARING = (EVENLY, UNEVENLY, Sliding("7 minutes", "3 minutes", "-90 seconds"), GROWING)
+ALONE = (
+    Sliding("5 minutes", "3 minutes"),
+    Sliding("2 minutes", "2 minutes"),
+    Sliding("1 minute", "3 minutes"),
+    Cumulating("4 minutes", "4 minutes"),
+)
+
+
+def arrivals() -> list[list[Event]]:
+    """A minute apart; events on the bounds of slices and between them, up to twelve minutes old,
+    some of which come again."""
+    chance = random.Random(23)
+    made: list[list[Event]] = []
+
+    def event(now: int) -> Event:
+        age = chance.choice([0, 1, 1, 1, 2, 3, 5, 9, 12]) * MINUTE
+        beside = chance.choice([0, 0, -1, 1, 30 * SECOND, chance.randrange(-MINUTE, MINUTE)])
+        ts = None if chance.random() < 0.03 else now - age + beside
+        return Event(ts, chance.choice(["a", "b", None]), round(chance.random(), 2))
+
+    for number in range(ARRIVALS):
+        fresh = [event(T0 + number * MINUTE) for _ in range(40)]
+        earlier = [e for came in made for e in came] + fresh
+        made.append([*fresh, *chance.sample(earlier, 6)])
+    return made
+
+
+@pytest.fixture(scope="module")
+def log(shared: Warehouse) -> Log:
+    """Readings of which each arrival finds some late, some too late and some sent again."""
+    ingest(shared, READINGS, arrivals())
+    return Log(shared, READINGS)
+
+
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+
+def by_place(rows: DataFrame, keys: list[str]) -> Rows:
+    found = [r.asDict(recursive=True) for r in rows.collect()]
+    placed = {tuple(row.pop(k) for k in keys): row for row in found}
+    assert len(placed) == len(found), "two rows of one place"
+    return placed
+
+
+def near(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(near(one[k], other[k]) for k in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return one == other
+
+
+def check_same(got: Rows, want: Rows, *without: str) -> None:
+    """To the bit, but for sums of doubles."""
+    assert want
+    assert got.keys() == want.keys()
+    for place, row in want.items():
+        for column in row.keys() - {SLACK, *without}:
+            one, other = got[place][column], row[column]
+            assert near(one, other) if column in NEAR else one == other, (place, column)
+
+
+def types(rows: DataFrame) -> dict[str, str]:
+    return {f.name: f.dataType.simpleString() for f in rows.schema}
+
+
+def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTransform) -> Rows:
+    """Compare partials, but for the bytes of sketches; gives them by their place."""
+    assert types(sliced) == types(plain)
+    place = [*transform.by_window, VERDICT, ADMITTED, SLOT]
+    want = by_place(plain, place)
+    check_same(by_place(sliced, place), want, *SKETCHES)
+    return want
+
+
+@pytest.mark.parametrize("window", SHARING, ids=str)
+def test_slices_give_the_partials_of_windows_counted_one_by_one(log: Log, window: Window) -> None:
+    transform = replace(ROLLING, window=window)
+    sliced = pane.recount(log, transform, Coverage(END))
+    plain = pane.aggregate_events(
+        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+    )
+    found = check_partials(sliced, plain, transform)
+    assert {verdict for *_, verdict, _, _ in found} == {0, 1, 2, 3, 4}
+    # A sketch of sketches is not the same bytes, but says the same.
+    at = pane.as_of(Coverage(END))
+    rows = [
+        by_place(pane.finish_windows(parts, transform, log, at), transform.by_window)
+        for parts in (sliced, plain)
+    ]
+    check_same(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("window", [UNEVENLY, GROWING], ids=str)
+def test_only_windows_that_start_in_the_ranges_come_out(
+    log: Log, window: Window, complete: bool
+) -> None:
+    transform = replace(FEW, window=window)
+    ranges = (minutes(-6, -3), minutes(1, 4))
+    sliced = pane.recount(log, transform, Coverage(END), ranges, complete=complete)
+    events = pane.classify_events(log, transform, -1, ARRIVALS, ranges, complete=complete)
+    found = check_partials(sliced, pane.aggregate_events(events, transform, log), transform)
+    admitted = {verdict for *_, verdict, admitted, _ in found if admitted}
+    assert admitted == ({0, 1, 2} if complete else {0, 1})
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Trigger(early=Every("2 minutes"), late=Every("3 minutes")),
+        Trigger(early=EachArrival()),
+        Trigger(early=EachArrival(), late=Every("90 seconds")),
+        Trigger(early=Count(3)),
+        Trigger(late=Count(2)),
+    ],
+    ids=str,
+)
+def test_events_join_the_slots_that_they_join_one_by_one(log: Log, trigger: Trigger) -> None:
+    transform = replace(FEW, window=EVENLY, trigger=trigger)
+    sliced = pane.recount(log, transform, Coverage(END))
+    plain = pane.aggregate_events(
+        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+    )
+    assert len({slot for *_, slot in check_partials(sliced, plain, transform)}) > 4
+
+
+def at(arrival: int) -> TimelinePosition:
+    return TimelinePosition(arrival, None, T0 + arrival * MINUTE)
+
+
+AHEAD = Coverage(
+    at(2), (BackfilledRange(*minutes(-4, 1), at(5)), BackfilledRange(*minutes(1, 3), at(4)))
+)
+"""Some windows were brought further by backfills."""
+
+
+@pytest.mark.parametrize("before", [Coverage(at(2)), AHEAD], ids=["plain", "ahead"])
+def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) -> None:
+    transform = replace(FEW, window=EVENLY)
+    marker = CommitInfo(before=before, after=before.advance(at(6)))
+    plain = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
+    check_partials(pane.count_commit(log, transform, marker), plain, transform)
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [(), (minutes(-3, 0),), (minutes(-3, 2),), (minutes(-9, -5),), (minutes(-9, -1),)],
+    ids=["all", "in one cover", "in two covers", "in none", "across a bound"],
+)
+def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -> None:
+    transform = replace(FEW, window=EVENLY)
+    # As it was before backfills of ranges took the windows of a range to be alike.
+    events = pane.classify_events(log, transform, -1, AHEAD.through, ranges)
+    seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
+    plain = pane.aggregate_events(seen, transform, log)
+    marker = CommitInfo(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
+    check_partials(pane.recount(log, transform, AHEAD, ranges), plain, transform)
+    check_partials(pane.count_commit(log, transform, marker), plain, transform)
+    covered = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
+    check_partials(covered, plain, transform)
+
+
+def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> None:
+    transform = replace(FEW, window=EVENLY)
+    place = ["correlation_id", "sensor", F.unix_micros(HAPPENED_AT).alias("time")]
+    worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max(VERDICT))
+    punctual = [r for r in worst.collect() if r[f"max({VERDICT})"] == 0]
+    read = prepare_rows(log, transform, -1, ARRIVALS)
+    rows = read.withColumn(HAPPENED_AT, transform.source.happened(F.unix_micros("arrived_at")))
+    parts = slices.aggregate_slices(rows, transform, EVENLY, by_arrival=False).where(
+        "arrival IS NULL"
+    )
+    assert sum(r["events"] for r in parts.collect()) == len(punctual) > ARRIVALS
+    assert parts.count() == len({(r["time"] // MINUTE, r["sensor"]) for r in punctual})
+
+
+def test_windows_that_hardly_overlap_and_triggers_that_count_share_nothing() -> None:
+    for window in (*SHARING, *ALONE, Tumbling("1 minute"), Session("1 minute"), Calendar("day")):
+        transform = replace(FEW, window=window)
+        assert (slices.shared_slices(transform) == window) == (window in SHARING)
+        for trigger in (Trigger(early=Count(2)), Trigger(late=Count(2))):
+            assert slices.shared_slices(replace(transform, trigger=trigger)) is None

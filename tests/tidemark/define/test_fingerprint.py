@@ -1,0 +1,238 @@
+"""A fingerprint changes with what is counted, judged or published, and with nothing else."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helpers.data.support import PER_MINUTE, READINGS
+from tidemark import quality as q
+from tidemark.define import aggregates as agg
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.rollup import rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.triggers.trigger import Count, Every, Trigger
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.watermarks import MonotonicTimestamps
+from tidemark.define.windows import Calendar, Session, Sliding, Tumbling
+
+KNOWN = frozenset({"a", "b", "c", "d", "e"})
+FACTOR = 2
+PATTERN = re.compile("a+")
+WITHIN = timedelta(minutes=1)
+
+
+def doubled(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("value", F.col("value") * FACTOR)
+
+
+def prepare(rows: DataFrame) -> DataFrame:
+    """Only what is known."""
+    kept = rows.where(F.col("sensor").isin({"x", "y", "z"} | KNOWN))
+    return doubled(kept.where(F.col("sensor").rlike(PATTERN.pattern)))
+
+
+@dataclass(frozen=True)
+class OfMine(Tumbling):
+    """A kind of window as a user makes one."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(size)
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        return super().assign(rows, event_time)
+
+
+MADE = replace(
+    PER_MINUTE,
+    function=prepare,
+    aggregates={
+        **PER_MINUTE.aggregates,
+        "spread": agg.python(
+            "spread",
+            "value",
+            partial=lambda values: (min(values), max(values)) if values else None,
+            merge=lambda parts: (min(p[0] for p in parts), max(p[1] for p in parts)),
+            finish=lambda part: part[1] - part[0],
+            partial_type="struct<low: double, high: double>",
+            result_type="double",
+        ),
+        "best": agg.top_k("sensor", 2, max_values=50),
+    },
+    expectations=(q.between("most", most=0.9), q.matches_log(), q.volume_within(0.3, "yesterday")),
+    trigger=Trigger(early=Every("10 seconds")),
+    deduplicate=Deduplicate("sensor", "1 minute"),
+)
+WHOLE = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+
+
+def spread(least: Callable[[list[Any]], Any]) -> agg.Aggregate:
+    return agg.python(
+        "spread",
+        "value",
+        partial=least,
+        merge=least,
+        finish=least,
+        partial_type="double",
+        result_type="double",
+    )
+
+
+def compiled(text: str, name: str = "f") -> FunctionType:
+    """A function of that source, with no file that says so."""
+    module: dict[str, Any] = {"__name__": "mine.module", "F": F}
+    exec(compile(text, "<text>", "exec"), module)
+    return module[name]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(PER_MINUTE, keys=()),
+        replace(PER_MINUTE, window=Tumbling("2 minutes")),
+        replace(PER_MINUTE, window=Sliding("1 minute", "1 minute")),
+        replace(PER_MINUTE, window=Session("1 minute")),
+        replace(PER_MINUTE, window=Calendar("day")),
+        replace(PER_MINUTE, window=OfMine("1 minute")),
+        replace(PER_MINUTE, allowed_lateness=0),
+        replace(PER_MINUTE, aggregates={"n": agg.count()}),
+        replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "n": agg.count("value > 0")}),
+        replace(PER_MINUTE, trigger=Trigger(early=Count(5))),
+        replace(PER_MINUTE, accumulation="discarding"),
+        replace(PER_MINUTE, deduplicate=Deduplicate("sensor", "1 minute")),
+        replace(PER_MINUTE, expectations=(q.matches_log(),)),
+        replace(PER_MINUTE, function=prepare),
+        replace(PER_MINUTE, source=replace(READINGS, name="others")),
+    ],
+    ids=lambda _: "",
+)
+def test_each_part_of_a_definition_is_in_its_fingerprint(changed: WindowedTransform) -> None:
+    assert fingerprint(changed) != fingerprint(PER_MINUTE)
+
+
+def test_parts_of_parts_are_in_it_too() -> None:
+    given = [
+        replace(PER_MINUTE, expectations=(e,))
+        for e in (
+            q.matches_log(),
+            q.matches_log(level="warning"),
+            q.max_change_after_close(0.1),
+            q.max_change_after_close(0.2),
+            q.between("most", most=1),
+            q.between("most", most=1.0),
+            q.between("most", most=1, mostly=0.5),
+        )
+    ]
+    given += [
+        replace(PER_MINUTE, aggregates={"x": a})
+        for a in (
+            spread(lambda values: values[0]),
+            spread(lambda values: values[1]),
+            agg.sum("value"),
+            agg.min("value"),
+            agg.top_k("value", 1),
+            agg.top_k("value", 2),
+            agg.Aggregate("sum(value)", lambda: F.lit(1), F.sum, lambda p: p),
+            agg.Aggregate("sum(value)", lambda: F.lit(2), F.sum, lambda p: p),
+        )
+    ]
+    assert len({fingerprint(t) for t in given}) == len(given)
+
+
+def test_what_changes_no_answer_is_not_in_it() -> None:
+    same = replace(
+        PER_MINUTE,
+        name="other",
+        description="Told otherwise.",
+        source=replace(
+            READINGS,
+            watermark=MonotonicTimestamps(),
+            lookups=["never_taken"],
+            columns={**READINGS.columns, "c": "int"},
+        ),
+        aggregates={n: PER_MINUTE.aggregates[n] for n in sorted(PER_MINUTE.aggregates)},
+    )
+    assert fingerprint(same) == fingerprint(PER_MINUTE)
+
+
+TEXT = """
+LEAST = 1
+
+def helper(x, more=0):
+    return x + LEAST + more
+
+def f(rows):
+    return helper(rows) if rows in {"a", "b", "c"} else [rows for _ in rows]
+"""
+
+
+def test_a_function_is_its_code_and_what_it_names() -> None:
+    def of(text: str) -> str:
+        return fingerprint(replace(PER_MINUTE, function=compiled(text)))
+
+    told = TEXT.replace("(rows):", '(rows):\n    "Told."').replace(
+        "LEAST = 1", "# Few\n\nLEAST = 1"
+    )
+    assert of(TEXT) == of(told) == of(f"{TEXT}\nOTHER = 5\n")
+    changed = [
+        TEXT,
+        TEXT.replace("x + LEAST", "x - LEAST"),
+        TEXT.replace("LEAST = 1", "LEAST = 2"),
+        TEXT.replace("more=0", "more=1"),
+        TEXT.replace("helper(rows)", "rows"),
+        TEXT.replace('"b"', '"d"'),
+        TEXT.replace("[rows", "[_"),
+    ]
+    assert len({of(each) for each in changed}) == len(changed)
+
+
+def test_functions_that_call_each_other_end() -> None:
+    text = "def f(rows):\n    return g(rows)\ndef g(rows):\n    return f(rows) if rows else f\n"
+    first = replace(PER_MINUTE, function=compiled(text))
+    assert fingerprint(first) == fingerprint(replace(PER_MINUTE, function=compiled(text)))
+
+
+def test_a_roll_up_changes_with_its_base() -> None:
+    changed = replace(WHOLE, base=replace(PER_MINUTE, function=prepare))
+    assert fingerprint(changed) != fingerprint(WHOLE)
+    assert fingerprint(replace(WHOLE, window=Tumbling("10 minutes"))) != fingerprint(WHOLE)
+
+
+ELSEWHERE = """
+import sys
+from pyspark import cloudpickle
+from tidemark.define.identity.fingerprint import fingerprint
+import test_fingerprint
+from tidemark_assets.flights.transforms import departures_hourly
+
+sent = cloudpickle.loads(sys.stdin.buffer.read())
+for one in (*sent, test_fingerprint.MADE, test_fingerprint.WHOLE, departures_hourly):
+    print(fingerprint(one))
+"""
+
+
+def test_it_is_the_same_in_every_process_also_of_what_was_sent_there() -> None:
+    from tidemark_assets.flights.transforms import departures_hourly
+
+    ours = (MADE, WHOLE, departures_hourly)
+    path = [*sys.path, str(Path(__file__).parent)]
+    for seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", ELSEWHERE],
+            input=cloudpickle.dumps(ours),
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(path)},
+            capture_output=True,
+            check=True,
+        ).stdout.decode()
+        assert told.split() == [fingerprint(t) for t in ours] * 2

@@ -1,0 +1,166 @@
+"""Definitions are read without an engine, and refused where they are written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.pane import check
+from tidemark.define import aggregates as agg
+from tidemark.define.source import Source
+from tidemark.define.transform import windowed_asset
+from tidemark.define.triggers.trigger import Count, Every, Trigger
+from tidemark.define.watermarks import MonotonicTimestamps, Perfect
+from tidemark.define.windows import Cumulating, Global, Session, Sliding, Tumbling
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+
+def test_a_definition_takes_its_name_and_description_from_the_function() -> None:
+    @windowed_asset(
+        source=READINGS,
+        keys=["sensor"],
+        window=Tumbling("1 minute"),
+        allowed_lateness="2 minutes",
+        aggregates={"n": agg.count()},
+    )
+    def counted(readings: DataFrame) -> DataFrame:
+        """How many readings there are."""
+        return readings
+
+    assert counted.name == counted.table == "counted"
+    assert counted.description == "How many readings there are."
+    assert counted.allowed_lateness == 2 * MINUTE
+    assert str(counted.window) == "tumbling 1 minute"
+    assert [str(a) for a in counted.aggregates.values()] == ["count(*)"]
+    assert counted.late_loss_table == "counted_late_loss"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"name": "Per Minute"}, "The asset name 'Per Minute' is not valid for a table"),
+        ({"aggregates": {}}, "has no aggregates"),
+        (
+            {"aggregates": {"median": "percentile(value, 0.5)"}},
+            r"aggregate 'median' \(percentile\(value, 0.5\)\) can't be merged.* Use a function of",
+        ),
+        (
+            {"aggregates": {"revision": agg.count()}},
+            "adds a column 'revision' to the published table.*'own_revision'",
+        ),
+        ({"aggregates": {"sensor": agg.count()}}, "'sensor' is both a key and an aggregate"),
+        ({"aggregates": {"n": agg.count(), "n_complete": agg.count()}}, "'n_complete' is taken"),
+        ({"keys": ("the sensor",)}, "'the sensor' is not a valid column name"),
+        ({"allowed_lateness": -1}, "allowed lateness must not be negative"),
+    ],
+)
+def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        replace(PER_MINUTE, **change)
+
+
+@pytest.mark.parametrize("length", ["0 seconds", "-1 hour"])
+@pytest.mark.parametrize(
+    ("made_of", "what"),
+    [
+        (Tumbling, "The size of a tumbling window"),
+        (lambda size: Sliding(size, "1 hour"), "The size of a sliding window"),
+        (lambda slide: Sliding("1 hour", slide), "The slide of a sliding window"),
+        (lambda size: Cumulating(size, "1 hour"), "The size of a cumulating window"),
+        (lambda step: Cumulating("1 hour", step), "The step of a cumulating window"),
+        (Session, "The gap of a session window"),
+        (Every, "The interval of a trigger"),
+    ],
+)
+def test_what_has_a_length_has_one_above_zero(
+    made_of: Callable[[str], object], what: str, length: str
+) -> None:
+    with pytest.raises(
+        DefinitionError, match=f"{what} must be greater than zero \\(got '{length}'"
+    ):
+        made_of(length)
+
+
+def test_a_slide_longer_than_the_size_is_lawful_and_says_what_it_leaves_out() -> None:
+    assert str(Sliding("5 minutes", "1 hour")).endswith("with uncovered gaps of 55 minutes")
+
+
+def test_a_count_is_of_one_event_or_more() -> None:
+    with pytest.raises(DefinitionError, match="count of a trigger must be 1 or more \\(got 0"):
+        Count(0)
+
+
+def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
+    # An asset stays lawful when the watermark of its source, or its own lateness, changes.
+    history = replace(READINGS, watermark=Perfect())
+    everything = replace(PER_MINUTE, window=Global(), trigger=Trigger(late=Count(10)))
+    for asset in (replace(PER_MINUTE, source=history), replace(everything, allowed_lateness=0)):
+        assert asset.name == "per_minute"
+
+
+@pytest.mark.parametrize(
+    ("columns", "event_time", "sentence"),
+    [
+        ({"ts": "timestamp"}, "time", "event-time column 'time' is not among its columns: ts"),
+        ({"ts": "string"}, "ts", "'ts' is a string; it must be a timestamp"),
+        ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved: .* the event log"),
+        ({"ts": "timestamp", "a`b": "int"}, "ts", "'a`b' is not a valid column name.* a backtick"),
+        ({"ts": "timestamp", "_Tidemark_x": "int"}, "ts", "'_Tidemark_x' begins with '_tidemark_'"),
+        ({"ts": "timestamp", "id": "int", "ID": "int"}, "ts", "'id' and 'ID' differ only in case"),
+    ],
+)
+def test_a_source_with_columns_that_can_not_be(
+    columns: dict[str, str], event_time: str, sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        Source("s", columns, event_time, MonotonicTimestamps())
+
+
+@pytest.mark.parametrize(
+    ("rename", "sentence"),
+    [
+        ({"position": "place"}, "'position' to the column 'place', which is not among its columns"),
+        ({"value": "sensor"}, "the field 'value' is given to two columns"),
+        ({"a": "sensor", "b": "sensor"}, "maps two fields to the column 'sensor'"),
+        ({"_tidemark_a": "sensor"}, "the field name '_tidemark_a' begins with '_tidemark_'"),
+        ({"VALUE": "sensor"}, "the fields 'VALUE' and 'value' differ only in case"),
+    ],
+)
+def test_fields_that_can_not_be_renamed_so(rename: dict[str, str], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        replace(READINGS, rename=rename)
+
+
+def test_a_preparation_that_drops_what_judging_needs(spark: SparkSession) -> None:
+    few = replace(PER_MINUTE, function=lambda rows: rows.select("ts", "sensor", "value"))
+    rows = spark.sql("SELECT timestamp_micros(0) ts, 'a' sensor, 1.0 value")
+    with pytest.raises(DefinitionError, match=r"'per_minute'.* has no column 'arrival'"):
+        few.prepare(rows)
+
+
+def test_a_type_that_cannot_be_added_up_is_refused_before_anything_runs(
+    warehouse: Warehouse,
+) -> None:
+    log = Log(warehouse, READINGS)
+    log.create()
+    wrong = replace(PER_MINUTE, aggregates={"total": agg.sum("array(value)")})
+    with pytest.raises(
+        DefinitionError, match=r"'per_minute': the aggregate 'total', .* needs numbers"
+    ):
+        check(log, wrong)
+
+
+def test_an_unknown_accumulation_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="accumulating, discarding, retracting"):
+        replace(PER_MINUTE, accumulation="adding")
+
+
+@pytest.mark.parametrize("taken", ["arrival", "Watermark", "window_start", "commit_number"])
+def test_a_source_leaves_tidemarks_own_names_alone(taken: str) -> None:
+    with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved:"):
+        replace(READINGS, columns={**READINGS.columns, taken: "bigint"})

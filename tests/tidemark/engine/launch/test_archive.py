@@ -1,0 +1,144 @@
+"""Classes come from the archive where it fits, and Java starts all the same where it does not.
+
+`SparkSubmit --version` stands in for the server: it starts within a second, from the same jars.
+"""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidemark.base.errors import EngineError
+from tidemark.engine.launch import archive
+from tidemark.engine.launch import command as launch
+from tidemark.engine.launch.java import Java, find_java
+
+# Java makes archives of classes.
+pytestmark = pytest.mark.slow
+
+JAVA = find_java()
+WELCOME = "version 4.2.0"
+
+
+def start(options: list[str]) -> tuple[int, str, int]:
+    """Exit code, what was said, and how many classes came from the upper archive."""
+    command = launch.submit(JAVA, ["--version"], [*options, "-Xlog:class+load=info"])
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    taken = [line for line in lines if line.endswith("source: shared objects file (top)")]
+    said = "\n".join(line for line in lines if "source: " not in line)
+    return done.returncode, said, len(taken)
+
+
+def train(java_options: str) -> None:
+    command = launch.submit(JAVA, ["--version"], shlex.split(java_options))
+    subprocess.run(command, capture_output=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an archive of few classes."""
+    folder = tmp_path_factory.mktemp("classes")
+    archive.make(JAVA, [], train, folder)
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    """The same, to be spoilt."""
+    return shutil.copytree(made, tmp_path / "classes")
+
+
+def top(folder: Path) -> Path:
+    (file,) = folder.glob("*/engine.jsa")
+    file.chmod(0o644)
+    return file
+
+
+def test_classes_come_from_the_archive(made: Path) -> None:
+    code, said, taken = start(archive.options(JAVA, [], made))
+    assert code == 0
+    assert WELCOME in said
+    assert taken > 500
+
+
+def test_without_an_archive_there_are_no_options(tmp_path: Path) -> None:
+    assert archive.options(JAVA, [], tmp_path / "none") == []
+
+
+def test_another_java_or_another_jar_does_not_use_it(made: Path, tmp_path: Path) -> None:
+    assert archive.options(Java(JAVA.command, "another build", ""), [], made) == []
+    assert archive.options(JAVA, [Path(__file__)], made) == []
+    jar = tmp_path / "a.jar"
+    jar.write_text("one")
+    archive.make(JAVA, [jar], train, tmp_path / "classes")
+    assert archive.options(JAVA, [jar], tmp_path / "classes") != []
+    jar.write_text("another")
+    assert archive.options(JAVA, [jar], tmp_path / "classes") == []
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def overwrite(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place : place + 10_000] = b"\xff" * 10_000
+    file.write_bytes(content)
+
+
+def behead(file: Path) -> None:
+    overwrite(file, 0)
+
+
+def spoil(file: Path) -> None:
+    overwrite(file, file.stat().st_size // 2)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut, empty, behead, spoil])
+def test_a_damaged_archive_is_passed_over_without_a_word(
+    copy: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(top(copy))
+    code, said, taken = start(archive.options(JAVA, [], copy))
+    assert (code, taken) == (0, 0)
+    assert WELCOME in said
+    assert "archive" not in said
+    assert "[warning]" not in said
+
+
+def test_one_that_is_there_is_not_made_again(made: Path) -> None:
+    archive.make(JAVA, [], pytest.fail, made)
+
+
+def test_a_new_one_takes_the_place_of_old_ones(copy: Path, tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    archive.make(JAVA, [jar], train, copy)
+    assert len(list(copy.iterdir())) == 1
+    assert archive.options(JAVA, [], copy) == []
+    assert archive.options(JAVA, [jar], copy) != []
+
+
+def test_a_training_that_wrote_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="did not create an archive"):
+        archive.make(JAVA, [], lambda options: None, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_that_fails_keeps_the_archive_before(copy: Path, tmp_path: Path) -> None:
+    def fail(options: str) -> None:
+        raise EngineError("no memory")
+
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    with pytest.raises(EngineError, match="no memory"):
+        archive.make(JAVA, [jar], fail, copy)
+    assert archive.options(JAVA, [], copy) != []

@@ -1,0 +1,107 @@
+"""Spark's own settings reach the engine that Tidemark starts; its pages and event log are shown."""
+
+import json
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import SHORT_LIVED
+from helpers.processes.commands import call
+from tidemark import engine as spark_engine
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine.launch import jars
+from tidemark.engine.ports import free_port
+from tidemark.engine.server import managed_of
+
+
+# Starts an engine of its own.
+@pytest.mark.slow
+def test_an_engine_has_what_its_user_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "own.jar", "w") as jar:
+        jar.writestr("own.txt", "here")
+    given = {
+        "HOME": tmp_path / "home",
+        "ENGINE_PORT": free_port(),
+        "ENGINE_MEMORY": "1g",
+        "ENGINE_JAVA_OPTIONS": SHORT_LIVED,
+        "ENGINE_CONF": "spark.sql.shuffle.partitions=7; spark.hadoop.fs.s3a.endpoint=http://x",
+        "ENGINE_JARS": tmp_path / "own.jar",
+        "ENGINE_UI_PORT": free_port(),
+        "ENGINE_EVENT_LOG": tmp_path / "events",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
+    settings = Settings()
+    spark_engine.ensure(settings)
+    try:
+        spark = spark_engine.session(settings)
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+        assert spark.conf.get("spark.hadoop.fs.s3a.endpoint") == "http://x"
+        found = spark.sql(
+            "SELECT reflect('java.lang.ClassLoader', 'getSystemResource', 'own.txt')"
+        ).collect()
+        assert str(found[0][0]).endswith("own.jar!/own.txt")
+        pages = f"http://127.0.0.1:{settings.engine_ui_port}"
+        with urllib.request.urlopen(f"{pages}/jobs/", timeout=60) as answer:
+            assert b"tidemark" in answer.read()
+        record = managed_of(settings).running()
+        assert record is not None
+        open_to = [
+            c.laddr.ip
+            for c in psutil.Process(record.pid).net_connections("inet")
+            if c.status == psutil.CONN_LISTEN
+        ]
+        assert {ip.removeprefix("::ffff:") for ip in open_to} == {"127.0.0.1"}
+        assert any(p.is_file() and p.stat().st_size for p in (tmp_path / "events").rglob("*"))
+        told = json.loads(call("status", "--json").stdout)["processes"][0]
+        assert (told["pages"], told["event_log"]) == (pages, str(tmp_path / "events"))
+        spark.stop()
+    finally:
+        spark_engine.stop(settings)
+
+
+def test_a_table_of_the_file_is_read_with_and_without_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMARK_ENGINE_CONF", raising=False)
+    (tmp_path / "tidemark.toml").write_text(
+        '[engine_conf]\n"spark.task.maxFailures" = 2\nspark.sql.adaptive.enabled = false\n'
+    )
+    assert Settings().engine_conf == {
+        "spark.task.maxFailures": "2",
+        "spark.sql.adaptive.enabled": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("conf", "sentence"),
+    [
+        (
+            {"spark.driver.memory": "8g"},
+            "which Tidemark's setting engine_memory specifies: use that setting instead.",
+        ),
+        ({"spark.sql.ansi.enabled": "false"}, "which Tidemark depends on"),
+        ({"spark.connect.grpc.binding.port": "1"}, "which Tidemark depends on"),
+        ({"shuffle": "1"}, "'shuffle', which is not a setting of Spark"),
+        ({"spark.hadoop.fs.s3a.secret.key": "x"}, "which would put a secret into"),
+    ],
+)
+def test_what_is_tidemarks_own_is_refused(conf: dict[str, str], sentence: str) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        Settings(engine_conf=conf)
+    assert sentence in str(raised.value)
+
+
+def test_a_jar_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "text.jar").write_text("no zip")
+    with pytest.raises(EngineError, match=r"text.jar', which is not a jar file"):
+        jars.check_extra_jars([tmp_path / "text.jar"])
+    with pytest.raises(EngineError, match=r"none.jar', which does not exist"):
+        jars.check_extra_jars([tmp_path / "none.jar"])

@@ -1,0 +1,65 @@
+"""What goes below the client's public functions gives what these give."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark.engine.queries import requests
+from tidemark.engine.queries.requests import fetch, override_settings, read_settings, to_dataframe
+
+_EVERYTHING = """SELECT CAST(id AS TINYINT) tiny, id, 'é' text, X'00FF' bytes, id > 1 flag,
+    CAST(id AS DOUBLE) / 3 real, CAST(id AS DECIMAL(20, 2)) exact, DATE'2026-01-01' day,
+    timestamp_micros(id) instant, array(id, NULL) list, named_struct('sum', id, 'at', NULL) part,
+    map('a', id) pairs, NULL nothing FROM range(3)"""
+_SETTING, _OTHER = "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled"
+_ABSENT = "spark.sql.leafNodeDefaultParallelism"
+
+
+@pytest.mark.parametrize("where", ["id >= 0", "id < 0"], ids=["rows", "no rows"])
+def test_rows_are_fetched_as_the_client_has_them(spark: SparkSession, where: str) -> None:
+    rows = spark.sql(_EVERYTHING).where(where)
+    found = fetch(rows)
+    assert found.schema == rows.toArrow().schema
+    assert found.to_pylist() == rows.toArrow().to_pylist()
+
+
+@pytest.mark.parametrize("sent", [1, 8 << 20], ids=["kept with the server", "in the plan"])
+def test_rows_are_given_as_the_client_gives_them(
+    spark: SparkSession, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_SENT_WITH_PLAN", sent)
+    instants = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), None]
+    rows = pa.table(
+        {
+            "instant": pa.array(instants, pa.timestamp("us", "UTC")),
+            "tiny": pa.array([1, None, -1], pa.int8()),
+            "text": ["é", None, ""],
+            "exact": pa.array([Decimal("1.50"), None, Decimal("-1.00")], pa.decimal128(20, 2)),
+            "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+        }
+    )
+    given, usual = to_dataframe(spark, rows), spark.createDataFrame(rows)
+    assert given.schema == usual.schema
+    assert fetch(given).to_pylist() == rows.to_pylist()
+
+
+def test_settings_are_there_for_a_block_also_where_it_fails(spark: SparkSession) -> None:
+    before = read_settings(spark, [_SETTING, _OTHER, _ABSENT])
+    assert before[_SETTING] != "200", "the engine has a value of its own, which is not Spark's"
+    assert before[_ABSENT] is None
+    outer = {_SETTING: "1", _OTHER: "false", _ABSENT: "1"}
+
+    def fail() -> None:
+        with override_settings(spark, before, outer):
+            with override_settings(spark, outer, {**before, _SETTING: "3"}):
+                assert spark.conf.get(_SETTING) == "3"
+                assert spark.conf.get(_OTHER) == before[_OTHER]
+            assert {name: spark.conf.get(name) for name in outer} == outer
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert read_settings(spark, [_SETTING, _OTHER, _ABSENT]) == before

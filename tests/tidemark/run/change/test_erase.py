@@ -1,0 +1,175 @@
+"""An erasure: events leave the log, and nothing that was computed from them stays."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.data.runs import run_all
+from helpers.data.searched import found
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    T0,
+    Event,
+    ingest,
+    published,
+    reference,
+    renamed,
+)
+from tidemark import quality as q
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define import aggregates as agg
+from tidemark.define.uniqueness import Deduplicate
+from tidemark.define.windows import Session
+from tidemark.quality import results
+from tidemark.run.change import erase as erasing
+from tidemark.run.change.erase import erase
+from tidemark.store.event_log.log import Log
+from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.maintenance import purge
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ANN = "ann-who-leaves"
+KEYED = renamed(PER_MINUTE, "keyed")
+PLAIN = replace(
+    renamed(PER_MINUTE, "plain"),
+    keys=(),
+    # Ann's first event of a value makes another's a duplicate, and with hers there are two.
+    deduplicate=Deduplicate("value", within="1 hour"),
+    aggregates={"n": agg.count(), "who": agg.max("sensor")},
+    expectations=(q.between("n", least=2), q.matches_log()),
+)
+EVERY = (KEYED, PLAIN)
+
+
+def at(seconds: float, key: str, value: float) -> Event:
+    return Event(T0 + int(seconds * 1_000_000), key, value)
+
+
+ARRIVALS = [
+    [at(0, "b", 1), at(1, ANN, 2), at(70, "b", 3), at(75, "c", 4)],
+    [at(80, ANN, 7), at(130, "b", 7), at(135, "c", 8)],
+    [at(190, ANN, 9), at(200, "b", 10), at(300, "b", 11), at(310, "b", 12)],
+    # Too late for its window.
+    [at(2, ANN, 13), at(3, "b", 14), at(400, "c", 15)],
+]
+HERS = {(a, p) for a, some in enumerate(ARRIVALS) for p, e in enumerate(some) if e.key == ANN}
+
+
+def killed_at(point: str) -> Callable[[str], None]:
+    """What ends an erasure at a fail point."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise KeyboardInterrupt
+
+    return reach
+
+
+# Every file of a home is searched.
+@pytest.mark.slow
+def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    for asset in EVERY:
+        run_all(warehouse, asset)
+    first = warehouse.take("plain").sort_by("window_start").to_pylist()[0]
+    assert (first["who"], first["quality"]) == ("b", "passed")
+    place = Path(warehouse.path(""))
+    assert found(place, ANN)
+    assert any(told["failures"] for told in warehouse.take(results.TABLE).to_pylist())
+
+    look = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
+    did = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    assert (did.events, did.arrivals, look.places) == (4, 4, did.places)
+    assert look.id is None
+    assert {p.table for p in did.places} >= {"keyed", "keyed_late", "plain", "plain_state"}
+    assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
+    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    # Alone, the other's event is too few: it is withheld, and the row with both went.
+    rows = warehouse.take("plain").to_pylist()
+    assert [r["n"] for r in rows if r["window_start"] == first["window_start"]] == []
+    # What was Ann's duplicate counts now.
+    (third,) = (r for r in rows if r["window_start"].timestamp() * 1e6 == T0 + 2 * MINUTE)
+    assert third["n"] == 2
+    # What checks told of before is told no more, and what they tell of now is.
+    told = [
+        (r["mode"], r["observed"], r["failures"]) for r in warehouse.take(results.TABLE).to_pylist()
+    ]
+    before = [each for each in told if each[0] == "incremental"]
+    assert before == [("incremental", results.ERASED_TEXT, [])] * 2
+    assert all(text != results.ERASED_TEXT for mode, text, _ in told if mode == "erasure")
+
+    gone = erasures.count_erased_events(warehouse, READINGS)
+    rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
+    assert all(
+        rows.count(a.arrival) == a.rows - gone[a.arrival]
+        for a in Log(warehouse, READINGS).timeline()
+    )
+
+    again = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    assert (again.events, again.id, again.places) == (0, None, [])
+    list(purge(warehouse, erasing.list_tables(READINGS, EVERY), did.at))
+    assert found(place, ANN) == []
+    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    run_all(warehouse, KEYED)
+    assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
+
+
+# Once for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["erasure", "erased"])
+def test_killed_anywhere_it_is_ended_by_the_next(
+    shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    asset = replace(renamed(PER_MINUTE, "of_sessions"), window=Session("90 seconds"))
+    if not shared.exists(READINGS.log_table):
+        ingest(shared, READINGS, ARRIVALS)
+        run_all(shared, asset)
+    # Each time somebody else.
+    where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
+
+    with monkeypatch.context() as dying:
+        dying.setattr(erasing, "pass_fail_point", killed_at(point))
+        with pytest.raises(KeyboardInterrupt):
+            erase(shared, READINGS, [asset], where)
+    done = erase(shared, READINGS, [asset], where)
+    gone = point != "erasure"
+    assert (done.resumed, done.events) == (int(gone), 0 if gone else len(HERS))
+    assert parity(shared, asset).equal
+    assert erasures.find_unfinished(shared, READINGS) == []
+
+
+# Many runs.
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", [True, False])
+def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, defined: bool
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    run_all(warehouse, KEYED)
+    with monkeypatch.context() as dying:
+        dying.setattr(erasing, "pass_fail_point", killed_at("erased"))
+        with pytest.raises(KeyboardInterrupt):
+            erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
+    with pytest.raises(DataError, match=r"or delete its tables \(keyed_state, keyed, keyed_late"):
+        erase(warehouse, READINGS, [], "value = 15")
+    # A drop that is killed leaves some tables, but no state.
+    for table in KEYED.tables if not defined else [KEYED.state_table]:
+        warehouse.drop(table)
+    done = erase(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
+    assert (done.resumed, done.events) == (1, 1)
+    assert erasures.find_unfinished(warehouse, READINGS) == []
+    assert not any(warehouse.exists(table) for table in KEYED.tables)
+    if defined:
+        run_all(warehouse, KEYED)
+        assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})
+
+
+def test_a_condition_that_cannot_be_read_is_one_sentence(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    with pytest.raises(DefinitionError, match="condition on the columns ts, sensor, value, price"):
+        erase(warehouse, READINGS, [], "customer = 'x'")

@@ -1,0 +1,301 @@
+"""Tables are made anew beside those that are there, and change places with them in one commit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from helpers.data.redefined import WIDER
+from helpers.data.runs import dies
+from helpers.data.support import (
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.rollup import rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.quality import between
+from tidemark.run import swap
+from tidemark.run.change import rebuild as work
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.asset import Asset
+from tidemark.store.upkeep import maintenance
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.changes import compute_changes
+from tidemark.verify.parity import parity
+
+REGISTERED = False
+ARRIVALS = some_arrivals(count=8)
+STEPS = ("state", "late", "quarantine", "panes", "published", "ledger")
+
+_DYING = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from helpers.data.redefined import WIDER
+from tidemark.run.change import rebuild as work
+from tidemark.store.warehouse import Warehouse
+
+_, remote, place, way = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+getattr(work, way)(warehouse, WIDER)
+"""
+
+
+def rows(warehouse: Warehouse, table: str = PER_MINUTE.table) -> list[dict[str, Any]]:
+    """A table's rows without what numbers its commits."""
+    found = warehouse.take(table).to_pylist()
+    plain = [{k: v for k, v in row.items() if k not in ("commit_number", "as_of")} for row in found]
+    return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
+    incremental(warehouse, transform)
+
+
+# Many runs.
+@pytest.mark.slow
+def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_promotion(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    made = work.rebuild(warehouse, WIDER)
+    assert (made.through, made.current) == (3, 3)
+    assert "per_minute__rebuild" in made.tables
+    # Nothing of the asset's own has changed, and its stream takes in what arrives.
+    assert parity(warehouse, PER_MINUTE).equal
+    ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
+    assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
+    before = warehouse.version(PER_MINUTE.table)
+    done = work.promote(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == before + 1
+    assert (done.mode, done.through_arrival) == ("promotion", 5)
+    assert not warehouse.exists(made.tables[0])
+    with pytest.raises(DefinitionChangedError):
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    assert incremental(warehouse, WIDER, pinned_definition=True) is not None
+    assert parity(warehouse, WIDER).equal
+    assert compute_changes(warehouse, WIDER).same
+
+
+def test_a_promotion_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    other = renamed(WIDER, "other")
+    backfill(warehouse, other)
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    assert rows(warehouse) == rows(warehouse, other.table)
+    assert rows(warehouse, PER_MINUTE.late_table) == rows(warehouse, other.late_table)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    for transform in (WIDER, other):
+        incremental(warehouse, transform)
+    assert rows(warehouse) == rows(warehouse, other.table)
+
+
+def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    there = rows(warehouse), rows(warehouse, PER_MINUTE.late_table)
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
+    incremental(warehouse, WIDER)
+    before = warehouse.version(PER_MINUTE.table)
+    done = work.roll_back(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == before + 1
+    assert (done.mode, done.through_arrival) == ("rollback", 3)
+    assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    incremental(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+    assert parity(warehouse, PER_MINUTE).equal
+    with pytest.raises(DataError, match="no backup to restore: no promotion has kept one"):
+        work.roll_back(warehouse, WIDER)
+
+
+# Many runs.
+@pytest.mark.slow
+def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: Warehouse) -> None:
+    """Not even one with which runs could go on."""
+    ran(warehouse)
+    later = replace(PER_MINUTE, allowed_lateness=0)
+    work.rebuild(warehouse, later)
+    work.promote(warehouse, later)
+    work.roll_back(warehouse, later)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, later)
+    incremental(warehouse, PER_MINUTE)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
+    """Rebuild an asset that has run: its rows, and those of the table beside."""
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    return rows(warehouse), rows(warehouse, work.side_definition(WIDER).table)
+
+
+# Once for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("where", STEPS)
+def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
+    engine: Settings, warehouse: Warehouse, where: str
+) -> None:
+    old, new = rebuilt(warehouse)
+    assert dies(_DYING, engine, warehouse, where, "promote")
+    assert rows(warehouse) == (new if where == "ledger" else old)
+    done = work.promote(warehouse, WIDER)
+    assert rows(warehouse) == new
+    assert Asset(warehouse, WIDER).published() == done.commit_number == 1
+    assert not warehouse.exists(work.side_definition(WIDER).table)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    incremental(warehouse, WIDER)
+    assert parity(warehouse, WIDER).equal
+    # The way back leads to what was there before, however often the switch was asked for.
+    work.roll_back(warehouse, WIDER)
+    assert rows(warehouse) == old
+
+
+# Once for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["late", "published"])
+def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
+    engine: Settings, warehouse: Warehouse, where: str
+) -> None:
+    """Whatever its definition: a swap asks for none."""
+    old, new = rebuilt(warehouse)
+    assert dies(_DYING, engine, warehouse, where, "promote")
+    with pytest.raises(DefinitionChangedError):
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
+    assert rows(warehouse) == new
+    assert dies(_DYING, engine, warehouse, where, "roll_back")
+    with pytest.raises(DefinitionError):
+        incremental(warehouse, WIDER)
+    assert rows(warehouse) == old
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    incremental(warehouse, PER_MINUTE)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+@pytest.mark.slow
+def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    store, more = swap.store, [ARRIVALS[4:5], ARRIVALS[5:6]]
+
+    def later(*given: Any) -> Any:  # noqa: ANN401 (passed on)
+        if more:
+            ingest(warehouse, READINGS, more.pop(0), ends=False)
+            incremental(warehouse, PER_MINUTE, pinned_definition=True)
+        return store(*given)
+
+    monkeypatch.setattr(swap, "store", later)
+    done = work.promote(warehouse, WIDER)
+    assert not more
+    assert done.through_arrival == 5
+    assert parity(warehouse, WIDER).equal
+
+
+def test_the_change_feed_tells_what_a_promotion_changed(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    now = replace(PER_MINUTE, allowed_lateness=0)
+    old = rows(warehouse)
+    since = warehouse.version(PER_MINUTE.table)
+    work.rebuild(warehouse, now)
+    work.promote(warehouse, now)
+    feed = warehouse.changes(PER_MINUTE.table, since)
+    feed = feed.groupBy("_change_type").agg(F.sum("n").alias("n")).collect()
+    assert {r[0]: r[1] for r in feed} == {
+        "delete": sum(r["n"] for r in old),
+        "insert": sum(r["n"] for r in rows(warehouse)),
+    }
+
+
+def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    fives = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")
+    incremental(warehouse, fives)
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    now = rollup(of=WIDER, window=Tumbling("6 minutes"), name="sixes")
+    incremental(warehouse, now)
+    assert parity(warehouse, now).equal
+
+
+# Many runs.
+@pytest.mark.slow
+def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> None:
+    few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
+    ran(warehouse)
+    work.rebuild(warehouse, few)
+    work.promote(warehouse, few)
+    withheld = rows(warehouse, few.quarantine_table)
+    assert withheld
+    assert all(row["n"] > 3 for row in withheld)
+    assert sum(r["n"] for r in rows(warehouse, few.panes_table)) > 0
+    assert parity(warehouse, few).equal
+    work.roll_back(warehouse, few)
+    assert rows(warehouse, few.quarantine_table) == []
+    assert rows(warehouse, few.panes_table) == []
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+# Many runs.
+@pytest.mark.slow
+def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    old = rows(warehouse)
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    for _ in maintenance.maintain(warehouse, retention=0):
+        pass
+    work.roll_back(warehouse, WIDER)
+    assert rows(warehouse) == old
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    assert work.discard(warehouse, WIDER) == []
+    with pytest.raises(
+        DataError, match="no backup to restore: the backup of its last promotion was discarded"
+    ):
+        work.roll_back(warehouse, WIDER)
+
+
+@pytest.mark.parametrize("act", [work.promote, work.roll_back])
+def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
+    warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
+) -> None:
+    ran(warehouse)
+    with pytest.raises(DataError, match=r"nothing to promote|no backup to restore"):
+        act(warehouse, WIDER)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+@pytest.mark.slow
+def test_a_rebuild_follows_a_definition_that_changes_again(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    with pytest.raises(DataError, match="nothing to promote"):
+        work.promote(warehouse, replace(WIDER, keys=()))
+    work.rebuild(warehouse, replace(WIDER, keys=()))
+    work.promote(warehouse, replace(WIDER, keys=()))
+    assert parity(warehouse, replace(WIDER, keys=())).equal

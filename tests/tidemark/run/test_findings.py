@@ -1,0 +1,142 @@
+"""Ways in which rows could vanish or be told wrongly, that no other test goes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.data.support import PER_MINUTE, ingest, renamed, some_arrivals
+from tidemark.base.errors import DefinitionChangedError
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.engine.queries.requests import fetch
+from tidemark.run import commit, runner
+from tidemark.run.runner import incremental
+from tidemark.store.catalog import Catalog
+from tidemark.store.rows import frame
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals(count=6)
+FIVE = rollup(of=renamed(PER_MINUTE, "fives"), window=Tumbling("5 minutes"), name="of_fives")
+
+
+class _Killed(BaseException):
+    """A run ends here, as if its process did."""
+
+
+def _killed_before(patch: pytest.MonkeyPatch, step: Callable[..., Any]) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise _Killed
+
+    patch.setattr(commit, step.__name__, killed)
+
+
+def _left_behind(warehouse: Warehouse, patch: pytest.MonkeyPatch) -> None:
+    """An asset whose newest commit another process has stored, and not published."""
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
+    with patch.context() as dying:
+        _killed_before(dying, commit.publish)
+        with pytest.raises(_Killed):
+            incremental(Warehouse(warehouse.spark, *warehouse.place), PER_MINUTE)
+
+
+def test_what_another_process_left_behind_is_published_though_nothing_new_arrived(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 14."""
+    _left_behind(warehouse, monkeypatch)
+    before = warehouse.version(PER_MINUTE.table)
+    assert incremental(warehouse, PER_MINUTE) is None
+    assert warehouse.version(PER_MINUTE.table) > before
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+# Once for each table.
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["readings_timeline", "per_minute_state", "per_minute", "runs"])
+def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Who reads tables by their names, as marts do, would never find it."""
+    enter = Catalog._register
+
+    def killed(self: Catalog, name: str) -> None:
+        if name == table:
+            raise _Killed
+        enter(self, name)
+
+    def work(on: Warehouse) -> None:
+        ingest(on, PER_MINUTE.source, ARRIVALS[:3], ends=False)
+        incremental(on, PER_MINUTE)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Catalog, "_register", killed)
+        with pytest.raises(_Killed):
+            work(Warehouse(warehouse.spark, *warehouse.place))
+    place = f"`{warehouse.database}`.`{table}`"
+    assert not warehouse.spark.catalog.tableExists(place)
+    work(warehouse)
+    assert warehouse.spark.catalog.tableExists(place)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
+    warehouse: Warehouse,
+) -> None:
+    """Finding 4."""
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[:2], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    changed = replace(PER_MINUTE, allowed_lateness=2 * PER_MINUTE.allowed_lateness)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[2:3], ends=False)
+    incremental(warehouse, changed)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
+    tables = [PER_MINUTE.table, PER_MINUTE.state_table]
+    before = [warehouse.version(table) for table in tables]
+    with pytest.raises(DefinitionChangedError, match=r"has changed.*ends here"):
+        incremental(warehouse, PER_MINUTE, pinned_definition=True)
+    assert [warehouse.version(table) for table in tables] == before
+    assert incremental(warehouse, changed, pinned_definition=True) is not None
+
+
+def test_parity_goes_by_what_is_published(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 11."""
+    _left_behind(warehouse, monkeypatch)
+    report = parity(warehouse, PER_MINUTE)
+    assert report.as_of == 2
+    assert report.equal
+
+
+# Many runs.
+@pytest.mark.slow
+def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 10."""
+    base = FIVE.base
+    ingest(warehouse, base.source, ARRIVALS[:3], ends=False)
+    incremental(warehouse, base)
+    judge, judged = runner.validate_and_split, list[Any]()
+
+    def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
+        passed = judge(batch, rows)
+        if batch.transform is FIVE and not judged:
+            judged.append(fetch(frame(warehouse.spark, rows)))
+            ingest(warehouse, base.source, ARRIVALS[3:])
+            incremental(warehouse, base)
+        return passed
+
+    monkeypatch.setattr(runner, "validate_and_split", gate)
+    incremental(warehouse, FIVE)
+    told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
+    published = warehouse.take(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()
+    order = lambda row: (row["window_start"], str(row["sensor"]))  # noqa: E731
+    assert sorted(published, key=order) == sorted(told, key=order)
+    assert parity(warehouse, FIVE).equal
+    incremental(warehouse, FIVE)
+    assert parity(warehouse, FIVE).equal

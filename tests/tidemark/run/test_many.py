@@ -1,0 +1,99 @@
+"""Many rows go through files and few through memory: what comes out is the same."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    T0,
+    ingest,
+    published,
+    reference,
+    some_arrivals,
+)
+from tidemark import quality as q
+from tidemark.compute import materialize
+from tidemark.define.helper_columns import MARKER
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session, Sliding
+from tidemark.run import compute, plan
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.committers import file_list
+from tidemark.store.event_log import incoming_rows, log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+REGISTERED = False
+ARRIVALS = some_arrivals()
+PLAIN = replace(PER_MINUTE, name="plain")
+JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.matches_log(), q.between("n", 0, 1000)))
+SLIDING = replace(PER_MINUTE, name="sliding", window=Sliding("3 minutes", "1 minute"))
+SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
+
+
+@pytest.fixture(params=[0])
+def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of events is many, and nothing that came of them is read into memory at once."""
+    for module in (plan, incoming_rows, log):
+        monkeypatch.setattr(module, "SMALL_BATCH_ROWS", -1)
+    for module in (materialize, file_list):
+        monkeypatch.setattr(module, "INLINE_ROWS", -1)
+    monkeypatch.setattr(compute, "_ADAPTIVE_PARTIALS", request.param)
+
+
+def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
+    found = warehouse.table(table).select(F.input_file_name().alias("f")).distinct().collect()
+    return [row["f"] for row in found]
+
+
+# A run for each arrival, in the engine.
+@pytest.mark.slow
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("many", "asset"),
+    # Up to how many partials, of so many events, are merged in one piece. Each makes ten runs.
+    [
+        (0, PLAIN),
+        pytest.param(50_000, JUDGED, marks=pytest.mark.slow),
+        pytest.param(0, SLIDING, marks=pytest.mark.slow),
+        pytest.param(50_000, SESSIONS, marks=pytest.mark.slow),
+    ],
+    ids=lambda given: getattr(given, "name", f"{given}"),
+    indirect=["many"],
+)
+def test_runs_of_many_events(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    while incremental(warehouse, asset, limit=2):
+        pass
+    assert parity(warehouse, asset).wrong == 0
+    if asset.window == PER_MINUTE.window:
+        assert published(warehouse, asset) == reference(ARRIVALS)
+    before = warehouse.take(asset.table).num_rows
+    backfill(warehouse, asset, T0, T0 + 2 * MINUTE)
+    assert parity(warehouse, asset).wrong == 0
+    backfill(warehouse, asset)
+    assert parity(warehouse, asset).wrong == 0
+    assert warehouse.take(asset.table).num_rows == before
+    correct(warehouse, asset)
+    if asset.window != SESSIONS.window:
+        # A session of the streamed answer may be part of a larger one of the complete answer.
+        assert parity(warehouse, asset).wrong == 0
+    if asset.window == PER_MINUTE.window:
+        whole = reference(ARRIVALS, complete=True)
+        assert {k: r["n"] for k, r in published(warehouse, asset).items()} == {
+            k: r["n"] for k, r in whole.items()
+        }
+
+
+@pytest.mark.usefixtures("many")
+def test_what_was_computed_into_files_is_committed_as_these_files(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    backfill(warehouse, PLAIN)
+    for table in (PLAIN.state_table, PLAIN.table):
+        assert all("/part-" in file for file in _files(warehouse, table)), table
+    assert warehouse.read(PLAIN.state_table).where(f"{MARKER} IS NOT NULL").count() == 1

@@ -1,0 +1,176 @@
+"""Runs: whatever way a log is cut, killed, repeated or filled back, the published rows are one."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from helpers.data.runs import PLACES, killed, published_through, run_all
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    minutes,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.helper_columns import ADMITTED
+from tidemark.engine.connect import address
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+REGISTERED = False
+ARRIVALS = some_arrivals()
+
+
+@pytest.mark.parametrize(("limit", "runs"), [(1, 6), (2, 3), (None, 1)])
+def test_any_cut_into_runs_publishes_the_same(
+    logged: Warehouse, limit: int | None, runs: int
+) -> None:
+    asset = renamed(PER_MINUTE, f"cut_{limit}".lower())
+    assert len(run_all(logged, asset, limit)) == runs
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_the_order_within_an_arrival_does_not_matter(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, [events[::-1] for events in ARRIVALS])
+    run_all(warehouse, PER_MINUTE, 3)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_backfill_publishes_what_the_stream_publishes(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "filled")
+    facts = backfill(logged, asset)
+    want = reference(ARRIVALS)
+    assert published(logged, asset) == want
+    assert facts.windows == len(want)
+    assert facts.on_time + facts.late == sum(row["events"] for row in want.values())
+    assert facts.no_event_time == sum(e.ts is None for events in ARRIVALS for e in events)
+    assert backfill(logged, asset).commit_number == facts.commit_number + 1
+    assert published(logged, asset) == want
+
+
+def test_a_backfill_of_ranges_adds_up_to_the_whole(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "in_ranges")
+    for first, last in [(-10, 2), (5, 20), (2, 5)]:
+        backfill(logged, asset, *minutes(first, last))
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_history_first_and_then_the_stream(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    backfill(warehouse, PER_MINUTE, *minutes(-10, 2))
+    ingest(warehouse, READINGS, ARRIVALS[3:])
+    run_all(warehouse, PER_MINUTE, 3)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "in_between")
+    incremental(logged, asset, limit=2)
+    backfill(logged, asset, *minutes(-1, 3))
+    assert parity(logged, asset).equal
+    incremental(logged, asset, limit=1)
+    backfill(logged, asset, *minutes(2, 4))
+    run_all(logged, asset, 1)
+    want = reference(ARRIVALS)
+    assert published(logged, asset) == want
+    # What is published may hide what was stored twice, until a window fires again.
+    stored = State(logged, asset).read().where(ADMITTED).groupBy("window_start", "sensor")
+    held = stored.agg(F.sum("events")).withColumn("window_start", F.unix_micros("window_start"))
+    assert {(s, k): n for s, k, n in held.collect()} == {w: r["n"] for w, r in want.items()}
+
+
+def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Settings) -> None:
+    asset = renamed(PER_MINUTE, "at_once")
+    other = Warehouse(SparkSession.builder.remote(address(engine)).create(), *logged.place)
+    side = threading.Thread(target=backfill, args=(other, asset, *minutes(0, 4)))
+    side.start()
+    run_all(logged, asset, 2)
+    side.join()
+    run_all(logged, asset, None)
+    assert published(logged, asset) == reference(ARRIVALS)
+    assert parity(logged, asset).equal
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_killed_run_is_completed_by_the_next(
+    logged: Warehouse, engine: Settings, where: str
+) -> None:
+    name = f"killed_before_{where}"
+    assert killed(engine, logged, name, "incremental", where, 4)
+    asset = renamed(PER_MINUTE, name)
+    assert published_through(logged, asset) == -1
+    run_all(logged, asset, 3)
+    assert published(logged, asset) == reference(ARRIVALS)
+    assert published_through(logged, asset) == 1
+
+
+def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "complete")
+    backfill(logged, asset)
+    lost = {
+        (r["start"], r["sensor"]): (r["lost"], r["n"], r["n_complete"])
+        for r in logged.read(asset.late_loss_table)
+        .withColumn("start", F.unix_micros("window_start"))
+        .collect()
+    }
+    streamed, complete = reference(ARRIVALS), reference(ARRIVALS, complete=True)
+    assert lost == {
+        w: (complete[w]["n"] - had, had or None, complete[w]["n"])
+        for w in complete
+        if (had := streamed.get(w, {"n": 0})["n"]) != complete[w]["n"]
+    }
+    assert lost
+    backfill(logged, asset, late_events="include")
+    assert published(logged, asset) == complete
+    assert logged.read(asset.late_loss_table).isEmpty()
+
+
+def test_the_late_table_holds_what_no_window_counts(logged: Warehouse) -> None:
+    streamed, filled = renamed(PER_MINUTE, "late_streamed"), renamed(PER_MINUTE, "late_filled")
+    run_all(logged, streamed, 4)
+    backfill(logged, filled)
+    columns = ["correlation_id", "window_start", "lag_seconds", "reason"]
+    rows = sorted(logged.read(streamed.late_table).select(*columns).collect())
+    assert rows == sorted(logged.read(filled.late_table).select(*columns).collect())
+    counted = sum(r["events"] for r in reference(ARRIVALS).values())
+    assert len({r["correlation_id"] for r in rows}) == len(rows) == 5 * 40 - counted
+    lags = {r["lag_seconds"] for r in rows if r["reason"] == "too_late"}
+    assert min(lags) >= 2 * MINUTE / 1e6
+    assert {r["reason"] for r in rows} == {"too_late", "no_event_time"}
+
+
+def test_nothing_new_is_no_run(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "once")
+    assert incremental(logged, asset) is not None
+    assert incremental(logged, asset) is None
+
+
+def test_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="no table 'readings_timeline'"):
+        incremental(warehouse, PER_MINUTE)
+    with pytest.raises(DataError, match="no table 'readings_timeline'"):
+        backfill(warehouse, PER_MINUTE)
+
+
+def test_an_empty_range_is_refused(logged: Warehouse) -> None:
+    with pytest.raises(DefinitionError, match="a start and a later end"):
+        backfill(logged, PER_MINUTE, *minutes(3, 3))
+
+
+def test_an_unknown_column_is_named_before_anything_runs(logged: Warehouse) -> None:
+    wrong = replace(PER_MINUTE, name="wrong", aggregates={"top": agg.max("velocity")})
+    with pytest.raises(DefinitionError, match=r"'wrong' can't run .*`velocity`"):
+        incremental(logged, wrong)
+    assert not logged.exists("wrong_state")

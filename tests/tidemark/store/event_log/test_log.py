@@ -1,0 +1,138 @@
+"""The log: whole arrivals, in or not, and one writer whatever others left behind."""
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from helpers.data.support import READINGS, T0, ingest, some_arrivals
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.instants import INFINITY
+from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
+from tidemark.store.event_log.fence import Fence
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+REGISTERED = False
+ARRIVALS = some_arrivals(count=3, size=4)
+
+
+def heartbeat(number: int) -> Arrival:
+    return Arrival(number, T0, None, None, 0, None, None, 0, "{}")
+
+
+def arrivals_in_table(log: Log) -> list[int]:
+    rows = log.warehouse.read(log.source.log_table).select("arrival").distinct().collect()
+    return sorted(r[0] for r in rows)
+
+
+def test_a_log_gives_back_what_was_added(warehouse: Warehouse) -> None:
+    added = ingest(warehouse, READINGS, ARRIVALS)
+    log = Log(warehouse, READINGS)
+    assert log.timeline() == added
+    assert log.timeline(after=0, through=1) == added[1:2]
+    assert log.last() == added[-1]
+    assert added[-1].after == INFINITY
+    assert added[-1].ends
+    rows = log.read(after=0, through=2).withColumn("before", F.unix_micros("watermark"))
+    found = rows.orderBy("arrival", "position").collect()
+    assert [(r.arrival, r.position) for r in found] == [(a, p) for a in (1, 2) for p in range(4)]
+    assert {r.correlation_id for r in found} == {
+        f"readings:{a}:{p}" for a in (1, 2) for p in range(4)
+    }
+    assert all(r.before == added[r.arrival].before for r in found)
+
+
+def test_who_counts_some_arrivals_is_told_of_their_watermarks_alone(warehouse: Warehouse) -> None:
+    made = ingest(warehouse, READINGS, some_arrivals(), ends=False)
+    log = Log(warehouse, READINGS)
+    every = {a.arrival: a.after for a in made}
+    assert dict(map(tuple, log.reached().collect())) == every
+    for known in (NO_ARRIVALS, RecentArrivals(made[2:5])):
+        some = Log(warehouse, READINGS, known).spanning(1, 3)
+        assert dict(map(tuple, some.reached().collect())) == {n: every[n] for n in (2, 3)}
+    # What is in memory is not looked for in the table.
+    gone = replace(READINGS, name="gone")
+    told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).reached()
+    assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
+
+
+def test_an_empty_log_has_no_last_arrival(warehouse: Warehouse) -> None:
+    log = Log(warehouse, READINGS)
+    log.create()
+    assert log.last() is None
+    assert log.timeline() == []
+
+
+def test_a_log_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="There is no table 'readings_timeline'"):
+        Log(warehouse, READINGS).last()
+
+
+def test_rows_beyond_the_timeline_are_removed_by_the_next_writer(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    log = Log(warehouse, READINGS)
+    left = (
+        log.read(1, 1)
+        .withColumn("arrival", F.lit(2))
+        .unionByName(warehouse.read("readings_log").withColumn("arrival", F.lit(2).cast("bigint")))
+    )
+    left.write.format("delta").mode("append").save(warehouse.path("readings_log"))
+    assert arrivals_in_table(log) == [0, 1, 2]
+    log.recover()
+    assert arrivals_in_table(log) == [0, 1]
+    ingest(warehouse, READINGS, ARRIVALS[2:], ends=False)
+    assert arrivals_in_table(log) == [0, 1, 2]
+    assert log.read(1, 2).count() == 4
+
+
+def test_the_writer_before_is_refused_and_leaves_nothing(warehouse: Warehouse) -> None:
+    first, second = Log(warehouse, READINGS), Log(warehouse, READINGS)
+    first.create()
+    first.recover()
+    second.recover()
+    rows = readings_of_arrival(warehouse, 0)
+    one = Arrival(0, T0, None, None, 1, T0, T0, 0, "{}")
+    with pytest.raises(ConflictError, match="Another ingest of 'readings' has taken over"):
+        first.append(rows, [one])
+    assert first.timeline() == []
+    assert arrivals_in_table(first) == []
+    second.append(rows, [one])
+    assert second.timeline() == [one]
+    assert second.read(-1, 0).count() == 1
+
+
+def test_a_write_begun_before_the_fence_was_taken_is_void(warehouse: Warehouse) -> None:
+    # A killed client's write may reach the engine long after the next writer began.
+    log = Log(warehouse, READINGS)
+    log.create()
+    zombie = Fence(warehouse, "readings_timeline", "readings_ingest")
+    zombie.take()
+    log.recover()
+    for number in range(3):
+        log.append(log.read(-1, -1), [heartbeat(number)])
+    with pytest.raises(ConflictError, match="has taken over"):
+        zombie.append(warehouse.take("readings_timeline"))
+    assert [a.arrival for a in log.timeline()] == [0, 1, 2]
+
+
+def test_a_log_of_a_newer_tidemark_is_refused(warehouse: Warehouse) -> None:
+    Log(warehouse, READINGS).create()
+    path = warehouse.path("readings_timeline")
+    warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
+    fresh = Warehouse(warehouse.spark, *warehouse.place)
+    for use in (Log(fresh, READINGS).create, Log(fresh, READINGS).last):
+        with pytest.raises(DataError, match="written by a newer Tidemark"):
+            use()
+
+
+def readings_of_arrival(warehouse: Warehouse, number: int):  # noqa: ANN201
+    return warehouse.spark.range(1).select(
+        F.timestamp_micros(F.lit(T0)).alias("ts"),
+        F.lit("a").alias("sensor"),
+        F.lit(1.0).alias("value"),
+        F.lit(1).cast("decimal(10,2)").alias("price"),
+        F.lit(number).cast("bigint").alias("arrival"),
+        F.lit(0).cast("bigint").alias("position"),
+        F.lit("memory").alias("read_from"),
+    )

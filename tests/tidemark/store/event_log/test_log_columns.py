@@ -1,0 +1,154 @@
+"""A log follows the columns that its source gains, and stops a source that changes otherwise."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helpers.data.support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark.base.errors import DefinitionError
+from tidemark.define.protection import Drop
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals(count=6)
+
+
+def declared(**more: str) -> Source:
+    """The readings with more columns, or with others."""
+    return replace(READINGS, columns={**READINGS.columns, **more})
+
+
+def of(source: Source, transform: WindowedTransform = PER_MINUTE) -> WindowedTransform:
+    return replace(transform, source=source)
+
+
+def test_a_log_is_widened_and_its_earlier_rows_are_null(warehouse: Warehouse) -> None:
+    store = warehouse
+    ingest(store, READINGS, ARRIVALS[:1], ends=False)
+    rows, versions = store.take("readings_log").num_rows, []
+    for more in ({"note": "string"}, {"note": "string", "x": "array<int>"}):
+        log, before = Log(store, declared(**more)), store.version("readings_log")
+        log.create()
+        versions.append((log.schema_version, store.version("readings_log") - before))
+    log.create()
+    # What the log says of itself is one commit, its columns another.
+    assert [*versions, log.schema_version] == [(2, 2), (3, 2), 3]
+    found = store.take("readings_log")
+    assert found.num_rows == found["note"].null_count == found["x"].null_count == rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            {**READINGS.columns, "value": "bigint"},
+            r"type of 'value' \(DOUBLE in the event log, BIGINT in the definition\)",
+        ),
+        (
+            {k: t for k, t in READINGS.columns.items() if k != "price"},
+            "column 'price', which is no",
+        ),
+        ({**READINGS.columns, "note": "string NOT NULL"}, "'note', which is new and NOT NULL"),
+        (
+            {"ts": "timestamp", "sensor": "string", "value": "double", "cost": "decimal(10,2)"},
+            "column 'price', which is no longer declared",
+        ),
+    ],
+    ids=["type", "gone", "not null", "renamed"],
+)
+def test_a_source_that_changes_otherwise_stops_and_nothing_is_written(
+    warehouse: Warehouse, columns: Mapping[str, str], told: str
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    tables = ("readings_log", "readings_timeline", "readings_dead_letters")
+    before = [warehouse.version(table) for table in tables]
+    other = replace(READINGS, columns=columns)
+    with pytest.raises(DefinitionError, match=told) as refused:
+        Log(warehouse, other).create()
+    assert "or give the changed source a new name" in str(refused.value)
+    assert [warehouse.version(table) for table in tables] == before
+    # Declared as it was, it goes on.
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    incremental(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
+    # What a process said of a column that it had no time to add says nothing.
+    stale = {"tidemark.mask.mail": "dropped", "tidemark.schema.mail": "7"}
+    warehouse.committer.set_properties("readings_log", stale)
+    Log(warehouse, READINGS).create()
+    plain = declared(mail="string")
+    log = Log(warehouse, plain)
+    log.create()
+    assert log.schema_version == 2
+    for protect in ({"mail": Drop()}, {"value": Drop()}):
+        with pytest.raises(DefinitionError, match="in the protection of"):
+            Log(warehouse, replace(plain, mask=protect)).create()
+    kept = replace(declared(mail="string", card="string"), mask={"card": Drop()})
+    Log(warehouse, kept).create()
+    with pytest.raises(DefinitionError, match="in the protection of card"):
+        Log(warehouse, replace(kept, mask={})).create()
+
+
+def test_runs_go_on_as_they_did_and_see_the_new_column(warehouse: Warehouse) -> None:
+    """Also those of a stream that knows the earlier columns, and those before the next arrival."""
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    noted = of(declared(note="string"))
+
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.where("note IS NULL OR note <> 'x'")
+
+    incremental(warehouse, PER_MINUTE, limit=1)
+    using = replace(noted, name="using", function=counted)
+    incremental(warehouse, using)
+    assert parity(warehouse, using).equal
+    Log(warehouse, noted.source).create()
+    incremental(warehouse, PER_MINUTE, limit=1, pinned_definition=True)
+    late = warehouse.schema(PER_MINUTE.late_table).names
+    assert "note" not in late
+    ingest(warehouse, noted.source, ARRIVALS[3:])
+    incremental(warehouse, noted)
+    assert warehouse.schema(PER_MINUTE.late_table).names == [*late, "note"]
+    for asset in (noted, using):
+        incremental(warehouse, asset)
+        assert parity(warehouse, asset).equal
+    assert published(warehouse, noted) == reference(ARRIVALS)
+
+
+def test_the_late_table_takes_on_what_a_function_adds_and_refuses_another_type(
+    warehouse: Warehouse,
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+
+    def added(kind: str) -> WindowedTransform:
+        def function(rows: DataFrame) -> DataFrame:
+            return rows.withColumn("twice", (F.col("value") * 2).cast(kind))
+
+        return replace(PER_MINUTE, function=function)
+
+    ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
+    incremental(warehouse, added("double"))
+    found = warehouse.take(PER_MINUTE.late_table)
+    assert 0 < found["twice"].null_count < found.num_rows
+    ingest(warehouse, READINGS, [])
+    state = warehouse.version(PER_MINUTE.state_table)
+    with pytest.raises(
+        DefinitionError, match=r"whose type the function has changed: twice \(double → string\)"
+    ):
+        incremental(warehouse, added("string"))
+    assert warehouse.version(PER_MINUTE.state_table) == state
+    # What has no such column any more goes on.
+    incremental(warehouse, PER_MINUTE)
+    backfill(warehouse, PER_MINUTE)
+    assert "twice" not in warehouse.schema(PER_MINUTE.late_table).names
+    assert parity(warehouse, PER_MINUTE).equal

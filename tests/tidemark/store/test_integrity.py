@@ -1,0 +1,369 @@
+"""Durability: a home whose tables lack a commit or a data file, as after a power cut or in a copy
+of a live home, is found, named, and has a way back; nothing is published on top of it.
+
+One home is written by the parts that ingests and runs write with, without an engine. Each case
+damages a copy of it. The way back is gone with an engine in `test_way_back.py`.
+"""
+
+import itertools
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0
+from tidemark.define.helper_columns import MARKER, VERDICT
+from tidemark.define.rollup import rollup
+from tidemark.define.tables import CHECKS, LEDGER
+from tidemark.define.windows import Tumbling
+from tidemark.run.plan import plan_unpublished
+from tidemark.run.runner import incremental
+from tidemark.store import integrity, ledger
+from tidemark.store.asset import Asset
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.coverage import Coverage, TimelinePosition
+from tidemark.store.committers.durable import LOG, added_files
+from tidemark.store.event_log.arrival import TIMELINE, Arrival
+from tidemark.store.event_log.log import Log
+from tidemark.store.integrity import DamageError, Tables, asset_app, check, entries
+from tidemark.store.ledger import RunFacts
+from tidemark.store.rows import INSTANT
+from tidemark.store.upkeep.repair import repair
+from tidemark.store.warehouse import Warehouse
+
+SOURCE = replace(READINGS, columns={"ts": "timestamp", "sensor": "string"})
+ASSET = replace(PER_MINUTE, source=SOURCE)
+FACTS = {
+    **dict.fromkeys(("arrival", "position"), pa.int64()),
+    **dict.fromkeys(("arrived_at", "watermark"), INSTANT),
+    **dict.fromkeys(("read_from", "correlation_id"), pa.string()),
+}
+PARTIALS = pa.table(
+    {
+        "commit_number": pa.array([0], pa.int64()),
+        MARKER: pa.nulls(1, pa.string()),
+        "n": pa.array([1]),
+        VERDICT: pa.array([1], pa.int64()),
+        "events": pa.array([1], pa.int64()),
+    }
+)
+WINDOWS = pa.table({"n": pa.array([1], pa.int64())})
+FACTS_OF_A_RUN = RunFacts(
+    *("run", ASSET.name, "", "incremental", "exclude", 0, -1, 0),
+    *(None, None, T0, T0, None, 1, 0, 0, 10, 0, 0, 0, 0, False),
+)
+TABLES = (
+    *(SOURCE.log_table, SOURCE.timeline_table),
+    *(ASSET.state_table, ASSET.table, ASSET.quarantine_table, ASSET.late_table),
+    *(LEDGER, CHECKS),
+)
+
+
+def without_commit(table: Path) -> None:
+    entries(str(table))[-1].unlink()
+
+
+def with_empty_commit(table: Path) -> None:
+    entries(str(table))[-1].write_bytes(b"")
+
+
+def with_half_commit(table: Path) -> None:
+    newest = entries(str(table))[-1]
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+
+
+def with_a_commit_cut_at_a_line(table: Path) -> None:
+    newest = entries(str(table))[-1]
+    text = newest.read_text()
+    newest.write_text(text[: text.index("\n") + 1])
+
+
+def without_file(table: Path) -> None:
+    newest_file(table).unlink()
+
+
+def with_half_file(table: Path) -> None:
+    file = newest_file(table)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+DAMAGES: Sequence[Callable[[Path], None]] = (
+    *(without_commit, with_empty_commit, with_half_commit, with_a_commit_cut_at_a_line),
+    *(without_file, with_half_file),
+)
+SIDE_TABLES = (ASSET.late_table, ASSET.quarantine_table, ASSET.table)
+HEALED = (LEDGER, without_commit)
+"""The next run writes this commit once more."""
+
+
+def newest_file(table: Path) -> Path:
+    for entry in reversed(entries(str(table))):
+        if paths := [p for p in added_files(entry.read_text()) if not p.startswith("_change_data")]:
+            return table / paths[-1]
+    raise AssertionError(table)
+
+
+def arrive(store: Warehouse, number: int) -> None:
+    """Bring in an arrival of ten events."""
+    rows = pa.table(
+        {
+            "ts": pa.array([T0 + number * MINUTE] * 10, pa.int64()).cast(INSTANT),
+            "sensor": ["a"] * 10,
+            "arrival": pa.array([number] * 10, pa.int64()),
+            "position": pa.array(range(10), pa.int64()),
+            "read_from": ["somewhere"] * 10,
+        }
+    )
+    log = Log(store, SOURCE)
+    log.recover()
+    log.append(rows, [Arrival(number, T0, None, None, 10, T0, T0, 0, "{}")])
+
+
+def run(store: Warehouse, number: int) -> None:
+    """Count an arrival and publish it."""
+    asset = Asset(store, ASSET)
+    asset.table_id = asset.state.create(PARTIALS)
+    marker = CommitInfo(commit_number=number, after=Coverage(TimelinePosition(number)))
+    asset.state.commit(PARTIALS.set_column(0, "commit_number", [[number]]), marker)
+    for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
+        store.create(table, WINDOWS)
+        store.append(WINDOWS, table, asset.app, number)
+    facts = replace(
+        FACTS_OF_A_RUN,
+        table_id=asset.table_id,
+        commit_number=number,
+        from_arrival=number - 1,
+        through_arrival=number,
+    )
+    ledger.append(store, facts, [*ASSET.tables, CHECKS])
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Copies of a home after each of its arrivals was counted."""
+    folder, found = tmp_path_factory.mktemp("moments"), list[Path]()
+    store = Warehouse(cast("Any", None), str(folder), "home", registered=False)
+    store.create(SOURCE.timeline_table, TIMELINE.empty_table())
+    columns = pa.schema([("ts", INSTANT), ("sensor", pa.string()), *FACTS.items()])
+    store.create(SOURCE.log_table, columns.empty_table())
+    store.create(SOURCE.dead_letters_table, columns.empty_table())
+    for number in range(4):
+        arrive(store, number)
+        run(store, number)
+        shutil.copytree(store.path(""), folder / f"{number}")
+        found.append(folder / f"{number}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing changes while the tables are looked at."""
+    monkeypatch.setattr(integrity, "MOMENT", 0)
+
+
+@pytest.fixture
+def home(moments: list[Path], tmp_path: Path) -> Path:
+    """A copy of the newest of them."""
+    shutil.copytree(moments[-1], tmp_path / "w" / "home")
+    return tmp_path / "w" / "home"
+
+
+def checked(home: Path) -> list[str]:
+    return [damage.table for damage in check(str(home), [SOURCE], [ASSET])]
+
+
+def repaired(home: Path) -> list[str]:
+    return [*repair(str(home), [SOURCE], [ASSET])]
+
+
+def test_a_whole_home_is_whole(home: Path) -> None:
+    assert checked(home) == []
+    assert repaired(home) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_damage_is_found_and_repaired(
+    home: Path, table: str, damage: Callable[[Path], None]
+) -> None:
+    damage(home / table)
+    found = checked(home)
+    if (table, damage) == HEALED:
+        assert found == []
+        return
+    assert found
+    assert found[0] == table or table in {SOURCE.timeline_table, LEDGER, CHECKS}
+    assert repaired(home)
+    assert checked(home) == []
+
+
+def versions(home: Path) -> dict[str, int]:
+    return {table: len(entries(str(home / table))) for table in ASSET.tables}
+
+
+def published_through(home: Path) -> int:
+    tables = Tables(str(home))
+    ledger_table, app = tables.open(LEDGER), asset_app(tables, ASSET)
+    assert ledger_table is not None
+    assert app is not None
+    found = ledger_table.transaction_version(app)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("damage", [without_commit, with_half_commit, with_half_file])
+@pytest.mark.parametrize("table", SIDE_TABLES, ids=str)
+def test_the_next_run_publishes_again_what_one_table_lacks(
+    home: Path, table: str, damage: Callable[[Path], None], lost: int
+) -> None:
+    before = versions(home)
+    for _ in range(lost - 1):
+        without_commit(home / table)
+    damage(home / table)
+    assert checked(home)[0] == table
+    assert f"lacks commits in '{table}': its next run writes them again" in repaired(home)[-1]
+    assert versions(home) == before | {table: before[table] - lost}
+    # The fourth run, and with it the state, is number 3.
+    assert published_through(home) == 3 - lost
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    assert store.take(LEDGER).num_rows == 4
+    asset = Asset(store, ASSET)
+    waiting = plan_unpublished(asset, asset.state.last())
+    assert [each.marker.commit_number for each in waiting] == [*range(4 - lost, 4)]
+
+
+def test_a_ledger_that_lacks_several_runs_is_completed_by_the_next_run(home: Path) -> None:
+    for _ in range(2):
+        without_commit(home / LEDGER)
+    assert checked(home) == []
+    assert published_through(home) == 1
+
+
+@pytest.mark.parametrize("damage", [without_commit, with_half_file])
+def test_only_the_state_is_removed_if_it_lost_a_commit(
+    home: Path, damage: Callable[[Path], None]
+) -> None:
+    before = versions(home)
+    damage(home / ASSET.state_table)
+    assert checked(home)[0] == ASSET.state_table
+    assert "Decisions about quarantined windows stay" in repaired(home)[-1]
+    assert versions(home) == before | {ASSET.state_table: 0}
+
+
+def test_a_commit_that_the_tables_of_a_roll_up_lost_is_found(home: Path) -> None:
+    hourly = rollup(of=ASSET, name="hourly", window=Tumbling("1 hour"))
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    columns = pa.table({"n": pa.array([1], pa.int64())})
+    generation = {rollup_generation.PROPERTY: rollup_generation.initial_generation(hourly)}
+    store.create(hourly.table, columns, told=generation)
+    asset = Asset(store, hourly)
+    for number in (2, 3):
+        store.append(columns, hourly.table, asset.app, number)
+        facts = replace(
+            FACTS_OF_A_RUN, asset=hourly.name, table_id=str(asset.table_id), commit_number=number
+        )
+        ledger.append(store, facts, [*hourly.tables, CHECKS])
+    assert check(str(home), [SOURCE], [hourly, ASSET]) == []
+    without_commit(home / hourly.table)
+    assert [(d.table, d.asset) for d in check(str(home), [SOURCE], [hourly, ASSET])] == [
+        (hourly.table, hourly.name)
+    ]
+    before = versions(home)
+    told = [*repair(str(home), [SOURCE], [hourly, ASSET])]
+    assert "recomputes them from the state of 'per_minute'" in told[-1]
+    assert not (home / hourly.table).exists()
+    assert versions(home) == before
+
+
+@pytest.mark.parametrize("lost", [*DAMAGES, shutil.rmtree])
+def test_lost_validation_results_leave_the_asset_as_it_is(
+    home: Path, lost: Callable[[Path], None]
+) -> None:
+    before = versions(home)
+    lost(home / CHECKS)
+    assert checked(home) == [CHECKS]
+    told = repaired(home)
+    assert "The assets have all their windows." in told[-1]
+    assert versions(home) == before
+    assert checked(home) == []
+    # The next run goes on as ever.
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    arrive(store, 4)
+    run(store, 4)
+    assert checked(home) == []
+
+
+# Every pair of tables.
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
+def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> None:
+    for table in tables:
+        without_commit(home / table)
+    # What the ledger lacks as well was not published to its end: the next run does so.
+    healed = {LEDGER, CHECKS, ASSET.table, ASSET.quarantine_table, ASSET.late_table}
+    if not checked(home):
+        assert set(tables) <= healed
+        assert LEDGER in tables
+    repaired(home)
+    assert checked(home) == []
+
+
+def test_the_message_names_table_version_and_way_back(home: Path) -> None:
+    without_commit(home / SOURCE.log_table)
+    version = len(entries(str(home / SOURCE.log_table)))
+    with pytest.raises(DamageError) as told:
+        incremental(
+            Warehouse(cast("Any", None), str(home.parent), home.name, registered=False), ASSET
+        )
+    text = str(told.value)
+    assert f"'readings_log' is at version {version - 1}, but 'readings_timeline' " in text
+    assert f"depends on its version {version}" in text
+    assert "`tidemark fsck --repair`" in text
+
+
+def test_an_ingest_is_refused_where_an_asset_has_counted_what_the_timeline_lacks(
+    home: Path,
+) -> None:
+    without_commit(home / SOURCE.timeline_table)
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    with pytest.raises(DamageError, match=r"arrival 2 .*'per_minute' has counted arrival 3"):
+        integrity.demand(store, SOURCE)
+
+
+def mixed(moments: list[Path], target: Path, at: dict[str, int]) -> None:
+    """A copy that was made while the home went on: each table as of another moment."""
+    for table in (p.name for p in moments[-1].iterdir() if (p / LOG).exists()):
+        there = moments[at.get(table, len(moments) - 1)] / table
+        if there.exists():
+            shutil.copytree(there, target / table)
+
+
+ORDERS = [
+    *(dict.fromkeys(TABLES[:n], 2) for n in range(1, len(TABLES))),
+    *(dict.fromkeys(TABLES[n:], 2) for n in range(1, len(TABLES))),
+    dict(zip(TABLES, (0, 0, 1, 1, 2, 2, 3, 3), strict=True)),
+    dict(zip(TABLES, (3, 3, 2, 2, 1, 1, 0, 0), strict=True)),
+]
+
+
+@pytest.mark.parametrize("at", ORDERS, ids=range(len(ORDERS)))
+def test_a_copy_of_a_live_home(moments: list[Path], tmp_path: Path, at: dict[str, int]) -> None:
+    home = tmp_path / "w" / "home"
+    mixed(moments, home, at)
+    # Whoever copies the tables in the order of their commits may lack the newest ones only.
+    repaired(home)
+    assert checked(home) == []
+
+
+def test_tables_of_one_moment_each_earlier_than_the_next_are_refused(
+    moments: list[Path], tmp_path: Path
+) -> None:
+    home = tmp_path / "w" / "home"
+    mixed(moments, home, {SOURCE.log_table: 1, SOURCE.timeline_table: 2})
+    assert SOURCE.log_table in checked(home)

@@ -1,0 +1,174 @@
+"""An asset that is dropped and made anew is not taken for the one that it was."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from helpers.data.runs import killed, published_through, run_all
+from helpers.data.support import MINUTE, PER_MINUTE, published, reference, renamed, some_arrivals
+from tidemark import quality as q
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.quality import results
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import ledger
+from tidemark.store.upkeep.dropping import drop
+from tidemark.store.warehouse import Warehouse
+
+# Assets that are dropped and computed again, several times.
+pytestmark = pytest.mark.slow
+
+ARRIVALS = some_arrivals()
+FIVE = Tumbling("5 minutes")
+SMALL = replace(PER_MINUTE, aggregates={"n": agg.count(), "most": agg.max("value")})
+
+
+def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[list[int]]:
+    """The numbers of what is on record, by the ID of the table, in their order."""
+    order = "started_at" if table == ledger.TABLE else "at"
+    found: dict[str, list[int]] = {}
+    for row in sorted(warehouse.take(table).to_pylist(), key=lambda row: row[order]):
+        if row["asset"] == asset:
+            found.setdefault(row["table_id"], []).append(row["commit_number"])
+    return list(found.values())
+
+
+def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
+    found = warehouse.read(asset.table).drop("commit_number", "as_of", "quality")
+    return sorted((tuple(row) for row in found.collect()), key=str)
+
+
+def test_nothing_of_an_asset_is_left_but_what_is_on_record(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "gone")
+    incremental(logged, asset)
+    own = asset.tables
+    there = [table for table in own if logged.exists(table)]
+    assert set(there) == set(own) - {asset.panes_table, asset.quarantine_table}
+    assert drop(logged, asset) == there
+    assert not [table for table in own if Path(logged.path(table)).exists()]
+    named = logged.spark.sql(f"SHOW TABLES IN `{logged.database}`").select("tableName").collect()
+    assert not {row[0] for row in named} & set(own)
+    assert lives(logged, "gone") == [[0]]
+    assert drop(logged, asset) == []
+
+
+def test_a_drop_that_is_killed_leaves_no_checkpoint_beside_tables_that_are_gone(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = renamed(PER_MINUTE, "halfway")
+    offsets = Path(logged.path("_checkpoints"), asset.name, "offsets")
+    offsets.mkdir(parents=True)
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Warehouse, "drop", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drop(logged, asset)
+    assert not offsets.exists()
+
+
+def test_a_killed_run_of_a_new_life_is_completed(logged: Warehouse, engine: Settings) -> None:
+    """The old table's numbers, on record as published, are not the new one's."""
+    asset = renamed(PER_MINUTE, "again")
+    run_all(logged, asset, 2)
+    assert published_through(logged, asset) == 2
+    drop(logged, asset)
+    assert published_through(logged, asset) == -1
+    assert killed(engine, logged, "again", "incremental", "published", 4)
+    assert published_through(logged, asset) == -1
+    run_all(logged, asset, 3)
+    assert published(logged, asset) == reference(ARRIVALS)
+    assert lives(logged, "again") == [[0, 1, 2], [0, 1]]
+
+
+def test_what_the_engine_reads_is_the_new_table(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "read")
+    run_all(logged, asset, 1)
+    assert logged.table(asset.table).count() == len(reference(ARRIVALS))
+    assert logged.changes(asset.table, -1).count() > 0
+    place = f"`{logged.database}`.`{asset.table}`"
+    assert logged.spark.table(place).count() == len(reference(ARRIVALS))
+    drop(logged, asset)
+    incremental(logged, asset, limit=3)
+    some = logged.take(asset.table).num_rows
+    assert 0 < some < len(reference(ARRIVALS))
+    assert logged.table(asset.table).count() == some
+    assert logged.spark.table(place).count() == some
+    assert logged.changes(asset.table, -1).where("_change_type = 'insert'").count() >= some
+
+
+def test_results_of_a_new_life_are_its_own(logged: Warehouse) -> None:
+    asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", most=1_000),))
+    run_all(logged, asset, 2)
+    drop(logged, asset)
+    facts = incremental(logged, asset)
+    assert facts is not None
+    assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
+    (found,) = results.read_commit(logged, "judged", 0)
+    assert (found.run, found.table_id) == (facts.run, facts.table_id)
+    assert [r.run for r in results.read_since(logged, "judged", -1)] == [facts.run]
+    old = results.read_since(logged, "judged", -1, table_id=_first_life(logged, "judged"))
+    assert [r.commit_number for r in old] == [0, 1, 2]
+
+
+def _first_life(warehouse: Warehouse, asset: str) -> str:
+    found = warehouse.read(ledger.TABLE).where(F.col("asset") == asset)
+    return found.orderBy("started_at").select("table_id").collect()[0][0]
+
+
+# Many runs.
+@pytest.mark.slow
+def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
+    logged: Warehouse,
+) -> None:
+    base = renamed(SMALL, "base")
+    whole = rollup(of=base, name="base_5", window=FIVE)
+    run_all(logged, base, 1)
+    assert incremental(logged, whole) is not None
+    old = rows(logged, whole)
+    drop(logged, base)
+    # Other windows than before: fewer arrivals, and then other values, as they are complete.
+    incremental(logged, base, limit=3)
+    facts = incremental(logged, whole)
+    assert facts is not None
+    assert (facts.commit_number, facts.window_from) == (0, None)
+    assert 0 < len(rows(logged, whole)) < len(old)
+    run_all(logged, base)
+    assert incremental(logged, whole) is not None
+    assert rows(logged, whole) == old
+    backfill(logged, base, late_events="include")
+    incremental(logged, whole)
+    direct = replace(renamed(SMALL, "direct"), window=FIVE, allowed_lateness=2 * MINUTE)
+    backfill(logged, direct, late_events="include")
+    assert rows(logged, whole) == rows(logged, direct)
+    assert lives(logged, "base_5") == [[5], [0, 1, 2]]
+
+
+def test_a_roll_up_that_was_dropped_is_made_of_all_that_its_base_has(logged: Warehouse) -> None:
+    base = renamed(SMALL, "stays")
+    whole = rollup(of=base, name="stays_5", window=FIVE)
+    run_all(logged, base, 3)
+    incremental(logged, whole)
+    before = rows(logged, whole)
+    assert drop(logged, whole) == [whole.table]
+    assert logged.exists(base.state_table)
+    facts = incremental(logged, whole)
+    assert facts is not None
+    assert rows(logged, whole) == before
+    assert incremental(logged, whole) is None
+    assert [len(each) for each in lives(logged, "stays_5")] == [1, 1]
+
+
+def test_windows_that_an_interrupted_drop_has_left_are_not_doubled(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "half")
+    run_all(logged, asset)
+    logged.drop(asset.state_table)
+    run_all(logged, asset, 4)
+    assert published(logged, asset) == reference(ARRIVALS)

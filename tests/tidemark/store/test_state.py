@@ -1,0 +1,90 @@
+"""The coverage says through which arrival each window is complete; a number is taken once."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helpers.data.support import PER_MINUTE
+from tidemark.base.errors import ConflictError
+from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
+from tidemark.define.verdict import ON_TIME
+from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.state import State, with_commit_number
+from tidemark.store.warehouse import Warehouse
+
+REGISTERED = False
+
+
+def cover(start: int, end: int, arrival: int) -> BackfilledRange:
+    return BackfilledRange(start, end, TimelinePosition(arrival, arrival * 10, arrival * 100))
+
+
+def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list[int]:
+    rows = spark.createDataFrame([(i, s) for i, s in enumerate(starts)], "i INT, s BIGINT")
+    window = F.timestamp_micros("s"), F.timestamp_micros(F.col("s") + 1)
+    rows = rows.withColumns(dict(zip(("window_start", "window_end"), window, strict=True)))
+    picked = coverage.pick("arrival")
+    return [r[0] for r in rows.orderBy("i").select(picked).collect()]
+
+
+def test_a_backfilled_range_is_ahead_of_the_rest_until_the_stream_catches_up(
+    spark: SparkSession,
+) -> None:
+    coverage = Coverage(TimelinePosition(3)).cover(cover(100, 200, 9))
+    assert arrivals(spark, coverage, [99, 100, 199, 200]) == [3, 9, 9, 3]
+    assert arrivals(spark, coverage.advance(TimelinePosition(8)), [99, 100]) == [8, 9]
+    assert coverage.advance(TimelinePosition(9)) == Coverage(TimelinePosition(9))
+
+
+def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
+    old = Coverage(TimelinePosition(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
+    new = old.cover(cover(150, 350, 9))
+    assert arrivals(spark, new, [100, 149, 150, 250, 349, 350, 399]) == [7, 7, 9, 9, 9, 7, 7]
+    inside = old.cover(cover(120, 130, 9))
+    assert arrivals(spark, inside, [119, 120, 130, 199]) == [7, 9, 7, 7]
+
+
+def test_a_cover_that_is_not_ahead_is_none() -> None:
+    assert Coverage(TimelinePosition(9)).cover(cover(0, 10, 9)) == Coverage(TimelinePosition(9))
+
+
+def test_a_marker_survives_its_text() -> None:
+    marker = CommitInfo(
+        run="r",
+        mode=Mode.BACKFILL,
+        commit_number=4,
+        before=Coverage(TimelinePosition(3, None, 5)),
+        after=Coverage(TimelinePosition(3, None, 5)).cover(cover(100, 200, 9)),
+        ranges=((100, 200),),
+    )
+    assert CommitInfo.from_json(marker.to_json()) == marker
+    assert marker.at == TimelinePosition(9, 90, 900)
+
+
+def partials(spark: SparkSession, events: int) -> DataFrame:
+    return spark.sql(
+        f"SELECT timestamp_micros(0) window_start, timestamp_micros(60000000) window_end, "
+        f"'a' sensor, CAST(0 AS TINYINT) {VERDICT}, 0L {SLOT}, {events}L events, 0L last_arrival, "
+        f"true {ADMITTED}"
+    )
+
+
+def stored(spark: SparkSession, events: int, commit_number: int = 0) -> DataFrame:
+    return with_commit_number(partials(spark, events), commit_number)
+
+
+def test_of_two_runs_with_one_number_only_the_first_counts(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    state = State(warehouse, PER_MINUTE)
+    assert state.last().commit_number == -1
+    state.create(stored(spark, 5))
+    first = CommitInfo(run="first", commit_number=0)
+    state.commit(stored(spark, 5), first)
+    assert state.counts(first) == {ON_TIME: 5}
+    with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
+        state.commit(stored(spark, 7), CommitInfo(run="second", commit_number=0))
+    assert [r["events"] for r in state.read().collect()] == [5]
+    assert state.last().run == "first"
+    assert state.counts(state.last())[0] == 5

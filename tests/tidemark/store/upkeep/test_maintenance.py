@@ -1,0 +1,372 @@
+"""Maintenance changes no row, frees what nobody needs, and leaves what somebody may still read."""
+
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyarrow.fs import FileSystem
+
+from helpers.data.support import READINGS
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.define.tables import TableName
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.committers import KeptFiles, Merge, committer, compaction
+from tidemark.store.committers.staged import File
+from tidemark.store.upkeep.maintenance import DAY, MaintenanceResult, combine_errors, maintain
+from tidemark.store.warehouse import Warehouse
+
+NOW = time.time_ns() // 1000
+COLUMNS = pa.schema({"seq": pa.int64(), "key": pa.string(), "value": pa.int64()})
+TIMELINE = pa.schema({"arrival": pa.int64(), "references": pa.string()})
+
+
+def numbered(*numbers: int, value: int = 0) -> pa.Table:
+    columns = [list(numbers), [f"k{n}" for n in numbers], [value] * len(numbers)]
+    return pa.table(columns, schema=COLUMNS)
+
+
+def opened(location: str, database: str = "db") -> Warehouse:
+    """A warehouse whose few rows need no engine."""
+    return Warehouse(cast(Any, None), location, database, registered=False)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with a table of sixty commits, a row each."""
+    place = tmp_path_factory.mktemp("template")
+    made(opened(str(place)), "t", 60)
+    return place
+
+
+@pytest.fixture
+def bare(tmp_path: Path, template: Path) -> Warehouse:
+    """A copy of it that needs no engine."""
+    shutil.copytree(template, tmp_path / "warehouse")
+    return opened(str(tmp_path / "warehouse"))
+
+
+def lookup(name: str) -> TableName:
+    """The name of a table that belongs to some source."""
+    return READINGS.lookup_table(name)
+
+
+def made(warehouse: Warehouse, table: str, commits: int) -> None:
+    warehouse.create(lookup(table), numbered(), feed=True)
+    for n in range(commits):
+        warehouse.append(numbered(n), table, "writer", n)
+
+
+def rows(warehouse: Warehouse, table: str = "t") -> list[int]:
+    return sorted(warehouse.take(table)["seq"].to_pylist())
+
+
+def live(warehouse: Warehouse, table: str = "t") -> list[Path]:
+    return [Path(uri) for uri in DeltaTable(warehouse.path(table)).file_uris()]
+
+
+def one(
+    warehouse: Warehouse, table: str = "t", *, retention: int = 7 * DAY, dry_run: bool = False
+) -> MaintenanceResult:
+    (found,) = maintain(warehouse, [table], retention=retention, dry_run=dry_run)
+    return found
+
+
+def age(folder: Path, days: float) -> None:
+    """Let all files below a folder be older."""
+    then = time.time() - days * 86_400
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (then, then))
+
+
+def test_small_files_become_few_in_passing_and_large_ones_stay(bare: Warehouse) -> None:
+    assert len(live(bare)) == 60
+    warehouse = opened(bare.location, "long")
+    made(warehouse, "t", 120)
+    # After the hundredth commit there were a hundred; those since wait for the next time.
+    assert len(live(warehouse)) == 120 - 99
+    assert rows(warehouse) == list(range(120))
+    assert warehouse.transaction("t", "writer") == 119
+    folded = bare.committer.compact("t", 16 << 20)
+    assert folded == (60, 1)
+    assert rows(bare) == list(range(60))
+    # A target of which that file is no small part leaves it alone.
+    (large,) = live(bare)
+    for n in (60, 61):
+        bare.append(numbered(n), "t", "writer", n)
+    assert bare.committer.compact("t", 4 * large.stat().st_size) == (3, 2)
+    assert large in live(bare)
+
+
+def test_a_compaction_is_no_change_to_who_follows_the_table(bare: Warehouse) -> None:
+    before = bare.version("t")
+    bare.committer.compact("t", 16 << 20)
+    log = Path(bare.path("t"), "_delta_log", f"{before + 1:020}.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    changes = [a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a]
+    assert Counter(changes) == {False: 61}
+
+
+def test_files_that_were_folded_are_passed_over_by_their_numbers(bare: Warehouse) -> None:
+    bare.committer.compact("t", 16 << 20)
+    assert bare.max_value("t", "seq") == 59
+    found = bare.take("t", InRanges("seq", ((7, 9),), instants=False))
+    assert found["seq"].to_pylist() == [7, 8]
+    (file,) = pa.table(DeltaTable(bare.path("t")).get_add_actions(flatten=True)).to_pylist()
+    assert (file["num_records"], file["min.seq"], file["max.seq"]) == (60, 0, 59)
+
+
+def test_what_came_in_between_voids_a_compaction(
+    bare: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, count = compaction._write, 0
+
+    def slow(opened: DeltaTable, system: FileSystem, folder: str, files: Sequence[Any]) -> File:
+        nonlocal count
+        count += 1
+        bare.append(numbered(100 + count), "t", "writer", 100 + count)
+        return write(opened, system, folder, files)
+
+    monkeypatch.setattr(compaction, "_write", slow)
+    with pytest.raises(ConflictError, match="Table 't' is busy"):
+        bare.committer.compact("t", 16 << 20)
+    assert count > 1
+    assert rows(bare) == [*range(60), *(100 + n for n in range(1, count + 1))]
+    # What was written in vain is gone.
+    assert not list(Path(bare.path("t")).glob("folded-*"))
+    found = one(bare)
+    assert found.busy
+    assert found.before == found.after
+
+
+@pytest.mark.parametrize("where", ["TRUE", "seq >= 0"])
+def test_a_replacement_sees_a_compaction_that_came_first(
+    bare: Warehouse, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    write, tries = committer.write_deltalake, 0
+
+    def late(opened: DeltaTable, *rows: Any, **options: Any) -> None:  # noqa: ANN401
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            assert bare.committer.compact("t", 16 << 20) == (60, 1)
+        write(opened, *rows, **options)
+
+    monkeypatch.setattr(committer, "write_deltalake", late)
+    assert bare.replace(numbered(99), "t", where, "other", 0) == 1
+    assert (rows(bare), tries) == ([99], 2)
+
+
+def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[int]]") -> None:
+    """Appends, merges, replacements of a part and of all rows, and compactions, at random."""
+    warehouse, chance, mine = opened(place), random.Random(who), list[int]()
+    number = 0
+    while time.time() < until:
+        number += 1
+        app, what = f"w{who}", chance.random()
+        try:
+            if what < 0.35:
+                warehouse.append(numbered(1_000 * who + number), "busy", app, number)
+            elif what < 0.6:
+                mark = numbered(who, value=number)
+                warehouse.merge(
+                    mark, "busy", Merge(on=["seq"], update="s.value > t.value"), app, number
+                )
+            elif what < 0.7:
+                warehouse.replace(numbered(-who), "busy", f"seq = {-who}", app, number)
+            elif what < 0.8:
+                all_rows = numbered(50)
+                warehouse.replace(all_rows, "whole", "TRUE", app, number)
+            else:
+                for table in ("busy", "whole"):
+                    warehouse.committer.compact(table, 16 << 20)
+                continue
+        except ConflictError:
+            continue
+        if what < 0.35:
+            mine.append(1_000 * who + number)
+    done.put(mine)
+
+
+def test_processes_that_write_and_compact_at_once_neither_lose_nor_double_a_row(
+    tmp_path: Path,
+) -> None:
+    warehouse = opened(str(tmp_path))
+    for table in ("busy", "whole"):
+        made(warehouse, table, 0)
+    warehouse.append(numbered(1, 2, 3, -1, -2, -3), "busy", "first", 0)
+    context = multiprocessing.get_context("spawn")
+    done: multiprocessing.Queue[list[int]] = context.Queue()
+    until = time.time() + 12
+    workers = [
+        context.Process(target=_work, args=(str(tmp_path), who, until, done)) for who in (1, 2, 3)
+    ]
+    for worker in workers:
+        worker.start()
+    added = [number for _ in workers for number in done.get(timeout=180)]
+    for worker in workers:
+        worker.join()
+    assert rows(warehouse, "busy") == sorted([-3, -2, -1, 1, 2, 3, *added])
+    assert rows(warehouse, "whole") in ([50], [])
+
+
+def test_what_was_removed_stays_for_the_retention(bare: Warehouse) -> None:
+    assert one(bare).removed == 0
+    (file,) = live(bare)
+    assert one(bare, retention=0, dry_run=True).removed == 60
+    freed = one(bare, retention=0)
+    assert (freed.before, freed.after, freed.removed) == (1, 1, 60)
+    assert freed.freed > 60 * 500
+    assert list(Path(bare.path("t")).glob("*.parquet")) == [file]
+    assert rows(bare) == list(range(60))
+
+
+def test_versions_that_arrivals_recorded_can_be_read_for_ever(bare: Warehouse) -> None:
+    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
+    told = [["{}", '{"t": 9, "elsewhere": 4}', '{"t": 20}'][n] for n in range(3)]
+    bare.append(pa.table([[0, 1, 2], told], schema=TIMELINE), "readings_timeline")
+    age(Path(bare.path("t")), 60)
+    found = one(bare, retention=0)
+    assert found.spared == "2 recorded versions"
+    # The twenty files of version 20 stay: commit 1 was the first with a row.
+    assert found.removed == 40
+    for version in (9, 20):
+        then = DeltaTable(bare.path("t"), version).to_pyarrow_table()
+        assert sorted(then["seq"].to_pylist()) == list(range(version))
+
+
+def test_changes_that_a_mart_has_not_read_stay(bare: Warehouse) -> None:
+    merging = Merge(on=["seq"])
+    for n in range(3):
+        bare.merge(numbered(n, value=9), "t", merging, "merger", n)
+    marts = opened(bare.location, "db_marts")
+    for name, version in (("slow", 60), ("quick", 63)):
+        read = {"code": "x", str(DeltaTable(bare.path("t")).metadata().id): version}
+        properties = {"tidemark.read": json.dumps(read)}
+        marts.committer.create(name, COLUMNS, "", properties)
+    old = Path(bare.path("t"))
+    age(old, 60)
+    # The merges were yesterday's week, after the slow mart's last look.
+    for n in (61, 62, 63):
+        then = time.time() - (50 - n / 100) * 86_400
+        os.utime(old / "_delta_log" / f"{n:020}.json", (then, then))
+    before = changes(bare, 61)
+    found = one(bare, retention=0)
+    assert found.spared == "unread changes since version 60"
+    assert changes(bare, 61) == before
+    assert len(before) == 6
+    marts.committer.create("other", COLUMNS, "", {})
+    DeltaTable(marts.path("slow")).alter.set_table_properties(
+        {"tidemark.read": json.dumps(dict.fromkeys(read, 63))}, raise_if_not_exists=False
+    )
+    assert one(bare, retention=0).spared in ("", "unread changes since version 63")
+
+
+def changes(warehouse: Warehouse, since: int) -> list[tuple[int, int, str]]:
+    feed = pa.table(DeltaTable(warehouse.path("t")).load_cdf(starting_version=since).read_all())
+    columns = (feed[c].to_pylist() for c in ("seq", "value", "_change_type"))
+    return sorted(zip(*columns, strict=True))
+
+
+def test_changes_that_a_query_has_not_read_stay(bare: Warehouse) -> None:
+    life = DeltaTable(bare.path("t")).metadata().id
+    folder = Path(bare.path("_checkpoints"), "followed", "offsets")
+    folder.mkdir(parents=True)
+    for batch, version in ((8, 30), (9, 41)):
+        offset = {"sourceVersion": 1, "reservoirId": life, "reservoirVersion": version}
+        (folder / str(batch)).write_text("v1\n{}\n" + json.dumps(offset))
+        (folder / f".{batch}.crc").write_text("x")
+    assert one(bare, retention=0).spared == "unread changes since version 40"
+
+
+def test_files_that_are_not_committed_yet_stay_for_a_day(bare: Warehouse) -> None:
+    table = Path(bare.path("t"))
+    for name, days in (("part-young", 0.5), ("part-old", 1.5)):
+        staged = table / name
+        staged.mkdir()
+        for file in ("part-0.parquet", "_SUCCESS", ".part-0.parquet.crc"):
+            (staged / file).write_bytes(b"1234")
+        age(staged, days)
+    assert bare.committer.vacuum("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
+    assert one(bare, retention=0).removed == 60 + 3
+    assert (table / "part-young" / "part-0.parquet").exists()
+    assert not (table / "part-old").exists()
+
+
+def test_scratch_folders_go_after_a_day(bare: Warehouse) -> None:
+    for name, days in (("young", 0.5), ("old", 1.5)):
+        folder = Path(bare.path("_scratch"), name, "1")
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_bytes(b"1234")
+        age(folder.parent, days)
+    *_, dry = maintain(bare, dry_run=True)
+    *_, done = maintain(bare)
+    assert dry == done == MaintenanceResult("_scratch", removed=1, freed=4)
+    assert [p.name for p in Path(bare.path("_scratch")).iterdir()] == ["young"]
+
+
+def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehouse) -> None:
+    made(bare, "read", 30)
+    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
+    bare.append(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
+    for table in ("t", "read"):
+        age(Path(bare.path(table), "_delta_log"), 8)
+        # Nothing is forgotten by itself.
+        DeltaTable(bare.path(table)).create_checkpoint()
+        assert Path(bare.path(table), "_delta_log", f"{0:020}.json").exists()
+        one(bare, table)
+    there = [Path(bare.path(t), "_delta_log", f"{0:020}.json").exists() for t in ("t", "read")]
+    assert there == [False, True]
+    assert rows(bare) == list(range(60))
+
+
+def test_a_table_that_is_not_there_is_named(bare: Warehouse) -> None:
+    Path(bare.path("stray")).mkdir()
+    with pytest.raises(DataError, match=r"no Tidemark table 'nope'. Available: t\."):
+        list(maintain(bare, ["nope"]))
+
+
+def test_a_table_that_is_dropped_meanwhile_is_left_out(
+    bare: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in ("u", "v_timeline", "w_state"):
+        made(bare, table, 2)
+    committer = bare.committer
+    there, properties = committer.tables(), committer.properties
+
+    def dropped(table: str) -> dict[str, str]:
+        told = properties(table)
+        if table != "t":
+            shutil.rmtree(bare.path(table))
+        return told
+
+    monkeypatch.setattr(committer, "tables", lambda: [*there, "x"])
+    monkeypatch.setattr(committer, "properties", dropped)
+    found = [done.table for done in maintain(bare)]
+    assert there == ["t", "u", "v_timeline", "w_state"]
+    assert found == ["t", "_scratch"]
+
+
+def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) -> None:
+    made(bare, "a", 3)
+    made(bare, "b", 3)
+    live(bare, "a")[0].unlink()
+    told, folded, *others = maintain(bare)
+    assert (told.table, folded, [each.table for each in others]) == (
+        "a",
+        MaintenanceResult("b", 3, 1),
+        ["t", "_scratch"],
+    )
+    assert "parquet" in told.trouble
+    trouble = combine_errors([told, folded, *others])
+    assert str(trouble).startswith("Maintenance failed for some tables. Table 'a': ")
+    assert combine_errors(others) is None

@@ -1,0 +1,97 @@
+"""Parity finds every kind of planted difference, and nothing where nothing was planted."""
+
+from collections import Counter
+from typing import Any, NoReturn
+
+import pytest
+from pyspark.sql import functions as F
+
+from helpers.data.support import (
+    PER_MINUTE,
+    READINGS,
+    T0,
+    at,
+    ingest,
+    minutes,
+    published,
+    some_arrivals,
+)
+from tidemark.base.errors import DataError
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import asset
+from tidemark.store.event_log import log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+REGISTERED = False
+
+
+@pytest.fixture(scope="module")
+def streamed(shared: Warehouse) -> Warehouse:
+    ingest(shared, READINGS, some_arrivals(seed=3))
+    incremental(shared, PER_MINUTE, limit=3)
+    incremental(shared, PER_MINUTE)
+    return shared
+
+
+def change(warehouse: Warehouse, statement: str) -> None:
+    path = f"delta.`{warehouse.path(PER_MINUTE.table)}`"
+    warehouse.spark.sql(statement.format(table=path)).collect()
+
+
+def found(warehouse: Warehouse, *bounds: int) -> list[tuple[str, str, Any, str | None]]:
+    report = parity(warehouse, PER_MINUTE, *bounds)
+    kinds = Counter(d.kind for d in report.differences)
+    assert (report.equal, report.kinds) == (report.total == 0, kinds)
+    assert report.wrong == report.total - kinds["late_loss"]
+    return [(d.kind, d.window_start, d.keys["sensor"], d.column) for d in report.differences]
+
+
+WINDOW = f"window_start = timestamp_micros({T0})"
+START = at(T0).replace("+00:00", ".000000Z")
+
+
+def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None:
+    report = parity(streamed, PER_MINUTE)
+    assert report.equal
+    assert report.windows == len(published(streamed, PER_MINUTE)) > 10
+
+    change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
+    change(streamed, f"DELETE FROM {{table}} WHERE {WINDOW} AND sensor IS NULL")
+    twin = streamed.read(PER_MINUTE.table).where(f"{WINDOW} AND sensor = 'b'")
+    ghost = twin.withColumn("sensor", F.lit("ghost"))
+    ghost.write.format("delta").mode("append").save(streamed.path(PER_MINUTE.table))
+    assert found(streamed) == [
+        ("value", START, "a", "total"),
+        ("extra", START, "ghost", None),
+        ("missing", START, None, None),
+    ]
+    assert found(streamed, *minutes(1, 100)) == []
+
+    backfill(streamed, PER_MINUTE, *minutes(0, 1))
+    assert found(streamed) == []
+    backfill(streamed, PER_MINUTE, late_events="include")
+    kinds = found(streamed)
+    assert kinds
+    assert {kind for kind, *_ in kinds} == {"late_loss"}
+
+
+def test_few_rows_are_compared_in_memory(
+    streamed: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def materialize(*_: object) -> NoReturn:
+        raise AssertionError("few rows were written to files")
+
+    monkeypatch.setattr(Warehouse, "materialize", materialize)
+    assert parity(streamed, PER_MINUTE).windows > 10
+    # Either its events are many, or the rows that they came to.
+    for module, bound in ((log, "SMALL_BATCH_ROWS"), (asset, "IN_MEMORY_ROWS")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, bound, 10)
+            with pytest.raises(AssertionError, match="written to files"):
+                parity(streamed, PER_MINUTE)
+
+
+def test_an_asset_that_was_never_published(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="no table 'per_minute'"):
+        parity(warehouse, PER_MINUTE)

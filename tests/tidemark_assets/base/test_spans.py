@@ -1,0 +1,51 @@
+"""Partitions of event time: each instant is in exactly one, also where a clock is put back."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import dagster as dg
+import pytest
+
+from tidemark.base.instants import instant
+from tidemark_assets.base.spans import spans
+
+HOUR = 3600 * 10**6
+ZONES = {
+    "America/New_York": ("2024-03-09", "2024-11-02"),
+    "Europe/Berlin": ("2024-03-30", "2024-10-26"),
+    "Australia/Lord_Howe": ("2024-04-06", "2024-10-05"),
+    "Asia/Kolkata": ("2024-03-09", "2024-11-02"),
+}
+"""Days before the clocks change, if they do."""
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_each_instant_is_in_one_partition(zone: str) -> None:
+    """Dagster 18022: an hour that the clock shows twice is two partitions."""
+    start = "2024-01-01"
+    for partitions in (
+        dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=zone),
+        dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=zone, minute_offset=15),
+        dg.DailyPartitionsDefinition(start, timezone=zone),
+        dg.DailyPartitionsDefinition(start, timezone=zone, hour_offset=2),
+    ):
+        for day in ZONES[zone]:
+            first = instant(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
+            last = first + 72 * HOUR
+            found = spans(partitions, first, last)
+            assert len({span.key for span in found}) == len(found)
+            assert found[0].start <= first < found[0].end
+            assert found[-1].start <= last < found[-1].end
+            assert all(a.end == b.start for a, b in pairwise(found))
+            if isinstance(partitions, dg.HourlyPartitionsDefinition):
+                assert {span.end - span.start for span in found} == {HOUR}
+
+
+def test_the_newest_partition_is_yesterday_or_today_as_it_is_defined() -> None:
+    """Dagster 18492: days are those of the partitions' own time zone."""
+    now = datetime.now(UTC)
+    for zone in ("UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"):
+        for offset in (0, 1):
+            days = dg.DailyPartitionsDefinition("2026-01-01", timezone=zone, end_offset=offset)
+            newest = spans(days, 0, instant(now))[-1]
+            assert newest.start <= instant(now - timedelta(days=1 - offset)) < newest.end

@@ -1,0 +1,57 @@
+"""The nightly maintenance: one job for all tables, which shows what it did."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import dagster as dg
+import pyarrow as pa
+
+from helpers.dagster.shown import shown
+from helpers.data.support import READINGS
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.jobs.maintenance import NAME, maintenance
+
+ROWS = pa.table({"seq": [1]})
+
+
+class Home:
+    """What the job asks of the resource, without an engine."""
+
+    def __init__(self, place: Path) -> None:
+        self.warehouse = Warehouse(cast(Any, None), str(place), registered=False)
+
+
+def test_a_night_folds_files_and_shows_what_it_did(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "tables")
+    home.warehouse.create(READINGS.lookup_table("some"), ROWS)
+    for _ in range(3):
+        home.warehouse.append(ROWS, "some")
+    found = dg.Definitions.merge(maintenance(), dg.Definitions(resources={"tidemark": home}))
+    done = found.resolve_job_def(NAME).execute_in_process(instance=instance)
+    assert done.success
+    (output,) = done.filter_events(lambda e: e.is_successful_output)
+    said = output.step_output_data.metadata
+    assert shown(said["tables"]) == (
+        "| table | files before | after | files removed | bytes freed | kept longer |\n"
+        "| some | 3 | 1 | 0 | 0 |  |\n"
+        "| _scratch | 0 | 0 | 0 | 0 |  |"
+    )
+
+
+def load_module(domain: str) -> dg.Definitions:
+    """What Dagster loads for a domain."""
+    lazy: Any = import_module(f"{domain}.definitions").definitions
+    return lazy.load_fn()
+
+
+def test_it_is_there_once_for_all_domains() -> None:
+    found = [load_module(name) for name in Settings().domains]
+    own = [[s for s in each.schedules or () if s.name == NAME] for each in found]
+    assert [len(schedules) for schedules in own] == [1, 0]
+    schedule = own[0][0]
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 4 * * *", "UTC")

@@ -1,0 +1,103 @@
+"""The nightly job, on the tests' engine: it verifies what is published, then completes it."""
+
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from helpers.dagster.steps import QUARTERS
+from helpers.data.support import (
+    PER_MINUTE,
+    READINGS,
+    T0,
+    ingest,
+    published,
+    reference,
+    some_arrivals,
+)
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality import between
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.jobs.nightly import nightly
+
+ARRIVALS = some_arrivals(count=8)
+
+
+def night(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    days: int = 3,
+    transform: WindowedTransform = PER_MINUTE,
+) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(
+        nightly("some", {"per_minute": transform}, lambda _: QUARTERS),
+        dg.Definitions(
+            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
+        ),
+    )
+    job = definitions.resolve_job_def("some_nightly")
+    config = {"ops": {"some_recomputations": {"config": {"days": days}}}}
+    return job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+
+
+def checks(result: dg.ExecuteInProcessResult) -> list[Any]:
+    events = result.get_asset_check_evaluations()
+    return [(e.check_name, e.passed, e.metadata["too late"].value) for e in events]
+
+
+@pytest.mark.slow
+def test_the_last_days_are_verified_then_complete(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    incremental(warehouse, PER_MINUTE)
+    streamed, complete = reference(ARRIVALS), reference(ARRIVALS, complete=True)
+    lost = sum(r["events"] for r in complete.values()) - sum(r["events"] for r in streamed.values())
+    assert published(warehouse, PER_MINUTE) == streamed
+    assert lost > 0
+
+    first = night(here, instance)
+    assert first.success
+    assert checks(first) == [("parity", True, lost)]
+    events = {w: row["events"] for w, row in published(warehouse, PER_MINUTE).items()}
+    assert events == {w: row["events"] for w, row in complete.items()}
+    known = instance.get_materialized_partitions(dg.AssetKey("per_minute"))
+    assert len(known) >= 1
+
+    # What is complete is no fault of the next night; what somebody wrote is.
+    assert checks(night(here, instance)) == [("parity", True, lost)]
+    assert not parity(warehouse, PER_MINUTE).equal
+    path = warehouse.path("per_minute")
+    warehouse.spark.sql(f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{iso(T0)}'")
+    assert checks(night(here, instance))[0][1] is False
+
+
+def test_a_night_tells_what_it_found_of_expectations(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    judged = replace(PER_MINUTE, expectations=(between("n", most=0),))
+    incremental(warehouse, judged)
+    result = night(here, instance, transform=judged)
+    assert result.success
+    told = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+    assert told == {"parity": True, "between_n_most_0": False, "values_fit": True}
+
+
+def test_a_night_without_a_closed_day_changes_nothing(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    result = night(here, instance)
+    assert result.success
+    assert checks(result) == []

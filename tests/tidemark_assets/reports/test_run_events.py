@@ -1,0 +1,102 @@
+"""What a step's own run closed and changed is told by that step, on the tests' engine: it keeps its
+run, and the sensor of windows does not tell it again. All of it under a prefix."""
+
+import dagster as dg
+import pytest
+
+from helpers.dagster.steps import MINUTES, partitions_told
+from helpers.dagster.ticks import of as ticks_of
+from helpers.data.runs import left_behind
+from helpers.data.support import MINUTE, PER_MINUTE, READINGS, ingest, some_arrivals
+from tidemark.base.settings import Settings
+from tidemark.define import window_columns
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import with_prefix
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.sensors.arrivals import arrivals
+from tidemark_assets.sensors.partition_sensor import windows
+
+DEV = with_prefix("dev")
+ARRIVALS = some_arrivals(count=9)
+NONE = "No new runs except those that report themselves."
+
+
+@pytest.mark.slow
+def test_partitions_that_an_increment_closes_keep_its_run(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    assets = {"per_minute": PER_MINUTE}
+    definitions = dg.Definitions.merge(
+        arrivals("some", assets, lambda _: MINUTES, DEV),
+        dg.Definitions(
+            resources={"dev_tidemark": TidemarkResource(here)}, executor=dg.in_process_executor
+        ),
+    )
+    job = definitions.resolve_job_def("dev_some_catch_up")
+    sensor = windows("some", assets, lambda _: MINUTES, 60 * MINUTE, DEV)
+    ticks = ticks_of(sensor, instance, here)
+
+    def caught_up() -> str:
+        done = job.execute_in_process(instance=instance)
+        assert done.success
+        return done.run_id
+
+    def closed() -> set[str]:
+        """The minutes that have windows and have passed."""
+        last = Log(warehouse, READINGS).last()
+        assert last is not None
+        rows = warehouse.read("per_minute").select("window_start", "window_end").collect()
+        passed = [r for r in rows if r["window_end"].timestamp() * 1e6 <= (last.after or 0)]
+        return {MINUTES.get_partition_key_for_timestamp(r[0].timestamp()) for r in passed}
+
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    first = caught_up()
+    told = partitions_told(instance, "dev/per_minute")
+    assert {run for _, run in told} == {first}
+    assert {key for key, _ in told} == closed() != set()
+    assert len(told) == len(closed())
+    assert ticks.skipped() == NONE
+    for table, columns in (
+        ("late", window_columns.late_columns),
+        ("late_loss", window_columns.late_loss_columns),
+    ):
+        there = warehouse.read(f"per_minute_{table}").schema
+        assert columns(PER_MINUTE).keys() == set(there.names)
+        for name, kind in columns(PER_MINUTE).items():
+            assert kind in (None, there[name].dataType.simpleString()), name
+
+    def types_told() -> dict[str, str]:
+        """The types of the windows' columns, as their newest materialization has them."""
+        event = instance.get_latest_materialization_event(dg.AssetKey(["dev", "per_minute"]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        told = event.asset_materialization.metadata["dagster/column_schema"].value
+        assert isinstance(told, dg.TableSchema)
+        return {column.name: column.type for column in told.columns}
+
+    fields = warehouse.read("per_minute").schema.fields
+    types = {field.name: field.dataType.simpleString() for field in fields}
+    assert types_told() == types
+
+    # Another run's commit, which an increment ends: the sensor tells of it, as of the stream's.
+    ingest(warehouse, READINGS, ARRIVALS[3:6], ends=False)
+    left_behind(warehouse, PER_MINUTE, monkeypatch)
+    caught_up()
+    assert partitions_told(instance, "dev/per_minute") == told
+    assert "partitions reported" in ticks.skipped()
+    reported = partitions_told(instance, "dev/per_minute")
+    assert {run for _, run in reported[len(told) :]} == {""}
+    assert {key for key, _ in reported} == closed()
+    assert types_told() == types
+
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    third = caught_up()
+    newest = partitions_told(instance, "dev/per_minute")[len(reported) :]
+    assert {run for _, run in newest} == {third}
+    assert {key for key, _ in (*reported, *newest)} == closed()
+    assert ticks.skipped() == NONE

@@ -1,0 +1,376 @@
+"""Sensors of arrivals on real Delta tables and a real instance of Dagster, without an engine, but
+for roll-ups."""
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from helpers.dagster.ticks import of as ticks_of
+from helpers.data.landing import SOURCE, feed, land
+from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
+from helpers.data.tables import arrive, ran
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from tidemark.base.errors import DataError
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.upkeep.dropping import drop
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.sensors import arrivals, ingest_attempts
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files.folder import list_files
+from tidemark_streaming.ingest import polls
+from tidemark_streaming.ingest.standstill import kept
+from tidemark_streaming.monitor.services import ServiceMonitor
+from tidemark_streaming.streams import wishes
+
+ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
+
+
+def daily(_: str) -> dg.TimeWindowPartitionsDefinition:
+    return dg.DailyPartitionsDefinition(start_date="2013-01-01")
+
+
+def run_under_way(instance: dg.DagsterInstance, job: str) -> None:
+    instance.add_run(
+        dg.DagsterRun(job_name=job, run_id="11111111", status=dg.DagsterRunStatus.STARTED)
+    )
+
+
+def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    arrive(settings, "readings", 0, 3)
+    assert ticks.launched() == ["one", "two"]
+    ran(settings, "one", commit_number=0, through=3, watermark=0)
+    ran(settings, "two", commit_number=0, through=3, watermark=0)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    arrive(settings, "readings", 4, 4)
+    ran(settings, "two", commit_number=1, through=4, watermark=0)
+    assert ticks.launched() == ["one"]
+
+
+def test_only_a_sensor_that_is_on_is_shown_as_what_brings_a_source_in(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """The live page reads what each tick leaves; one that was switched off leaves nothing more."""
+    page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
+    assert not page.read().ingests[name].by_sensor
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks.skipped()
+    assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
+    assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
+    # The clock was set back: how long ago that was is not known.
+    assert not polls.recent(settings, name, time.time() - 10)
+
+
+def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    arrive(settings, "readings", 0, 3)
+    first = ticks.tick()
+    assert ticks.skipped().startswith("The run for one, two did not bring them up to date")
+    ticks.cursor = None
+    again = ticks.tick()
+    assert isinstance(first, dg.SensorResult)
+    assert isinstance(again, dg.SensorResult)
+    # The daemon launches a run key once.
+    assert (first.run_requests or [])[0].run_key == (again.run_requests or [])[0].run_key
+    run_under_way(instance, "some_catch_up")
+    arrive(settings, "readings", 4, 4)
+    assert ticks.skipped() == "A run of some_catch_up is already active. Waiting for it: one, two."
+
+
+def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """They count their arrivals from 0 again."""
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    arrive(settings, "readings", 0, 3)
+    keys = [_key(ticks.tick())]
+    for asset in ASSETS:
+        ran(settings, asset, commit_number=0, through=3, watermark=0)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    tables = Path(settings.warehouse) / settings.database
+    shutil.rmtree(tables / "one_state")
+    keys.append(_key(ticks.tick()))
+    shutil.rmtree(tables / "readings_timeline")
+    arrive(settings, "readings", 0, 3)
+    keys.append(_key(ticks.tick()))
+    ticks.settings = settings.model_copy(update={"database": "other"})
+    arrive(ticks.settings, "readings", 0, 3)
+    keys.append(_key(ticks.tick()))
+    assert len({*keys}) == 4
+
+
+def _key(result: object) -> str:
+    """The run key of the one run that a tick launches."""
+    assert isinstance(result, dg.SensorResult), result
+    [request] = result.run_requests or []
+    return request.run_key or ""
+
+
+def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    arrive(settings, "readings", 0, 3)
+    ran(settings, "one", 0, 3, 0, mode="backfill")
+    ran(settings, "two", 0, 3, 0, mode="backfill", window_from=as_datetime(0))
+    assert ticks.launched() == ["two"]
+
+
+def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """A switch back leaves it where it was before."""
+    own = arrivals.arrivals("some", {"one": ASSETS["one"]}, daily)
+    ticks = ticks_of(own, instance, settings)
+    ran(settings, "one", commit_number=0, through=2, watermark=0)
+    arrive(settings, "readings", 0, 3)
+    keys = [_key(ticks.tick())]
+    assert ticks.skipped().startswith("The run for one did not bring them up to date")
+    ran(settings, "one", commit_number=1, through=3, watermark=0)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    ran(settings, "one", commit_number=2, through=2, watermark=0, mode="backfill")
+    keys.append(_key(ticks.tick()))
+    assert ticks.skipped().startswith("The run for one did not bring them up to date")
+    # The daemon launches a run key once.
+    assert len({*keys}) == 2
+
+
+def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
+    instance: dg.DagsterInstance, settings: Settings, warehouse: Warehouse
+) -> None:
+    """Who ran its base was killed before it ran the roll-up, or ran the base alone."""
+    base = ASSETS["one"]
+    five = rollup(of=base, name="five", window=Tumbling("5 minutes"))
+    place = {"warehouse": warehouse.place.location, "database": warehouse.database}
+    settings = settings.model_copy(update=place)
+    own = arrivals.arrivals("some", {"five": five, "one": base}, daily)
+    ticks = ticks_of(own, instance, settings)
+    ingest(warehouse, READINGS, some_arrivals())
+    assert ticks.launched() == ["one"]
+    incremental(warehouse, base)
+    assert ticks.launched() == ["five"]
+    # Not again and again, if it fails.
+    assert ticks.skipped().startswith("The run for five did not bring them up to date")
+    incremental(warehouse, five)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    backfill(warehouse, base, *minutes(2, 4))
+    assert ticks.launched() == ["five"]
+    incremental(warehouse, five)
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    drop(warehouse, base)
+    backfill(warehouse, base)
+    assert ticks.launched() == ["five"]
+    wishes.wish(settings, "five")
+    assert ticks.skipped() == "All windows are up to date with the event log."
+
+
+def test_an_asset_that_a_stream_keeps_is_left_to_it(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    arrive(settings, "readings", 0, 3)
+    wishes.wish(settings, "one")
+    assert ticks.launched() == ["two"]
+    ran(settings, "two", commit_number=0, through=3, watermark=0)
+    wishes.wish(settings, "two")
+    assert ticks.skipped() == "All windows are up to date with the event log."
+
+
+# Fifty assets with a long ledger.
+@pytest.mark.slow
+def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    assets = {f"a{n}": replace(PER_MINUTE, name=f"a{n}") for n in range(50)}
+    arrive(settings, "readings", 0, 9)
+    for commit_number in range(60):
+        ran(settings, assets, commit_number, through=commit_number - 50, watermark=0)
+    ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
+    begun = time.monotonic()
+    assert ticks.skipped() == "All windows are up to date with the event log."
+    assert time.monotonic() - begun < 20
+
+
+def test_a_file_that_lands_launches_an_ingest(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    folder = settings.landing / "sensors"
+    assert "from which source 'sensors' reads" in ticks.skipped()
+    folder.mkdir(parents=True)
+    assert ticks.skipped() == "No new data is pending for 'sensors'."
+    land(folder, "1.csv", "at,sensor,value\n", 0)
+    land(folder, "2.csv", "at,sensor,value\n", 1)
+    request = ticks.tick()
+    assert isinstance(request, dg.RunRequest)
+    assert "2.csv" in (request.run_key or "")
+
+    known = [json.dumps(file.position) for file in list_files(folder)]
+    arrive(settings, "sensors", 0, 1, positions=known)
+    assert ticks.skipped() == "No new data is pending for 'sensors'."
+
+    land(folder, "3.csv", "at,sensor,value\n", 2)
+    run_under_way(instance, "sensors_ingest")
+    assert ticks.skipped() == "An ingest of 'sensors' is already running."
+    land(folder, "1.csv", "at,sensor,value\n,a,1\n", 0)
+    assert "has changed since it was ingested" in ticks.skipped()
+
+
+def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed leaves no refusal, and perhaps nothing else lands for a day."""
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    folder = settings.landing / "sensors"
+    folder.mkdir(parents=True)
+    land(folder, "1.csv", "at,sensor,value\n", 0)
+
+    def launched() -> str:
+        with monkeypatch.context() as patch:
+            later = time.time() + len(keys) * (arrivals.RETRY_AFTER_SECONDS + 1)
+            patch.setattr(time, "time", lambda: later)
+            request = ticks.tick()
+        assert isinstance(request, dg.RunRequest)
+        return request.run_key or ""
+
+    keys = list[str]()
+    for number, status in enumerate(("FAILURE", "CANCELED")):
+        keys.append(launched())
+        run_id = f"{number}" * 8
+        instance.add_run(
+            dg.DagsterRun(
+                job_name="sensors_ingest",
+                run_id=run_id,
+                status=dg.DagsterRunStatus(status),
+                tags={arrivals.RUN_KEY: keys[-1]},
+            )
+        )
+        assert "of sensors_ingest did not ingest the pending data" in ticks.skipped()
+    last = launched()
+    assert len({*keys, last}) == 3
+    assert launched() == last
+
+
+def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    tables, folder = TidemarkResource(settings).tables, standing(settings)
+    assert isinstance(ticks.tick(), dg.RunRequest)
+    refuse(tables)
+    land(folder, "2.csv", "at,sensor,value\n", 1)
+    said = ticks.skipped()
+    assert said.startswith("'sensors' is blocked: All rows of 1.csv fail on the column 'at'. The")
+    assert "after a successful manual launch of sensors_ingest" in said
+    with kept(tables, SOURCE):
+        assert isinstance(ticks.tick(), dg.RunRequest)
+    # What an asset's run in the process of the ingest fails with is not the source's.
+    land(folder, "3.csv", "at,sensor,value\n", 2)
+    with pytest.raises(DataError), kept(tables, SOURCE) as ingest, ingest.doing():
+        raise DataError("The table of per_minute can't be written.")
+    assert isinstance(ticks.tick(), dg.RunRequest)
+
+
+def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, folder = TidemarkResource(settings).tables, standing(settings)
+    land(folder, "2.csv", "at,sensor,value\n", 1)
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    keys = set[str | None]()
+
+    def tried_once() -> None:
+        request = ticks.tick()
+        assert isinstance(request, dg.RunRequest)
+        # The daemon launches what it launched before no second time.
+        assert request.run_key not in keys
+        keys.add(request.run_key)
+        refuse(tables)
+        assert "is blocked" in ticks.skipped()
+        assert "is blocked" in ticks.skipped()
+
+    tried_once()
+    # The file was mended: of the same size, though not enough.
+    land(folder, "1.csv", "at,value,sensor\n", 5)
+    tried_once()
+    # Its definition was.
+    mended = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
+    ticks.sensor = ticks_of(
+        arrivals.landing(Inlet(mended, lambda landing: replace(feed(landing), source=mended))),
+        instance,
+        settings,
+    ).sensor
+    tried_once()
+    # It was moved out of the folder.
+    (folder / "1.csv").unlink()
+    tried_once()
+    # The one before those that are refused went in: that is no cause that has gone.
+    (tried,) = (json.dumps(f.position) for f in list_files(folder) if f.name == "2.csv")
+    land(folder, "3.csv", "at,sensor,value\n", 6)
+    arrive(settings, "sensors", 0, 0, positions=[tried])
+    assert "is blocked" in ticks.skipped()
+    monkeypatch.setattr(ingest_attempts, "RETRY_AFTER_MICROS", 0)
+    assert isinstance(ticks.tick(), dg.RunRequest)
+
+
+def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remembers_came_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingest_attempts, "MAX_REMEMBERED_FILES", 2)
+
+    def tried(*names: str) -> ingest_attempts.Attempt:
+        return ingest_attempts.Attempt(0, "", {name: [name, 0] for name in names})
+
+    def came(name: str) -> Arrival:
+        position = json.dumps({"file": name})
+        return Arrival(0, 0, None, None, 1, 0, 0, bytes=1, position=position)
+
+    refused = tried("0001.csv", "0002.csv")
+    assert refused.still_applies(tried("0002.csv", "1501.csv"), [came("0001.csv")])
+    assert not refused.still_applies(tried("1501.csv"), [came("0001.csv"), came("0002.csv")])
+
+
+def standing(settings: Settings) -> Path:
+    """The landing folder, with a file, of a database that has a place for what is refused."""
+    folder = settings.landing / "sensors"
+    folder.mkdir(parents=True)
+    (Path(settings.warehouse) / settings.database).mkdir(parents=True)
+    land(folder, "1.csv", "at,sensor,value\n", 0)
+    return folder
+
+
+def refuse(tables: Warehouse) -> None:
+    with pytest.raises(DataError), kept(tables, SOURCE):
+        raise DataError("All rows of 1.csv fail on the column 'at'.")
+
+
+# Starts a broker.
+@pytest.mark.slow
+def test_records_of_kafka_launch_an_ingest(
+    instance: dg.DagsterInstance, settings: Settings, topics: Topics
+) -> None:
+    name = topics.create()
+    inlet = Inlet(CLICKS, lambda _: topics.feed(name))
+    ticks = ticks_of(arrivals.landing(inlet), instance, settings)
+    # Where a topic without records stands is to be remembered, before retention takes any.
+    for offsets in ("[0,0]", "[0,2]"):
+        launched = ticks.tick()
+        assert isinstance(launched, dg.RunRequest)
+        assert f'"offsets":{{"0":{offsets}}}' in (launched.run_key or "")
+        topics.send(name, clicks(1, 2))
+    topics.delete(name)
+    assert ticks.skipped().startswith(f"There is no topic '{name}'")

@@ -1,0 +1,42 @@
+"""What the command line built of marts is reported, with a dbt that builds nothing."""
+
+import dagster as dg
+import pytest
+
+from helpers.dagster.built import leaving
+from helpers.dagster.ticks import Ticks
+from tidemark.base.settings import Settings
+from tidemark_assets.sensors.builds import builds
+from tidemark_streaming.dbt import marts
+from tidemark_streaming.dbt.marts import Marts
+
+MADE = {
+    "unique_id": "model.tidemark.some_mart",
+    "status": "success",
+    "execution_time": 1.0,
+    "message": "OK",
+}
+
+
+@dg.multi_asset(specs=[dg.AssetSpec("some_mart")])
+def some_marts() -> None: ...
+
+
+def test_builds_of_each_database_are_reported_once(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marts, "run", leaving(MADE))
+    one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
+    other.build("sc://localhost:1", [])
+    one.build("sc://localhost:1", [])
+    ticks = Ticks(builds(one, some_marts), instance, settings)
+    assert ticks.skipped() == "Reported 1 marts and tests."
+    assert ticks.skipped() == "No new builds."
+    # Another database, whose build ended before.
+    ticks.sensor = builds(other, some_marts)
+    assert ticks.skipped() == "Reported 1 marts and tests."
+    assert ticks.skipped() == "No new builds."
+    ticks.sensor = builds(one, some_marts)
+    assert ticks.skipped() == "No new builds."
+    one.build("sc://localhost:1", [])
+    assert ticks.skipped() == "Reported 1 marts and tests."

@@ -1,0 +1,123 @@
+"""Lanes in Dagster: their topics are assets, and whether they run is a check of these."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+
+from helpers.dagster.ticks import of as ticks_of
+from helpers.kafka.topics import CLICKS
+from helpers.processes.ending import left
+from tidemark.base.settings import Settings
+from tidemark.engine import ManagedProcess
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.build import DagsterOptions
+from tidemark_assets.sensors.lanes import RUNS, lane_assets, lanes, topic_keys
+from tidemark_streaming.home.domains import Domains
+from tidemark_streaming.kafka import KafkaConnector, KafkaSink
+from tidemark_streaming.lane import Lane
+
+
+def seen(clicks: DataFrame) -> DataFrame:
+    """Clicks, each by itself."""
+    return clicks
+
+
+LANE = Lane(
+    name="clicks_seen",
+    feed=KafkaConnector(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
+    prepare=seen,
+    to={
+        "JFK": KafkaSink("clicks.near", servers="127.0.0.1:1"),
+        "LGA": KafkaSink("clicks.near", servers="127.0.0.1:1"),
+        "*": KafkaSink("clicks-far", servers="127.0.0.1:1"),
+    },
+    route="kafka_topic",
+)
+FOUND = Domains({}, {}, {}, {"clicks_seen": LANE})
+TOPICS = ["clicks.near", "clicks-far", "clicks_seen_dead_letters"]
+SHOW = DagsterOptions(dg.DailyPartitionsDefinition("2024-01-01"))
+
+
+def observed(instance: dg.DagsterInstance, topic: str) -> list[Any]:
+    """What each observation of a topic says of whether the lane runs, in order."""
+    key = dg.AssetKey(["clicks_seen", topic])
+    found = instance.fetch_observations(key, limit=50, ascending=True).records
+    events = [record.asset_observation for record in found]
+    return [event.metadata["runs"].value for event in events if event]
+
+
+def defined(settings: Settings) -> dg.Definitions:
+    """The lane's assets and checks, and a job that runs these."""
+    return dg.Definitions.merge(
+        dg.Definitions(
+            assets=lane_assets(FOUND, "some", SHOW),
+            jobs=[dg.define_asset_job("look", dg.AssetSelection.all_asset_checks())],
+            resources={"tidemark": TidemarkResource(settings)},
+            executor=dg.in_process_executor,
+        ),
+        lanes("some", FOUND.lanes),
+    )
+
+
+def judged(settings: Settings) -> dict[str, tuple[bool, str]]:
+    """What the check of each topic gives, as its page runs it."""
+    done = defined(settings).resolve_job_def("look").execute_in_process()
+    return {
+        e.asset_key.path[-1]: (e.passed, e.description or "")
+        for e in done.get_asset_check_evaluations()
+    }
+
+
+def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings) -> None:
+    graph = defined(settings).resolve_asset_graph()
+    assert [key.path for key in topic_keys(LANE)] == [["clicks_seen", topic] for topic in TOPICS]
+    for key in topic_keys(LANE):
+        node = graph.get(key)
+        assert node.is_external
+        assert node.parent_keys == {dg.AssetKey("clicks_feed")}
+        assert node.kinds == {"kafka"}
+        assert {check.name for check in node.check_keys} == {RUNS}
+    assert graph.get(dg.AssetKey("clicks_feed")).kinds == {"kafka"}
+    near, far, letters = (graph.get(key).description or "" for key in topic_keys(LANE))
+    assert near.startswith("Clicks, each by itself.\n\nRecords of clicks, transformed by Lane ")
+    assert near.endswith("if `kafka_topic` is 'JFK', 'LGA'.")
+    assert far.endswith("if `kafka_topic` is any other value.")
+    assert "can't decode" in letters
+
+
+def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
+    settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    ticks = ticks_of(lanes("some", FOUND.lanes), instance, settings)
+    assert ticks.skipped() == "Lane 'clicks_seen' is not started."
+    assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
+
+    spark = ManagedProcess(settings.home / "lanes" / "clicks_seen", "engine")
+    process = psutil.Process(spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid)
+    process.kill()
+    assert left([process]) == []
+    said = (
+        "Lane 'clicks_seen': its Spark has exited; `tidemark lane clicks_seen` continues from its "
+    )
+    for _ in range(2):
+        assert ticks.skipped().startswith(said)
+    (told,) = {*judged(settings).values()}
+    assert told == (False, f"{said}last checkpoint.")
+    assert [observed(instance, topic) for topic in TOPICS] == [[False, False]] * 3, "at once, once"
+    spark.stop()
+    assert ticks.skipped() == "Lane 'clicks_seen' is not started."
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_sensor_tells_of_the_check_too(
+    settings: Settings, instance: dg.DagsterInstance, topic: str
+) -> None:
+    ticks_of(lanes("some", FOUND.lanes), instance, settings).skipped()
+    key = dg.AssetCheckKey(dg.AssetKey(["clicks_seen", topic]), RUNS)
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
+    assert record.status.value == "SUCCEEDED"

@@ -1,0 +1,527 @@
+"""Streams from Dagster: started by a job, found again and looked after by a sensor, stopped."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import grpc
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.connect.proto import SparkConnectServiceStub
+from pyspark.sql.streaming.query import StreamingQuery
+
+from helpers.dagster.ticks import QUIET
+from helpers.dagster.ticks import of as ticks_of
+from helpers.data.support import (
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
+from helpers.processes.clocks import shift_clock
+from tidemark import engine as spark_engine
+from tidemark.base.errors import DefinitionChangedError
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.channel import Channel
+from tidemark.engine.server import managed_of
+from tidemark.run.admission import Admission
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.checks.stream_checks import KEEPS_RUNNING, stream_check
+from tidemark_assets.sensors.streams import streams
+from tidemark_streaming.base import logs
+from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.streams import continuous, queries, supervisor, wishes
+
+ARRIVALS = some_arrivals(count=4)
+ASSETS = {"per_minute": PER_MINUTE}
+
+
+def job(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    name: str,
+    assets: Mapping[str, WindowedTransform] = ASSETS,
+    config: Mapping[str, Any] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """Run one of the jobs in process."""
+    resources = {"tidemark": TidemarkResource(settings)}
+    definitions = dg.Definitions.merge(
+        streams("some", assets),
+        dg.Definitions(resources=resources, executor=dg.in_process_executor),
+    )
+    return definitions.resolve_job_def(name).execute_in_process(
+        run_config=config, instance=instance, raise_on_error=False
+    )
+
+
+def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
+    """What was reported of the stream, in order."""
+    found = instance.fetch_observations(dg.AssetKey("per_minute"), limit=50, ascending=True)
+    events = [r.asset_observation for r in found.records]
+    return [{k: v.value for k, v in e.metadata.items()} for e in events if e is not None]
+
+
+def through(settings: Settings, arrival: int) -> None:
+    """Wait until the stream has taken an arrival in, and published what it fired."""
+    deadline = time.monotonic() + 300
+    while Snapshot(settings).behind(ASSETS, arrival):
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.3)
+
+
+def wait_for_end(settings: Settings) -> None:
+    """Wait until the stream has ended."""
+    deadline = time.monotonic() + 300
+    while queries.running(settings, ASSETS):
+        assert time.monotonic() < deadline, "the stream goes on"
+        time.sleep(0.3)
+
+
+def workers(settings: Settings) -> set[psutil.Process]:
+    """The Python workers of the engine's streams."""
+    record = managed_of(settings).running()
+    assert record is not None
+    found = set[psutil.Process]()
+    for process in psutil.Process(record.pid).children(recursive=True):
+        # Others of them end all the time.
+        with suppress(psutil.NoSuchProcess):
+            if "foreach_batch_worker" in " ".join(process.cmdline()):
+                found.add(process)
+    return found
+
+
+def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:
+    """What the stream's check was told, in order."""
+    key = dg.AssetCheckKey(dg.AssetKey("per_minute"), KEEPS_RUNNING)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=50)
+    found: list[tuple[bool, dg.AssetCheckSeverity, str]] = []
+    for record in reversed(records):
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        told = record.event.dagster_event.asset_check_evaluation_data
+        found.append((told.passed, told.severity, told.description or ""))
+    return found
+
+
+def asked(instance: dg.DagsterInstance, settings: Settings) -> dg.AssetCheckEvaluation:
+    """What the check says when the asset's page runs it."""
+
+    @dg.asset
+    def per_minute() -> None: ...
+
+    done = dg.materialize(
+        [per_minute, stream_check(PER_MINUTE)],
+        selection=dg.AssetSelection.checks_for_assets("per_minute"),
+        instance=instance,
+        resources={"tidemark": TidemarkResource(settings)},
+    )
+    (found,) = done.get_asset_check_evaluations()
+    return found
+
+
+def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
+    settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    monkeypatch.setattr(supervisor, "TRIES", 2)
+    assert asked(instance, settings).description == "No stream should be running."
+    wishes.wish(settings, "per_minute")
+    assert not asked(instance, settings).passed
+    # No engine answers: each start is asked for, and fails.
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped().startswith("per_minute will be restarted in 0 seconds: No engine ")
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped().startswith("per_minute was given up after 2 attempts: No engine ")
+    assert ticks.skipped().startswith("per_minute was given up")
+    warned, error = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+    told = kept(instance)[-3:]
+    assert [(passed, severity) for passed, severity, _ in told] == [
+        (True, warned),
+        (False, warned),
+        (False, error),
+    ]
+    assert told[1][2].startswith("The stream is waiting after 1 failure in a row: ``No engine ")
+    assert told[2][2].endswith("Fix the cause, then run `tidemark stream per_minute --detach`.")
+    page = asked(instance, settings)
+    assert (page.passed, page.severity, page.description) == told[2]
+    states = [o["stream"] for o in observed(instance)]
+    assert states == ["starting", "waiting", "starting", "given up"]
+
+    # Who stops it has decided: nothing is wrong any more.
+    wishes.withdraw(settings, "per_minute")
+    assert ticks.skipped() == "No stream should be running."
+    assert kept(instance)[-1] == (True, warned, "No stream should be running.")
+
+
+def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
+    settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes.wish(settings, "per_minute")
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    assert "will be restarted in 30 seconds" in ticks.skipped()
+    shift_clock(monkeypatch, -1)
+    assert ticks.launched() == ["per_minute"]
+    assert "will be restarted in 60 seconds" in ticks.skipped()
+    shift_clock(monkeypatch, 1)
+    ticks.launched()
+    monkeypatch.setattr(supervisor, "TRIES", 3)
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 6, "one of each state"
+    shift_clock(monkeypatch, -1)
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 7, "the next one is due"
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 7
+
+
+@pytest.fixture
+def logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], list[dict[str, Any]]]:
+    """What this process logs as JSON from here on."""
+    for what, name, value in (
+        (logs, "_log", None),
+        (logs._ROOT, "handlers", []),
+        (logs._ROOT, "propagate", True),
+    ):
+        monkeypatch.setattr(what, name, value)
+    return lambda: [
+        json.loads(line)
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("{") and '"logger": "tidemark.' in line
+    ]
+
+
+def test_a_stream_from_its_start_to_its_end(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: Callable[[], list[dict[str, Any]]],
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database, "log_format": "json"})
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    assert ticks.skipped() == "No stream should be running."
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    assert job(here, instance, "some_start_streams").success
+    assert job(here, instance, "some_start_streams").success
+    assert ticks.skipped().startswith("per_minute has been running since ")
+    through(here, 1)
+
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
+        store = Warehouse(spark, here.warehouse, here.database)
+        assert continuous.stop(store, PER_MINUTE)
+    assert ticks.skipped() == (
+        "per_minute will be restarted in 0 seconds: Another process stopped it."
+    )
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_start_streams").success
+    assert ticks.skipped().startswith("per_minute has been running since ")
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    through(here, 4)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+    assert job(here, instance, "some_stop_streams").success
+    assert ticks.skipped() == "No stream should be running."
+    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
+        assert not spark.streams.active
+    states = [(o["stream"], o["restarts"]) for o in observed(instance)]
+    assert states == [("running", 0), ("waiting", 0), ("starting", 0), ("running", 1)]
+    assert observed(instance)[1]["last error"] == "Another process stopped it."
+    lines = logged()
+    said = [line["event"] for line in lines if line["event"] != "ran"]
+    assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
+    runs = {run["commit_number"]: run["run"] for run in Snapshot(here).runs_after("per_minute", -1)}
+    told = {line["commit_number"]: line["run"] for line in lines if line["event"] == "ran"}
+    # Those that had run before the stream was looked at first were no news.
+    assert told.items() <= runs.items()
+    assert max(told) == max(runs)
+    assert len([line for line in lines if line["event"] == "ran"]) == len(told)
+
+
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
+def test_a_stream_that_fails_says_why(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    assert job(here, instance, "some_start_streams").success
+    ticks.skipped()
+    # A state that is not one: the next run can't read it.
+    through(here, 1)
+    warehouse.spark.sql(
+        f"ALTER TABLE delta.`{warehouse.path('per_minute_state')}` "
+        "SET TBLPROPERTIES ('tidemark.format' = '99')"
+    )
+    ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
+    deadline = time.monotonic() + 180
+    while (said := ticks.skipped()).startswith("per_minute has been running since "):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    job(here, instance, "some_stop_streams")
+    assert said.startswith("per_minute will be restarted in 30 seconds: Table 'per_minute_state' ")
+    assert "99" in said
+
+
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
+def test_a_stream_that_ends_between_two_looks_says_why(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    lacking = {"per_minute": replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))}
+    wishes.wish(here, "per_minute")
+    ticks = ticks_of(streams("some", lacking), instance, here)
+    for n in range(2):
+        assert ticks.launched() == ["per_minute"]
+        assert job(here, instance, "some_start_streams", lacking).success
+        wait_for_end(here)
+        said = ticks.skipped()
+        assert said.startswith(
+            "per_minute will be restarted in 0 seconds: Asset 'per_minute': its function's result "
+            "has no column 'arrival'"
+        )
+        told = observed(instance)[-1]
+        assert (told["consecutive failures"], told["restarts"]) == (n + 1, n)
+    # A run that starts nothing has no query that could say it.
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped() == (
+        "per_minute will be restarted in 0 seconds: The run that should start it failed."
+    )
+    assert observed(instance)[-1]["consecutive failures"] == 3
+    assert job(here, instance, "some_stop_streams", lacking).success
+
+
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
+def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    def changed(_: DataFrame) -> DataFrame:
+        raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
+
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    older = {"per_minute": replace(PER_MINUTE, function=changed)}
+    wishes.wish(here, "per_minute")
+    ticks = ticks_of(streams("some", older), instance, here)
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_start_streams", older).success
+    wait_for_end(here)
+    assert ticks.skipped().startswith(
+        "per_minute will be restarted in 0 seconds: Asset 'per_minute' has another definition "
+    )
+    assert observed(instance)[-1]["consecutive failures"] == 0
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_stop_streams", older).success
+
+
+# Waits for a supervisor and streams.
+@pytest.mark.slow
+def test_streams_share_no_settings_and_are_found_together(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    assets = {**ASSETS, "other": renamed(PER_MINUTE, "other")}
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    assert job(here, instance, "some_start_streams", assets).success
+    found = queries.running(here, ["per_minute", "third", "other"])
+    assert list(found) == ["per_minute", "other"]
+    sessions = [continuous.session_id(here, asset) for asset in found]
+    with spark_engine.visit(here, sessions[0]) as one, spark_engine.visit(here, sessions[1]) as two:
+        assert [[q.runId for q in s.streams.active] for s in (one, two)] == [
+            [found["per_minute"].run],
+            [found["other"].run],
+        ]
+        one.conf.set("tidemark.test", "here")
+        assert two.conf.get("tidemark.test", "unset") == "unset"
+    assert job(here, instance, "some_stop_streams", assets).success
+    assert not queries.running(here, assets)
+
+
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
+def test_a_stream_is_started_anew_when_its_definition_has_changed(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    newer = tmp_path / "newer"
+
+    def function(rows: DataFrame) -> DataFrame:
+        if newer.exists():
+            raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
+        return rows
+
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    assets = {"per_minute": replace(PER_MINUTE, function=function)}
+    ticks = ticks_of(streams("some", assets), instance, here)
+    assert job(here, instance, "some_start_streams", assets).success
+    through(here, 1)
+    assert ticks.skipped().startswith("per_minute has been running since ")
+    newer.touch()
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    wait_for_end(here)
+    # At once: no wait, and no failure on record.
+    assert ticks.launched() == ["per_minute"]
+    assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
+    assert observed(instance)[-1]["consecutive failures"] == 0
+    assert job(here, instance, "some_start_streams").success
+    through(here, 4)
+    assert ticks.skipped().startswith("per_minute has been running since ")
+    assert job(here, instance, "some_stop_streams").success
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+# Waits for a supervisor that restarts a stream.
+@pytest.mark.slow
+def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    before = workers(engine)
+    assert job(here, instance, "some_start_streams").success
+    through(here, 1)
+    assert ticks.skipped().startswith("per_minute has been running since ")
+    (own,) = workers(engine) - before
+    os.kill(own.pid, signal.SIGKILL)
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    wait_for_end(here)
+    assert ticks.launched() == ["per_minute"]
+    assert observed(instance)[-1]["last error"] == "Its Python worker was killed."
+    assert observed(instance)[-1]["consecutive failures"] == 0
+    assert job(here, instance, "some_start_streams").success
+    through(here, 4)
+    assert job(here, instance, "some_stop_streams").success
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
+def test_a_stop_while_a_stream_is_being_started_wins(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    start = continuous.start
+
+    def stopped_meanwhile(
+        store: Warehouse, transform: WindowedTransform, *, admission: Admission
+    ) -> StreamingQuery:
+        assert job(here, instance, "some_stop_streams").success
+        return start(store, transform, admission=admission)
+
+    monkeypatch.setattr(continuous, "start", stopped_meanwhile)
+    assert job(here, instance, "some_start_streams").success
+    assert not queries.running(here, ASSETS)
+    assert wishes.all_of(here) == {}
+
+
+def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
+    engine: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
+    assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
+    for asset in assets:
+        wishes.wish(here, asset)
+    connect, ask = Channel.toChannel, queries._of_session
+    connections, questions = list[str](), list[str]()
+
+    def connected(builder: Channel) -> grpc.Channel:
+        connections.append(builder.endpoint)
+        return connect(builder)
+
+    def asked(
+        stub: SparkConnectServiceStub, session_id: str, metadata: list[tuple[str, str]]
+    ) -> dict[str, queries.Query]:
+        questions.append(session_id)
+        return ask(stub, session_id, metadata)
+
+    monkeypatch.setattr(Channel, "toChannel", connected)
+    monkeypatch.setattr(queries, "_of_session", asked)
+    ticks = ticks_of(streams("some", assets), instance, here)
+    assert len(ticks.launched()) == 50
+    assert len(questions) == len(set(questions)) == 50
+    # One to see whether the engine answers, and one for all of them; a session would be one more.
+    assert len(connections) == 2
+
+
+def test_an_engine_that_is_down_is_one_sentence(
+    settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    failed = job(settings, instance, "some_start_streams")
+    [event] = failed.filter_events(lambda e: e.is_step_failure)
+    error = event.step_failure_data.error
+    assert error is not None
+    assert error.message.startswith(
+        "dagster._core.definitions.events.Failure: No engine answers at sc://localhost:1"
+    )
+    # It is wished for all the same, and so it is tried again, later and later.
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    said = ticks.skipped()
+    assert said.startswith("per_minute will be restarted in 30 seconds: No engine answers at ")
+    assert job(settings, instance, "some_stop_streams").success
+    assert ticks.skipped() == "No stream should be running."
+
+
+def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
+    settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    wishes.wish(settings, "per_minute")
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    result = ticks.tick()
+    assert isinstance(result, dg.SensorResult)
+    [request] = result.run_requests or []
+    assert job(settings, instance, "some_stop_streams").success
+    # The request was queued; only now is it its turn. No engine is asked, where none answers.
+    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert wishes.all_of(settings) == {}
+    assert ticks.skipped() == "No stream should be running."
+
+    # Nor does it act for a wish that took the place of the one it was made for.
+    again = wishes.wish(settings, "per_minute", Admission(3))
+    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert wishes.all_of(settings) == {"per_minute": again}
+
+
+def test_of_two_supervisors_one_says_so_and_does_nothing(
+    settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    wishes.wish(settings, "per_minute")
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other")), QUIET) as other:
+        first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
+        assert first.launched() == ["per_minute"]
+        said = second.skipped()
+    assert said.startswith("Another supervisor looks after these streams, Dagster in ")
+    assert said.endswith("is idle.")
+    assert not observed(other)

@@ -1,0 +1,299 @@
+"""Steps run in process on the tests' engine: what they materialize is what the core computes."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from helpers.dagster.staleness import causes
+from helpers.dagster.steps import OnTestSession
+from helpers.dagster.ticks import of as ticks_of
+from tidemark.base.instants import instant
+from tidemark.base.settings import Settings
+from tidemark.run.runner import backfill
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_assets.base import steps as retries
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.flights.definitions import presentation
+from tidemark_assets.flights.transforms import carrier_months, departures_hourly
+from tidemark_assets.metadata import side_tables
+from tidemark_assets.metadata.describe import UNKNOWN_TYPE
+from tidemark_assets.reports import self_reported_runs
+from tidemark_assets.sensors import partition_sensor
+from tidemark_assets.sensors.ingests import ingests
+from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_streaming.home.domains import load
+
+LOG, WINDOWS, DAILY = "flights_log", "departures_hourly", "departures_daily"
+RANGE: tuple[str, str] = (
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+)
+
+
+class Platform:
+    """Definitions, an instance of Dagster and a warehouse, for the tests of a module."""
+
+    def __init__(self, resource: TidemarkResource, instance: dg.DagsterInstance) -> None:
+        self.resource, self.instance = resource, instance
+        self.definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": resource})
+
+    def materialize(
+        self,
+        *assets: str,
+        partition_key: str | None = None,
+        partition_range: tuple[str, str] | None = None,
+        run_config: Mapping[str, object] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Run in process what the UI would run for these assets."""
+        tags = dict(zip(RANGE, partition_range, strict=True)) if partition_range else None
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=[dg.AssetKey(asset) for asset in assets],
+            instance=self.instance,
+            raise_on_error=False,
+            partition_key=partition_key,
+            tags=tags,
+            run_config=run_config,
+        )
+
+
+@pytest.fixture(scope="module")
+def platform(
+    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Platform]:
+    """A platform with the first three days of flights in its log."""
+    settings = engine.model_copy(
+        update={
+            "database": f"test_{uuid4().hex[:12]}",
+            "landing": tmp_path_factory.mktemp("landing"),
+        }
+    )
+    with dg.DagsterInstance.ephemeral(str(tmp_path_factory.mktemp("dagster"))) as instance:
+        platform = Platform(OnTestSession(settings, spark), instance)
+        config = {"ops": {"ingest_flights": {"config": {"play_days": 3}}}}
+        assert platform.materialize(LOG, run_config=config).success
+        yield platform
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """The error of a run's only failed step, as the UI shows it."""
+    assert not result.success
+    [event] = result.filter_events(lambda e: e.is_step_failure)
+    error = event.step_failure_data.error
+    assert error is not None
+    return error.to_string()
+
+
+def rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
+    """A table's rows without those columns that count runs."""
+    found = warehouse.read(table).drop("commit_number", "as_of")
+    return sorted((tuple(row) for row in found.collect()), key=str)
+
+
+def recorded(platform: Platform, asset: str, partition: str | None = None) -> dict[str, Any]:
+    """The newest materialization's metadata."""
+    found = platform.instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey(asset), asset_partitions=[partition] if partition else None
+        ),
+        limit=1,
+    )
+    metadata = found.records[0].asset_materialization
+    assert metadata is not None
+    return {name: getattr(v, "value", v) for name, v in metadata.metadata.items()}
+
+
+def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
+    facts = recorded(platform, "flights_log")
+    timeline = platform.resource.warehouse.read("flights_timeline")
+    assert facts["arrivals"] == timeline.count() == 12
+    assert facts["rows"] == facts["dagster/row_count"]
+    assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
+    assert facts["arrival range"] == "0 to 11"
+    assert facts["rows in flights_dead_letters"] == 0
+    assert facts["rows in flights_timeline"] == 12
+    settings, source = platform.resource.settings, departures_hourly.source
+    ticks = ticks_of(ingests(source), platform.instance, settings)
+    assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."
+
+
+def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform) -> None:
+    rows_before = recorded(platform, "flights_log")["dagster/row_count"]
+    assert platform.materialize(LOG).success
+    facts = recorded(platform, "flights_log")
+    assert (facts["arrivals"], facts["arrival range"]) == (0, "none")
+    assert facts["dagster/row_count"] == rows_before
+
+
+def test_a_partition_has_the_windows_of_its_day_alone(platform: Platform) -> None:
+    assert platform.materialize(WINDOWS, partition_key="2013-01-02").success
+    warehouse = platform.resource.warehouse
+    days = {str(row[0].date()) for row in warehouse.read(WINDOWS).select("window_start").collect()}
+    assert days == {"2013-01-02"}
+    facts = recorded(platform, WINDOWS, "2013-01-02")
+    assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS).count()
+    assert facts["events in windows"] == 928
+    # The log's data version is the same after another ingest.
+    assert platform.materialize(LOG).success
+    assert causes(platform.instance, platform.definitions, WINDOWS, "2013-01-02") == []
+
+
+def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
+    first, last = "2013-01-01", "2013-01-03"
+    result = platform.materialize(WINDOWS, partition_range=(first, last))
+    assert result.success
+    assert len(result.asset_materializations_for_node("departures_hourly")) == 3
+    warehouse = platform.resource.warehouse
+    assert parity(warehouse, departures_hourly).equal
+
+    days = [recorded(platform, WINDOWS, f"2013-01-0{day}") for day in (1, 2, 3)]
+    events = [day["events in windows"] for day in days]
+    tables = [departures_hourly.table, *departures_hourly.late_tables]
+    published = {table: rows(warehouse, table) for table in tables}
+    assert sum(events) == warehouse.read(WINDOWS).agg({"events": "sum"}).collect()[0][0]
+    # Told as Dagster's own, so that the sensor of windows has nothing to tell of it.
+    end = instant("2013-01-04")
+    backfill(warehouse, departures_hourly, instant(first), end, reported=True)
+    assert {table: rows(warehouse, table) for table in tables} == published
+
+
+def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) -> None:
+    config = {"ops": {"departures_hourly": {"config": {"late_events": "include"}}}}
+    assert platform.materialize(WINDOWS, partition_key="2013-01-02", run_config=config).success
+    facts = recorded(platform, WINDOWS, "2013-01-02")
+    assert facts["late events option"] == "include"
+    assert isinstance(facts["late events in windows"], int)
+    assert facts["events in windows"] == facts["run events"] == 930
+
+
+def test_partitions_without_events_fail_with_one_sentence(platform: Platform) -> None:
+    error = failure(platform.materialize(WINDOWS, partition_key="2013-06-01"))
+    assert error.startswith(
+        "dagster._core.definitions.events.Failure: No event of 'flights' from "
+        "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (there are events from "
+    )
+    assert "DataError" not in error
+
+
+@pytest.mark.slow
+def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = platform.definitions.resolve_job_def("flights_catch_up")
+    assert job.execute_in_process(instance=platform.instance).success
+    warehouse, settings = platform.resource.warehouse, platform.resource.settings
+    report = parity(warehouse, departures_hourly)
+    assert report.as_of == 11
+    # The second day is complete, which the test before asked for.
+    assert {d.kind for d in report.differences} == {"late_loss"}
+    found = load(["tidemark_assets.flights"])
+    sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
+    ticks = ticks_of(sensor, platform.instance, settings)
+    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 10**15)
+    assert ticks.skipped() == "No new runs except those that report themselves."
+    # All steps told of their runs; nobody did of the backfill that only said that it would be. Its
+    # second day has been computed anew since, and its third has not closed.
+    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0)
+    assert ticks.skipped() == "departures_hourly: 1 partitions reported"
+    assert (
+        recorded(platform, "departures_hourly", "2013-01-01")["made by"]
+        == partition_sensor.UNREPORTED_RUN
+    )
+    assert "made by" not in recorded(platform, "departures_hourly", "2013-01-02")
+    assert ticks.skipped() == "No new runs except those that report themselves."
+
+
+@pytest.mark.slow
+def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
+    platform.resource.warehouse.drop("aircraft_days_state")
+    assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
+    days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
+    counts = {str(day): count for day, count in days.count().collect()}
+    assert counts.keys() == {"2013-01-01", "2013-01-02", "2013-01-03"}
+    for day, count in counts.items():
+        assert recorded(platform, "aircraft_days", day)["dagster/partition_row_count"] == count
+    status = platform.instance.get_materialized_partitions(dg.AssetKey("aircraft_days"))
+    assert status == counts.keys()
+    # The next one computes what it is asked for.
+    runs = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
+    assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
+    again = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
+    assert {day for day in counts if runs[day] != again[day]} == {"2013-01-02"}
+
+
+def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
+    name, panes = carrier_months.table, carrier_months.panes_table
+    assert platform.materialize(name, partition_key="2013-01-01").success
+    warehouse = platform.resource.warehouse
+    facts = recorded(platform, name, "2013-01-01")
+    assert facts["dagster/partition_row_count"] == warehouse.read(name).count() > 10
+    assert facts[f"rows in {panes}"] == warehouse.read(panes).count() > 10
+    [told] = [
+        t.columns.columns
+        for t in side_tables.transform_side_tables(carrier_months)
+        if t.name == panes
+    ]
+    there = warehouse.read(panes).schema
+    assert {column.name for column in told} == set(there.names)
+    for column in told:
+        assert column.type in (UNKNOWN_TYPE, there[column.name].dataType.simpleString()), column
+    error = failure(platform.materialize(name, partition_key="2013-03-01"))
+    assert "from 2013-03-01T05:00:00Z to 2013-04-01T04:00:00Z has arrived" in error
+
+
+def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
+    with pytest.raises(dg.DagsterUnknownPartitionError, match="2014-01-02"):
+        platform.materialize(WINDOWS, partition_key="2014-01-02")
+
+
+def test_an_engine_that_is_not_there_is_one_sentence(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "RETRY_DELAYS_SECONDS", (0,))
+    settings = Settings(home=tmp_path, remote="sc://localhost:1", token="wrong")
+    gone = Platform(TidemarkResource(settings), platform.instance)
+    error = failure(gone.materialize(LOG))
+    assert "Failure: No engine answers at sc://localhost:1" in error
+    assert "EngineError" not in error
+    assert "wrong" not in error
+
+
+def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Settings) -> None:
+    token = (engine.home / "token").read_text().strip()
+    instance = platform.instance
+    told = [
+        str(part)
+        for run in instance.get_runs()
+        for part in (run, *(entry for entry in instance.all_logs(run.run_id)))
+    ]
+    assert len(told) > 50
+    assert not [text for text in told if token in text]
+
+
+def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
+    warehouse = platform.resource.warehouse
+    backfill(warehouse, departures_hourly, instant("2013-01-02"), instant("2013-01-03"))
+    result = platform.materialize(DAILY, partition_key="2013-01-02")
+    assert result.success
+    day = F.to_date("window_start") == "2013-01-02"
+    hours, days = (warehouse.read(table).where(day) for table in (WINDOWS, DAILY))
+    by_airport = {r[0]: r[1] for r in hours.groupBy("origin").sum("flights").collect()}
+    assert {r["origin"]: r["flights"] for r in days.collect()} == by_airport
+    facts = recorded(platform, DAILY, "2013-01-02")
+    assert facts["dagster/partition_row_count"] == 3
+    assert facts["events in windows"] == sum(by_airport.values())
+    assert {(e.check_name, e.passed) for e in result.get_asset_check_evaluations()} >= {
+        ("between_mean_delay_60_300", True),
+        ("matches_log", True),
+    }
+    error = failure(platform.materialize(DAILY, partition_key="2013-06-01"))
+    assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
+    assert "materialize 'departures_hourly' for that range" in error

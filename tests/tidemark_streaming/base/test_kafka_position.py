@@ -1,0 +1,131 @@
+"""A backlog in pieces: each partition has its share, and none is taken for idle that waits."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from helpers.kafka.topics import CLICKS
+from tidemark.define.watermarks import Perfect, PerPartition
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.base import kafka_position as position
+from tidemark_streaming.base.kafka_position import Position, Topic
+from tidemark_streaming.feed import Chunk
+from tidemark_streaming.ingest.arrival_facts import Facts, fold
+from tidemark_streaming.kafka import KafkaConnector, losses
+from tidemark_streaming.kafka.play import PlayedFeed
+
+MINUTE = 60_000_000
+IMPATIENT = replace(
+    CLICKS, watermark=PerPartition("kafka_topic_partition", "10 seconds", idle="1 minute")
+)
+
+
+def lengths(pieces: list[Position]) -> list[list[int]]:
+    """How many offsets each piece has of each partition."""
+    return [[end - start for start, end in piece["t"].offsets.values()] for piece in pieces]
+
+
+def of(*ends: int, start: int = 0) -> Position:
+    return {"t": Topic("id", {n: (start, end) for n, end in enumerate(ends)})}
+
+
+def test_the_first_piece_has_something_of_each_partition_that_has_anything() -> None:
+    pieces = position.split(of(600, 10, 0, 1), 200)
+    assert lengths(pieces) == [[150, 3, 0, 1], [150, 2, 0, 0], [150, 3, 0, 0], [150, 2, 0, 0]]
+
+
+def test_the_pieces_are_the_whole() -> None:
+    chance = random.Random(5)
+    for _ in range(200):
+        whole = of(*(chance.randrange(3, 40) for _ in range(4)), start=3)
+        pieces = position.split(whole, chance.randrange(1, 50))
+        for name, partition, ranges in position.ranges_by_partition(pieces):
+            start, end = whole[name].offsets[partition]
+            assert [start, *(e for _, e in ranges)] == [*(s for s, _ in ranges), end]
+            assert ranges[0][1] > start or start == end
+
+
+@pytest.mark.parametrize("by", ["kafka_topic_partition", "kafka_partition"])
+def test_it_is_told_of_which_partitions_more_comes(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replace(CLICKS, watermark=PerPartition(by, "10 seconds"))
+    feed = KafkaConnector(source, ["t"], rows=5)
+    monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(10, 2, 0))
+    chunks = feed.pending([])
+    prefix = "t-" if by == "kafka_topic_partition" else ""
+    told = [[part.removeprefix(prefix) for part in chunk.waiting] for chunk in chunks]
+    assert told == [["0", "1"], ["0"], []]
+
+
+def after(*brought: dict[str, int], waiting: tuple[tuple[str, ...], ...]) -> list[int | None]:
+    """The watermarks after a pause of ten minutes over a backlog that comes in pieces, of which
+    each brought the newest event times of partitions, in minutes."""
+    first = fold(IMPATIENT, None, [Chunk("{}", 0)], {0: facts({"t-0": 0, "t-1": 0})}, "{}", 1)
+    chunks = [Chunk("{}", 10 * MINUTE, waiting=parts) for parts in waiting]
+    told = dict(enumerate(map(facts, brought)))
+    return [a.after for a in fold(IMPATIENT, first[-1], chunks, told, "{}", 1)]
+
+
+def facts(newest: dict[str, int]) -> Facts:
+    pairs = ", ".join(f'["{part}", "{time * MINUTE}"]' for part, time in newest.items())
+    return Facts(rows=len(newest), observed=f"[{pairs}]")
+
+
+BEFORE, LATER = -MINUTE // 6, 9 * MINUTE - MINUTE // 6
+
+
+def test_a_partition_whose_share_holds_no_event_is_not_idle_while_more_comes() -> None:
+    """Marks of transactions, dead letters: its events are in the next piece."""
+    both, one = ("t-0", "t-1"), ("t-0",)
+    marks = after({"t-0": 8}, {"t-0": 9, "t-1": 9}, waiting=(both, ()))
+    assert marks == [BEFORE, LATER]
+    # What is at its end has been silent for long.
+    assert after({"t-0": 9}, waiting=(one,)) == [LATER]
+
+
+def test_a_partition_that_nobody_has_heard_of_holds_nothing_back() -> None:
+    assert after({"t-0": 9, "t-1": 9}, waiting=(("t-2",),)) == [LATER]
+
+
+def test_a_strategy_that_knows_no_silence_is_told_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PerPartition, "by_silence", False)
+    assert after({"t-0": 9}, {"t-1": 9}, waiting=(("t-0", "t-1"), ())) == [LATER, LATER]
+
+
+def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
+    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
+    timeline = fold(feed.source, None, feed.pending([]), {}, "{}", 1)
+    assert position.count_offsets(position.parse(timeline[-1].position)) == 5
+    (chunk,) = PlayedFeed(feed, 7).pending(timeline)
+    assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
+
+
+def test_what_a_new_partition_lost_before_it_was_read_is_told() -> None:
+    grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
+    told = "offsets 0 to 2 of t-1 (3 in all) were deleted by the topic's retention"
+    assert losses.find_losses(of(2), grown) == [losses.Loss(told, 3)]
+
+
+def test_a_partition_that_a_look_does_not_see_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker whose metadata lags leaves out partitions that were added."""
+    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
+    timeline = list[Arrival]()
+    brought = list[int]()
+    for seen in (of(10, 5), of(12), of(12, 6)):
+        monkeypatch.setattr(
+            "tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_, seen=seen: seen
+        )
+        chunks = feed.pending(timeline)
+        brought.append(sum(position.count_offsets(position.parse(c.position)) for c in chunks))
+        last = timeline[-1] if timeline else None
+        timeline += fold(feed.source, last, chunks, {}, "{}", 1)
+    assert brought == [15, 2, 1]

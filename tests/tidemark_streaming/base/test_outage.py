@@ -1,0 +1,58 @@
+"""What is waited for, for how long, and what is said of it."""
+
+import grpc
+import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+from tidemark.base.errors import DataError, EngineError
+from tidemark_streaming.base.outage import LONGEST_WAIT, Outage
+
+BROKERS = DataError("Kafka can't be read.", retriable=True)
+UNAVAILABLE = SparkConnectGrpcException(
+    "Socket closed", grpc_status_code=grpc.StatusCode.UNAVAILABLE
+)
+ANOTHER = SparkConnectGrpcException(
+    "No such session.", errorClass="INVALID_HANDLE.SESSION_NOT_FOUND", messageParameters={}
+)
+
+
+def test_an_outage_is_said_once_waited_for_longer_each_time_and_said_to_be_over() -> None:
+    said: list[str] = []
+    slept: list[float] = []
+    outage = Outage(said.append, slept.append)
+    outage.over()
+    for _ in range(9):
+        outage.wait(BROKERS)
+    assert slept == [0.5, 1, 2, 4, 8, 16, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
+    assert said == ["Kafka can't be read. Waiting until it is back."]
+    outage.wait(DataError("It refuses the user.", retriable=True))
+    outage.wait(BROKERS)
+    assert said.pop() == "It refuses the user. Waiting until it is back."
+    outage.over()
+    outage.over()
+    assert said[1:] == ["The outage ended after 0 seconds: continuing."]
+    outage.wait(EngineError("No engine answers.", retriable=True))
+    assert slept[-1] == 0.5
+    assert said[2:] == ["No engine answers. Waiting until it is back."]
+
+
+@pytest.mark.parametrize("error", [UNAVAILABLE, ANOTHER])
+def test_an_engine_that_is_gone_passes(error: Exception) -> None:
+    said: list[str] = []
+    Outage(said.append, lambda _: None).wait(error)
+    assert said == ["The engine is gone. Waiting until it is back."]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("A topic was made anew."),
+        EngineError("The token was refused."),
+        SparkConnectGrpcException("A column is missing."),
+    ],
+)
+def test_what_a_person_must_decide_is_no_outage(error: Exception) -> None:
+    slept: list[float] = []
+    with pytest.raises(type(error), match=str(error)):
+        Outage(sleep=slept.append).wait(error)
+    assert slept == []

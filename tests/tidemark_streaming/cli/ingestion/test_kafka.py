@@ -1,0 +1,156 @@
+"""The commands of Kafka: a broker, and sources that come from it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from helpers.data.landing import log_rows
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.processes.commands import call
+from tidemark.base.settings import Settings
+from tidemark.engine.ports import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import broker
+
+FEED = """
+import os
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.kafka import KafkaConnector
+from helpers.kafka.topics import CLICKS
+
+inlet = Inlet(CLICKS, lambda _: KafkaConnector(CLICKS, [os.environ["CLICKS_TOPIC"]]))
+"""
+
+
+@pytest.fixture
+def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic from which the source `clicks` of the configured domain comes."""
+    name = topics.create()
+    package = tmp_path / f"domain_of_{name}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "feed.py").write_text(FEED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("TIDEMARK_DOMAINS", package.name)
+    monkeypatch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
+    monkeypatch.setenv("TIDEMARK_DATABASE", name)
+    monkeypatch.setenv("CLICKS_TOPIC", name)
+    return name
+
+
+def count(here: Settings, spark: Warehouse, database: str) -> int:
+    """How many rows the log of the clicks has."""
+    tables = Warehouse(spark.spark, here.warehouse, database)
+    return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
+
+
+# Starts a process that follows a topic.
+@pytest.mark.slow
+def test_an_ingest_follows_until_it_is_stopped(
+    here: Settings, warehouse: Warehouse, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, clicks(0, 1))
+    command = [str(Path(sys.executable).with_name("tidemark")), "ingest", "clicks", "--follow"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        ExitStack() as ends,
+    ):
+        # What goes wrong here must not leave the test waiting for it.
+        ends.callback(process.kill)
+        for sent in (2, 4):
+            deadline = time.monotonic() + 180
+            while count(here, warehouse, topic) < sent and time.monotonic() < deadline:
+                assert process.poll() is None
+                time.sleep(0.2)
+            assert count(here, warehouse, topic) == sent
+            topics.send(topic, clicks(sent, sent + 1))
+        process.terminate()
+        said, told = (text.decode() for text in process.communicate(timeout=120))
+    assert process.returncode == 0, told
+    assert "ingest clicks" in told
+    assert "last_arrival" in said
+    assert "Traceback" not in said + told
+
+
+def test_what_is_gone_is_passed_over_when_a_person_says_so(
+    here: Settings, warehouse: Warehouse, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, clicks(0))
+    assert call("ingest", "clicks").exit_code == 0
+    topics.send(topic, clicks(1, 2))
+    topics.forget(topic, before=2)
+    refused = call("ingest", "clicks")
+    assert refused.exit_code == 2
+    assert f"offsets 1 to 1 of {topic}-0 (1 in all)" in " ".join(refused.stderr.split())
+    accepted = call("ingest", "clicks", "--allow-data-loss", "--allow-schema-change")
+    assert accepted.exit_code == 0
+    said = " ".join(accepted.stderr.split())
+    assert (
+        "Arrival 1 of 'clicks' skips lost data, because its loss was accepted: "
+        f"offsets 1 to 1 of {topic}" in said
+    )
+    assert count(here, warehouse, topic) == 2
+
+
+@pytest.mark.usefixtures("here")
+def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, topic: str) -> None:
+    more = [value.replace(b"}", b', "battery": 1}') for value in clicks(0, 1)]
+    topics.send(topic, more)
+    said = " ".join(call("ingest", "clicks").stderr.split())
+    assert "does not declare some of the received fields, so they are ignored: battery." in said
+    (source,) = json.loads(call("status", "--json").stdout)["sources"]
+    assert source["undeclared"] == {"battery": 0}
+    assert "the newest arrival that has them): battery (arrival 0)." in " ".join(
+        call("status").stdout.split()
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
+    result = call("ingest", "flights", "--allow-data-loss")
+    assert result.exit_code == 2
+    assert (
+        "--allow-data-loss can't be used for source 'flights', which comes neither from Kafka nor"
+        in " ".join(result.stderr.split())
+    )
+
+
+# Starts a broker of its own.
+@pytest.mark.slow
+def test_a_broker_is_started_once_and_keeps_its_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
+    process = broker.broker_process(Settings())
+    try:
+        assert call("kafka", "up").exit_code == 0
+        first = process.running()
+        topic = Topics(f"127.0.0.1:{port}").create()
+        assert call("kafka", "up").exit_code == 0
+        assert process.running() == first
+        processes = json.loads(call("status", "--json").stdout)["processes"]
+        assert [p["address"] for p in processes if p["name"] == "Kafka broker"] == [
+            f"127.0.0.1:{port}"
+        ]
+        monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(free_port()))
+        assert "runs on port" in call("kafka", "up").stderr
+        monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
+        monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "other"))
+        assert "of another home" in " ".join(call("kafka", "up").stderr.split())
+        monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+        assert call("kafka", "down").exit_code == 0
+        assert process.running() is None
+        assert "No broker is running." in call("kafka", "down").stderr
+        assert call("kafka", "up").exit_code == 0
+        Topics(f"127.0.0.1:{port}").send(topic, clicks(1))
+    finally:
+        process.stop()

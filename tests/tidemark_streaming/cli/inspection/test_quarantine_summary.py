@@ -1,0 +1,33 @@
+"""The summary of withheld windows: which expectation failed how often, and when."""
+
+from datetime import UTC, datetime
+
+from tidemark_streaming.cli.console import out
+from tidemark_streaming.cli.inspection.quarantine import summary_table
+
+
+def test_it_counts_windows_and_events_by_expectation() -> None:
+    def failed(*names: str) -> list[dict[str, str]]:
+        return [{"expectation": name, "level": "error", "observed": "9"} for name in names]
+
+    rows = [
+        {
+            "window_start": datetime(2026, 1, day, tzinfo=UTC),
+            "events": day,
+            "failed": failed(*names),
+        }
+        for day, names in (
+            (1, ("[b]odd",)),
+            (2, ("low", "low")),
+            (3, ("low", "[b]odd")),
+            (4, ("low",)),
+        )
+    ]
+    with (console := out()).capture() as captured:
+        console.print(summary_table(rows))
+    cells = [" ".join(line.replace("│", " ").split()) for line in captured.get().splitlines()]
+    assert "low 3 9 2026-01-02 00:00:00 2026-01-04 00:00:00" in cells
+    assert "[b]odd 2 4 2026-01-01 00:00:00 2026-01-03 00:00:00" in cells
+    assert cells.index("low 3 9 2026-01-02 00:00:00 2026-01-04 00:00:00") < cells.index(
+        "[b]odd 2 4 2026-01-01 00:00:00 2026-01-03 00:00:00"
+    )

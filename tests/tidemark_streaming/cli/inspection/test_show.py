@@ -1,0 +1,115 @@
+"""`tidemark show`: the newest windows, chosen, and what came too late; and names that are near."""
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gated.readings import ARRIVALS, reading
+from gated.transforms import gated
+from helpers.data.support import READINGS, ingest
+from helpers.processes.commands import call
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.cli.console import out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
+    """The tables of the domain `gated` after a run that took in an event that came too late."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDEMARK_DOMAINS", "gated")
+        # No engine answers there: what is shown is read without one.
+        patch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
+        store = Warehouse(spark, here.warehouse, here.database)
+        late = [[*ARRIVALS[2], reading(3, 0, "b", 1)], [reading(0, 0, "a", 1)]]
+        assert "has no rows yet" in call("show", "gated").stderr
+        assert json.loads(call("show", "gated", "--format", "json").stdout) == []
+        ingest(store, READINGS, [ARRIVALS[0], ARRIVALS[1], *late], ends=False)
+        assert incremental(store, gated) is not None
+        yield store
+
+
+def shown(*arguments: str) -> list[tuple[str, str | None]]:
+    rows = json.loads(call("show", "gated", "--format", "json", *arguments).stdout)
+    return [(r["window_start"][:16], r["sensor"]) for r in rows]
+
+
+THIRD = [("2023-11-16T22:14", "a"), ("2023-11-16T22:14", None)]
+"""Of the fourth day no window has closed: these are of the third, the newest."""
+
+
+def test_the_newest_windows_come_first_and_are_chosen() -> None:
+    every = shown()
+    assert every[:2] == THIRD
+    assert [start for start, _ in every] == sorted((s for s, _ in every), reverse=True)
+    for limit in (1, 2, 3):
+        assert shown("--limit", str(limit)) == every[:limit]
+    assert shown("--key", "sensor=b") == [row for row in every if row[1] == "b"]
+    within = shown("--from", "2023-11-14T22:15", "--to", "2023-11-15T22:15")
+    assert within == [r for r in every if "2023-11-14T22:15" <= r[0] < "2023-11-15T22:15"] != []
+    assert shown("--final") == every
+
+
+def test_a_table_a_file_of_csv_and_what_came_too_late() -> None:
+    drawn = " ".join(call("show", "gated", "--limit", "2").stdout.split())
+    assert "2023-11-16 22:14:00" in drawn
+    rows = list(csv.DictReader(call("show", "gated", "--format", "csv").stdout.splitlines()))
+    assert [(r["window_start"][:16], r["sensor"] or None) for r in rows] == shown()
+    (late,) = json.loads(call("show", "gated", "--late", "--format", "json").stdout)
+    assert (late["reason"], late["sensor"], late["ts"]) == ("too_late", "a", "2023-11-14T22:14:00Z")
+    assert "too_late" in call("show", "gated", "--late").stdout
+    assert "No rows found" in call("show", "gated", "--key", "sensor=z").stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"COLUMNS": "60"},
+        {"FORCE_COLOR": "1", "TERM": "dumb"},
+        {"TTY_COMPATIBLE": "1", "TERM": "unknown"},
+    ],
+    ids=lambda told: " ".join(told) or "plain",
+)
+def test_a_table_that_goes_to_no_terminal_is_as_wide_as_it_needs_to_be(
+    told: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    head, *rows = call("show", "gated", "--limit", "2").stdout.splitlines()
+    assert head.split()[:2] == ["window_start", "sensor"]
+    assert head.split()[-4:] == ["late_events", "revision", "timing", "final"]
+    assert [row[:19] for row in rows] == ["2023-11-16 22:14:00"] * 2
+
+
+def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, terminal = os.openpty()
+    with os.fdopen(main, "rb", buffering=0), os.fdopen(terminal, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "60")
+        assert out().width == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["show", "gatd"], "There is no asset 'gatd'. Available: gated. Did you mean 'gated'?"),
+        (["show", "gated", "--late", "--final"], "--late, for events, but not both."),
+        (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys are sensor."),
+        (["show", "gated", "--format", "xml"], "'xml' is not one of"),
+        (["shwo", "gated"], "Did you mean"),
+    ],
+)
+def test_a_mistake_is_told_with_what_was_meant(arguments: list[str], sentence: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.replace("│", " ").split())

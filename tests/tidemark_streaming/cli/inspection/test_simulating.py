@@ -1,0 +1,51 @@
+"""`tidemark simulate`: several files in one start, and an exit code that says how they came out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.processes.commands import call
+
+TESTS = Path(__file__).parents[3]
+RIGHT = TESTS / "scenarios" / "no-keys.yaml"
+OF_AN_ASSET = TESTS / "kiosk" / "a-late-order.yaml"
+WRONG = TESTS / "cases" / "negative" / "wrong-expectation.yaml"
+
+
+@pytest.mark.usefixtures("here")
+def test_files_come_out_in_their_order_and_a_wrong_one_is_told() -> None:
+    done = call("simulate", "--json", "--arrivals-per-run", "2", str(WRONG), str(RIGHT))
+    assert done.exit_code == 1
+    assert [found["name"] for found in json.loads(done.stdout)] == [
+        "negative-wrong-expectation",
+        "no-keys",
+    ]
+    assert "negative-wrong-expectation: not as expected" in done.stderr
+    assert "1 of 2 scenarios failed" in done.stderr
+    assert "differ" not in done.stderr
+
+
+@pytest.mark.usefixtures("here")
+def test_a_scenario_that_comes_out_right_is_shown() -> None:
+    done = call("simulate", "--run", "batch", str(RIGHT))
+    assert done.exit_code == 0
+    assert "no-keys: windows" in done.stdout
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_file_that_is_no_scenario_stops_all_before_anything_runs(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [")
+    done = call("simulate", str(RIGHT), str(broken))
+    assert done.exit_code == 2
+    assert f"{broken}:1:" in done.stderr.replace("\n", "")
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_scenario_of_an_asset_is_simulated_as_others_are() -> None:
+    done = call("simulate", "--draw", str(OF_AN_ASSET))
+    assert done.exit_code == 0, done.output
+    assert "tumbling 1 hour by town" in done.stdout
+    assert "◆york-2 ~ 1" in done.stdout

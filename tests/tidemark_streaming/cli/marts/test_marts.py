@@ -1,0 +1,52 @@
+"""`tidemark marts` and `tidemark dbt`: mistakes are one sentence, and dbt is at hand."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.processes.commands import call
+from tidemark.base.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing"], "There is no mart 'nothing'. Available: aircraft_utilisation, "),
+        ([], "'aircraft_utilisation' reads the table 'aircraft_days', which does not exist yet: "),
+        (["daily_punctuality"], "first materialize 'departures_by_carrier' (`tidemark run "),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    result = call("marts", *arguments)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert sentence in said
+    assert said.endswith(".")
+    assert result.stdout == ""
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_no_project_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_MARTS", str(tmp_path))
+    for command in ("marts", "dbt"):
+        result = call(command)
+        assert result.exit_code == 2
+        assert "error: There is no dbt project in" in result.stderr
+
+
+# Starts dbt.
+@pytest.mark.slow
+def test_dbt_gets_its_arguments_as_they_are(here: Settings) -> None:
+    tidemark = Path(sys.executable).with_name("tidemark")
+    told = subprocess.run(
+        [tidemark, "dbt", "ls", "--resource-type", "exposure", "--quiet"],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "exposure:tidemark.punctuality_report" in told.stdout.split()

@@ -1,0 +1,140 @@
+"""`tidemark replay`, `changes` and `rebuild`, as a user gives them; mistakes are one sentence."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from helpers.data.runs import left_behind
+from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
+from helpers.processes.commands import call
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.run.change import rebuild
+from tidemark.run.runner import incremental
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+EARLIER = "from helpers.data.support import PER_MINUTE"
+LATER = """
+from dataclasses import replace
+from helpers.data import support
+from tidemark.window import Tumbling
+
+per_minute = replace(support.PER_MINUTE, window=Tumbling("2 minutes"))
+"""
+ARRIVALS = some_arrivals(count=5, size=20)
+
+
+def define(folder: Path, patch: pytest.MonkeyPatch, text: str) -> None:
+    """Let a domain with these transforms be the one that is configured."""
+    package = folder / f"domain_{uuid4().hex[:8]}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "transforms.py").write_text(text)
+    patch.syspath_prepend(folder)
+    patch.setenv("TIDEMARK_DOMAINS", package.name)
+
+
+@pytest.fixture(scope="module")
+def store(
+    here: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Warehouse]:
+    """The tables of `per_minute`, through its fourth arrival, for the tests one after another."""
+    store = Warehouse(spark, here.warehouse, here.database)
+    ingest(store, READINGS, ARRIVALS[:4], ends=False)
+    incremental(store, PER_MINUTE)
+    with pytest.MonkeyPatch.context() as patch:
+        define(tmp_path_factory.mktemp("domain"), patch, EARLIER)
+        yield store
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: str) -> str:
+    """The sentence of a command that fails, which says nothing else."""
+    result = call(*arguments)
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    return said[said.index("error: ") :]
+
+
+def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
+    version = store.version(PER_MINUTE.table)
+    at = Log(store, READINGS).timeline()[2].arrived_at
+    beside = told("replay", "per_minute", "--since", str(iso(at)), "--into", "tried")
+    assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
+    assert len(store.take("per_minute__tried")) == beside["windows"] > 0
+    assert store.version(PER_MINUTE.table) == version
+    said = call("replay", "per_minute", "--from-arrival", "2")
+    assert "arrivals 2 to 3" in " ".join(said.stdout.split())
+    assert store.version(PER_MINUTE.table) == version + 1
+    gone = told("replay", "per_minute", "--into", "tried", "--discard")
+    assert gone["asset"] == "per_minute"
+    assert "per_minute__tried" in gone["discarded"]
+    assert not store.exists("per_minute__tried")
+    assert "'readings' has no arrival 9: its newest arrival is 3" in refused(
+        "replay", "per_minute", "--from-arrival", "9"
+    )
+
+
+def test_a_promotion_over_a_run_that_was_killed_has_no_way_back(
+    store: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(store, READINGS, ARRIVALS[4:], ends=False)
+    left_behind(store, PER_MINUTE, monkeypatch)
+    monkeypatch.setattr(rebuild, "_PUBLISH_WAIT_SECONDS", 0.1)
+    define(tmp_path, monkeypatch, LATER)
+    assert "There is nothing to promote" in refused("rebuild", "per_minute", "--promote")
+    made = told("rebuild", "per_minute")
+    assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
+    version = store.version(PER_MINUTE.table)
+    sentence = refused("rebuild", "per_minute", "--promote")
+    assert "commit 2, is not completely published" in sentence
+    assert (
+        "`tidemark rebuild per_minute --promote --no-backup` promotes without a backup." in sentence
+    )
+    assert store.version(PER_MINUTE.table) == version
+    done = told("rebuild", "per_minute", "--promote", "--no-backup")
+    assert (done["mode"], done["through_arrival"]) == ("promotion", 4)
+    assert len(store.take(PER_MINUTE.table)) == made["windows"]
+    assert told("diff", "per_minute")["same"]
+    assert "has no backup to restore" in refused("rebuild", "per_minute", "--rollback")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["replay"], "Use either --from-arrival or --since, and not both."),
+        (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--from-arrival or --since"),
+        (["replay", "--since", "soon"], "'soon' is not a date or time"),
+        (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
+        (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),
+        (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
+        (
+            ["rebuild", "--promote", "--rollback"],
+            "Use at most one of --promote, --rollback and --discard.",
+        ),
+        (["rebuild", "--no-backup"], "--no-backup requires --promote."),
+        (["rebuild", "--rollback", "--no-backup"], "--no-backup requires --promote."),
+        (["sink"], "'departures_hourly' has no topic to publish to: add `sink="),
+        (["sink", "--follow", "--reset"], "Use either --follow or --reset, not both."),
+    ],
+)
+@pytest.mark.usefixtures("nowhere")
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_DOMAINS", raising=False)
+    command, *options = arguments
+    said = refused(command, "departures_hourly", *options)
+    assert sentence in said
+    assert said.endswith(".")

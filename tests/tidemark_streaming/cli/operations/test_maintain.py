@@ -1,0 +1,137 @@
+"""`tidemark maintain` and `tidemark drop`: what they say, what they refuse, and what is left."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gated.readings import ARRIVALS
+from gated.transforms import gated
+from helpers.data.support import READINGS, ingest
+from helpers.processes.commands import call
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base import foreground
+from tidemark_streaming.cli.operations.maintain import find_blocker
+from tidemark_streaming.snapshot.check_results import results_since
+from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.streams import wishes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
+    """The tables of the domain `gated` after three runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDEMARK_DOMAINS", "gated")
+        store = Warehouse(spark, here.warehouse, here.database)
+        for arrival in ARRIVALS[:3]:
+            ingest(store, READINGS, [arrival], ends=False)
+            assert incremental(store, gated) is not None
+        yield store
+
+
+def test_files_are_folded_and_what_was_done_is_shown(store: Warehouse) -> None:
+    wanted = json.loads(call("maintain", "--dry-run", "--json").stdout)
+    state = next(row for row in wanted if row["table"] == "gated_state")
+    assert (state["before"], state["after"], state["removed"]) == (3, 1, 0)
+    shown = call("maintain", "gated_state", "--retention", "0")
+    words = shown.stdout.split()
+    assert words[words.index("gated_state") :][:8:2] == ["gated_state", "3", "1", "3"]
+    assert "1 table" in shown.stderr
+    assert store.take("gated_state").num_rows > 3
+    assert incremental(store, gated) is None
+
+
+def test_a_mistake_is_one_sentence() -> None:
+    unknown = call("maintain", "nope")
+    assert unknown.exit_code == 2
+    assert "There is no Tidemark table 'nope'. Available: checks, gated," in unknown.stderr
+    unasked = call("drop", "gated")
+    assert unasked.exit_code == 2
+    assert "pass --yes" in unasked.stderr
+    assert "There is no asset 'nope'" in call("drop", "nope", "--yes").stderr
+
+
+def test_an_asset_whose_stream_is_to_run_is_not_dropped(here: Settings, store: Warehouse) -> None:
+    wishes.wish(here, "gated")
+    refused = call("drop", "gated", "--yes")
+    wishes.withdraw(here, "gated")
+    assert refused.exit_code == 2
+    assert "`tidemark stream gated --stop`" in " ".join(refused.stderr.split())
+    assert store.exists("gated_state")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "assets", "command"),
+    [
+        (foreground.STREAM, "gated", (), "`tidemark stream gated`"),
+        (foreground.EMIT, "gated", (), "`tidemark sink gated --follow`"),
+        (
+            foreground.INGEST,
+            "readings",
+            ("other", "gated"),
+            "`tidemark ingest readings --follow --run other --run gated`",
+        ),
+    ],
+)
+def test_an_asset_that_a_command_works_on_is_not_dropped(
+    here: Settings,
+    store: Warehouse,
+    kind: str,
+    name: str,
+    assets: tuple[str, ...],
+    command: str,
+) -> None:
+    with foreground.running(here, kind, name, assets):
+        refused = call("drop", "gated", "--yes")
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert f"{command} is working on 'gated'" in said
+    assert "first stop it" in said
+    assert store.exists("gated_state")
+
+
+def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Settings) -> None:
+    with pytest.raises(DataError), foreground.running(here, foreground.STREAM, "gated"):
+        raise DataError("It has failed.")
+    with (
+        foreground.running(here, foreground.STREAM, "other"),
+        foreground.running(here, foreground.INGEST, "readings", ("other",)),
+        foreground.running(here, foreground.INGEST, "gated"),
+        foreground.running(here, foreground.LANE, "gated"),
+    ):
+        assert find_blocker(here, "gated") is None
+    assert foreground.forget(here, foreground.STREAM, "gated")
+
+
+@pytest.mark.slow
+def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
+    snapshot = Snapshot(here, [gated])
+    assert snapshot.behind(["gated"], 2) == []
+    before = {r.run for r in results_since(snapshot, "gated")}
+    # The first run had no window to judge yet.
+    assert len(before) == 2
+    dropped = json.loads(call("drop", "gated", "--yes", "--json").stdout)["dropped"]
+    assert {"gated", "gated_state", "gated_quarantine"} <= set(dropped)
+    for look in (snapshot, Snapshot(here, [gated])):
+        assert look.behind(["gated"], 2) == ["gated"]
+        assert look.last_run("gated") is None
+        assert look.runs() == []
+        assert results_since(look, "gated") == []
+        asset = look.asset(gated)
+        assert (asset.as_of, asset.windows, asset.open) == (-1, 0, 0)
+    facts = incremental(store, gated, limit=2)
+    assert facts is not None
+    for look in (snapshot, Snapshot(here, [gated])):
+        assert [(r["commit_number"], r["run"]) for r in look.runs()] == [(0, facts.run)]
+        newest = look.last_run("gated")
+        assert newest is not None
+        assert newest["run"] == facts.run
+        assert {r.run for r in results_since(look, "gated")} == {facts.run}
+        assert look.behind(["gated"], 2) == ["gated"]
+        assert look.asset(gated).as_of == 1
+    assert "nothing to drop" not in call("drop", "gated", "--yes").stderr
+    assert "nothing to drop" in call("drop", "gated", "--yes").stderr

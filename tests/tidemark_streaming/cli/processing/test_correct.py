@@ -1,0 +1,46 @@
+"""`tidemark correct`: what it says, and that it says it once; a roll-up that follows."""
+
+import json
+
+import pytest
+
+from helpers.processes.commands import call
+
+pytestmark = pytest.mark.usefixtures("here")
+ASSET, DAILY = "departures_hourly", "departures_daily"
+
+
+def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
+    assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
+    call("run", ASSET)
+    done = json.loads(call("correct", ASSET, "--json").stdout)
+    assert done["facts"]["mode"] == "correction"
+    assert done["total"] == len(done["changes"]) > 0
+    change = next(c for c in done["changes"] if c["column"] == "flights")
+    assert int(change["after"]) > int(change["before"] or 0)
+    assert json.loads(call("correct", ASSET, "--json").stdout) is None
+    again = call("correct", ASSET)
+    assert again.exit_code == 0
+    assert "lacks a late event: there is nothing to correct" in " ".join(again.stderr.split())
+
+
+def test_a_correction_is_listed() -> None:
+    call("backfill", ASSET)
+    told = call("correct", ASSET, "--limit", "1").stdout
+    assert "values of" in told
+    assert "--limit lists more of them" in told
+
+
+def test_a_roll_up_follows_its_base() -> None:
+    facts = json.loads(call("run", DAILY, "--json").stdout)
+    assert (facts["mode"], facts["through_arrival"]) == ("rollup", 11)
+    assert facts["windows"] > 0
+    assert json.loads(call("run", DAILY, "--json").stdout) is None
+    found = json.loads(call("status", "--json").stdout)
+    asset = next(a for a in found["assets"] if a["asset"] == DAILY)
+    assert (asset["as_of"], asset["behind"]) == (11, 0)
+    assert asset["open"] == asset["windows"] - asset["final"]
+    for command in ("backfill", "correct"):
+        refused = call(command, DAILY)
+        assert refused.exit_code == 2
+        assert "'departures_daily' is a roll-up" in refused.stderr

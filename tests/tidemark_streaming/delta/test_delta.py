@@ -1,0 +1,540 @@
+"""A Delta table as a source: each version comes once, whatever the cut; what can't come is told."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from helpers.data.support import MINUTE, PER_MINUTE, T0
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.protection import Drop
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.engine.connect import address
+from tidemark.run.runner import incremental
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.delta import CHANGE, DeltaConnector
+from tidemark_streaming.delta import feed as delta_feed
+from tidemark_streaming.delta.versions import drop_unchanged
+from tidemark_streaming.ingest.accepted import passed_over
+from tidemark_streaming.ingest.ingest import follow, ingest
+
+REGISTERED = False
+ORDERS = Source(
+    name="orders",
+    columns={"ts": "TIMESTAMP", "shop": "STRING", "price": "BIGINT"},
+    event_time="ts",
+    watermark=BoundedOutOfOrderness("1 minute"),
+)
+CHANGED = replace(ORDERS, columns={**ORDERS.columns, **CHANGE})
+PER_SHOP = replace(
+    PER_MINUTE,
+    name="per_shop",
+    source=ORDERS,
+    keys=("shop",),
+    aggregates={"n": agg.count(), "total": agg.sum("price")},
+)
+
+
+def orders(minutes: Sequence[int], shop: str = "a") -> pa.Table:
+    """Orders at these minutes, each with its minute as its price."""
+    instants = pa.array([T0 + m * MINUTE for m in minutes], pa.timestamp("us", "UTC"))
+    prices = pa.array(minutes, pa.int64())
+    return pa.table({"ts": instants, "shop": [shop] * len(minutes), "price": prices})
+
+
+def write(path: Path, rows: pa.Table, **more: Any) -> None:  # noqa: ANN401
+    write_deltalake(path, rows, mode="append", **more)
+
+
+def done(feed: DeltaConnector) -> list[Arrival]:
+    """The arrivals that are pending, as if they had been brought in."""
+    return [
+        Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
+        for n, c in enumerate(feed.pending([]))
+    ]
+
+
+def versions(feed: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int]:
+    return [json.loads(chunk.position)["version"] for chunk in feed.pending(timeline)]
+
+
+def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
+    """What came, without the clock."""
+    rows = warehouse.take(source.log_table).drop_columns(["correlation_id"])
+    return sorted(rows.to_pylist(), key=lambda row: (row["arrival"], row["position"]))
+
+
+def test_whatever_the_cut_windows_are_equal(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions that come one at a time, in any pieces, from memory, or all at once, by the engine:
+    the same log, the same windows; also of a table by partitions, that gets a column more and is
+    compacted."""
+    chance, path = random.Random(11), tmp_path / "orders"
+    piecemeal = DeltaConnector(ORDERS, str(path))
+    for commit in range(6):
+        minutes = [commit + chance.randint(-3, 1) for _ in range(8)]
+        rows = pa.concat_tables([orders(minutes[:5], "a b"), orders(minutes[5:])])
+        if commit > 3:
+            rows = rows.append_column("note", pa.array(["new"] * 8))
+        write(path, rows, partition_by=["shop"], schema_mode="merge")
+        if commit == 4:
+            DeltaTable(path).optimize.compact()
+        if chance.random() < 0.6:
+            list(ingest(warehouse, piecemeal))
+    list(ingest(warehouse, piecemeal))
+    whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
+    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+    assert len(list(ingest(whole, piecemeal, batch=None))) == 1
+    assert log(whole, ORDERS) == log(warehouse, ORDERS)
+    assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
+    found = []
+    for place in (warehouse, whole):
+        incremental(place, PER_SHOP)
+        rows = place.take(PER_SHOP.table).to_pylist()
+        found.append(sorted(tuple(map(str, row.values())) for row in rows))
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Added with their signs they give the table as it is."""
+    path = tmp_path / "orders"
+    on = {"delta.enableChangeDataFeed": "true"}
+    write(path, orders([0, 1, 2, 3]), configuration=on)
+    write(path, orders([4, 5], "b"))
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
+    list(ingest(warehouse, feed))
+    table = DeltaTable(path)
+    table.update(predicate="price = 2", updates={"price": "20"})
+    table.delete("shop = 'b' AND price = 5")
+    list(ingest(warehouse, feed))
+    rows = log(warehouse, CHANGED)
+    assert [
+        (r["arrival"], r["_change_type"], r["_commit_version"], r["price"]) for r in rows[6:]
+    ] == [
+        (2, "update_preimage", 2, 2),
+        (2, "update_postimage", 2, 20),
+        (3, "delete", 3, 5),
+    ]
+    sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+    told = warehouse.read(CHANGED.log_table).selectExpr(f"SUM({sign})", f"SUM(price * {sign})")
+    there = DeltaTable(path).to_pyarrow_table()["price"].to_pylist()
+    assert told.collect() == [(len(there), sum(there))]
+
+
+def rewrite(path: Path, more: pa.Table | None = None) -> None:
+    """Commit the newest file again under another name, with more rows or as it was, and record no
+    changes: as Spark's MERGE does if no row meets its conditions."""
+    version = DeltaTable(path).version()
+    (old,) = added(path, version)
+    rows = pq.read_table(old)
+    new = path / f"rewritten-{version}.parquet"
+    pq.write_table(rows if more is None else pa.concat_tables([rows, more.cast(rows.schema)]), new)
+    plain = {"dataChange": True, "partitionValues": {}}
+    remove = {"path": old.name, "size": old.stat().st_size, "deletionTimestamp": 0, **plain}
+    add = {"path": new.name, "size": new.stat().st_size, "modificationTime": 0, **plain}
+    actions = [{"commitInfo": {"operation": "MERGE"}}, {"remove": remove}, {"add": add}]
+    file = path / f"_delta_log/{version + 1:020}.json"
+    file.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_rows_that_a_version_rewrites_unchanged_are_no_changes(tmp_path: Path) -> None:
+    """Trino 19955, Delta 906: only rows that differ are events, whatever files are rewritten."""
+    path = tmp_path / "orders"
+    write(path, orders([0, 1, 1]), configuration={"delta.enableChangeDataFeed": "true"})
+    rewrite(path)
+    rewrite(path, orders([1, 2]))
+    DeltaTable(path).delete("price = 0")
+    feed = DeltaConnector(replace(CHANGED, mask={"shop": Drop()}), str(path), change_feed=True)
+    chunks = feed.pending([])
+    found = [feed.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
+    assert [
+        [(row["_change_type"], row["price"]) for row in cast(pa.Table, rows).to_pylist()]
+        for rows in found
+    ] == [
+        [("insert", 0), ("insert", 1), ("insert", 1)],
+        [],
+        [("insert", 1), ("insert", 2)],
+        [("delete", 0)],
+    ]
+
+
+CELLS = {
+    "number": st.sampled_from([None, 0, 1]),
+    "double": st.sampled_from([None, 0.0, float("nan")]),
+    "text": st.sampled_from([None, "", "None"]),
+    "list": st.sampled_from([None, [], [None], [1]]),
+}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.fixed_dictionaries(CELLS)), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_what_is_left_of_a_rewrite_is_the_difference(
+    changes: list[tuple[bool, dict[str, Any]]],
+) -> None:
+    kinds = pa.schema(
+        {
+            "number": pa.int64(),
+            "double": pa.float64(),
+            "text": pa.string(),
+            "list": pa.list_(pa.int64()),
+        }
+    )
+    rows = pa.Table.from_pylist([row for _, row in changes], kinds)
+    told = pa.array(["insert" if new else "delete" for new, _ in changes], pa.string())
+    left = drop_unchanged(rows.append_column("kind", told), "kind").to_pylist()
+    found = {kind: Counter[str]() for kind in ("insert", "delete")}
+    for row in left:
+        found[row.pop("kind")][repr(sorted(row.items()))] += 1
+    old, new = (
+        Counter(repr(sorted(row.items())) for is_new, row in changes if is_new == kind)
+        for kind in (False, True)
+    )
+    assert found == {"insert": new - old, "delete": old - new}
+
+
+def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    write(path, orders([1]))
+    DeltaTable(path).delete("price = 0")
+    write(path, orders([2]))
+    feed = DeltaConnector(ORDERS, str(path), start=2)
+    list(ingest(warehouse, feed))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
+
+
+def test_an_ingest_that_follows_takes_versions_as_they_come(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Each once; a version that it can't take ends it, after those before."""
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    commits, told = follow(warehouse, DeltaConnector(ORDERS, str(path)), 0.01), list[str]()
+    for minute in (1, 2):
+        told += [arrival.position for arrival in next(commits).arrivals]
+        write(path, orders([minute]))
+    DeltaTable(path).delete("price = 0")
+    told += [arrival.position for arrival in next(commits).arrivals]
+    with pytest.raises(DataError, match=r"Version 3 of .* updates or deletes rows"):
+        next(commits)
+    assert [json.loads(position)["version"] for position in told] == [0, 1, 2]
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
+
+
+KILLED = """
+import json
+import sys
+from pathlib import Path
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.ingest import ingest
+
+_, file, remote, place = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+list(ingest(warehouse, cloudpickle.loads(Path(file).read_bytes()), batch=2))
+"""
+
+
+# Starts and kills processes.
+@pytest.mark.slow
+def test_killed_amid_a_commit_each_version_comes_once(
+    engine: Settings, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    path, file = tmp_path / "orders", tmp_path / "feed"
+    for minute in range(3):
+        write(path, orders([minute]))
+    feed = DeltaConnector(ORDERS, str(path))
+    file.write_bytes(cloudpickle.dumps(feed))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(file), address(engine), json.dumps(warehouse.place)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TIDEMARK_FAIL_AT": "timeline"},
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    list(ingest(warehouse, feed))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_version_that_changes_rows_stops_the_source_after_those_before(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]))
+    write(path, orders([2]))
+    DeltaTable(path).delete("price = 1")
+    write(path, orders([3]))
+    feed = DeltaConnector(ORDERS, str(path))
+    assert versions(feed) == [0, 1]
+    with pytest.raises(DataError, match=r"Version 2 of .*orders' updates or deletes rows, but"):
+        feed.pending(done(feed))
+    assert versions(replace(feed, skip_change_commits=True), done(feed)) == [2, 3]
+    with pytest.raises(DataError, match=r"has no change data feed: enable it with ALTER TABLE"):
+        replace(feed, change_feed=True).pending(done(feed))
+
+
+def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]))
+    DeltaTable(path).update(predicate="price = 1", updates={"price": "10"})
+    write(path, orders([2]))
+    list(ingest(warehouse, DeltaConnector(ORDERS, str(path), skip_change_commits=True)))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (0, 1), (2, 2)]
+
+
+def added(path: Path, version: int) -> list[Path]:
+    """The files that a version has added."""
+    lines = (path / f"_delta_log/{version:020}.json").read_text().splitlines()
+    adds = [told["add"]["path"] for line in lines if "add" in (told := json.loads(line))]
+    return [path / each for each in adds]
+
+
+def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    for minute in range(5):
+        write(path, orders([minute]))
+    feed = DeltaConnector(ORDERS, str(path))
+    timeline = done(feed)[:1]
+    # What VACUUM leaves of two versions whose rows are elsewhere by now.
+    table = DeltaTable(path)
+    table.optimize.compact()
+    for version in (1, 2):
+        (file,) = added(path, version)
+        file.unlink()
+    sentence = r"orders' no longer has versions 1 to 2: VACUUM .* --allow-data-loss, or .*start=5\."
+    with pytest.raises(DataError, match=sentence):
+        feed.pending(timeline)
+    accepting = replace(feed, accept_loss=True)
+    chunks = accepting.pending(timeline)
+    assert [json.loads(c.position)["version"] for c in chunks] == [3, 4, 5]
+    assert [passed_over(c.position) for c in chunks] == [["versions 1 to 2 (deleted)"], [], []]
+    # What goes after that was not accepted.
+    (third,) = added(path, 3)
+    third.rename(tmp_path / "gone")
+    with pytest.raises(DataError, match=r"no longer has version 3"):
+        accepting.pending(timeline)
+    (tmp_path / "gone").rename(third)
+    # And what the log's own retention leaves.
+    table.create_checkpoint()
+    for version in range(3):
+        (path / f"_delta_log/{version:020}.json").unlink()
+    with pytest.raises(DataError, match=r"no longer has versions 0 to 2"):
+        feed.pending([])
+    assert versions(replace(feed, start=5)) == [5]
+
+
+def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
+    """Delta 1365: of a change feed whose files are gone the versions are named, and none is
+    skipped."""
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]), configuration={"delta.enableChangeDataFeed": "true"})
+    table = DeltaTable(path)
+    table.delete("price = 1")
+    table.update(predicate="price = 0", updates={"price": "10"})
+    write(path, orders([2]))
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
+    timeline = done(feed)[:1]
+    assert versions(feed, timeline) == [1, 2, 3]
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*start=3\."):
+        feed.pending(timeline)
+    # Vacuum itself commits its start and its end.
+    assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
+
+
+def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        write(path, orders([0]))
+    timeline = done(DeltaConnector(ORDERS, str(first)))
+    anew = DeltaConnector(ORDERS, str(second))
+    with pytest.raises(DataError, match=r"recreated under its path after version 0\. .* --allow"):
+        anew.pending(timeline)
+    (chunk,) = replace(anew, accept_loss=True).pending(timeline)
+    assert passed_over(chunk.position) == ["it was recreated under its path after version 0"]
+
+
+ANEW = r"orders' of source 'orders' was recreated under its path while it was read"
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_table_made_anew_between_look_and_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """Its rows would come as those of the old one, and once more as its own."""
+    if not few:
+        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+    path, nobody = tmp_path / "orders", cast(SparkSession, None)
+    for minute in range(2):
+        write(path, orders([minute]))
+    feed = DeltaConnector(ORDERS, str(path))
+    chunks = feed.pending([])
+    path.rename(tmp_path / "old")
+    # With fewer versions, with as many, and as none is there.
+    for minute in (5, 6):
+        write(path, orders([minute]))
+        with pytest.raises(DataError, match=ANEW):
+            feed.read(nobody, chunks)
+    shutil.rmtree(path)
+    with pytest.raises(DataError, match="There is no Delta table at"):
+        feed.read(nobody, chunks)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_table_made_anew_amid_a_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    path, nobody = tmp_path / "orders", cast(SparkSession, None)
+    for minute in range(3):
+        write(path, orders([minute]))
+    feed = DeltaConnector(ORDERS, str(path))
+    chunks, look = feed.pending([]), delta_feed.read_commit
+    if not few:
+        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+
+    def replaced(*given: Any) -> Any:  # noqa: ANN401
+        if (tmp_path / "new").exists():
+            path.rename(tmp_path / "old")
+            (tmp_path / "new").rename(path)
+        return look(*given)
+
+    monkeypatch.setattr(delta_feed, "read_commit", replaced)
+    for count in (3, 1):
+        for minute in range(count):
+            write(tmp_path / "new", orders([minute + 5]))
+        with pytest.raises(DataError, match=ANEW):
+            feed.read(nobody, chunks)
+        shutil.rmtree(path)
+        (tmp_path / "old").rename(path)
+
+
+def test_a_commit_has_the_time_that_the_protocol_gives_it(tmp_path: Path) -> None:
+    """What else `commitInfo` says, and whether it is there, is optional."""
+    path = tmp_path / "orders"
+    infos = [None, {"timestamp": 5}, {"timestamp": 5, "inCommitTimestamp": T0 // 1000 + 50}]
+    for version, info in enumerate(infos):
+        write(path, orders([version]))
+        file = path / "_delta_log" / f"{version:020}.json"
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        actions = [action for action in actions if "commitInfo" not in action]
+        actions += [] if info is None else [{"commitInfo": info}]
+        file.write_text("\n".join(map(json.dumps, actions)))
+        os.utime(file, ns=(0, (T0 + version) * 1000))
+    chunks = DeltaConnector(ORDERS, str(path)).pending([])
+    assert [chunk.arrived_at - T0 for chunk in chunks] == [0, 1, 50_000]
+
+
+def test_a_table_that_a_catalog_manages_is_one_message(tmp_path: Path) -> None:
+    write(tmp_path, orders([0]))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    told = [protocol if "protocol" in action else action for action in actions]
+    file.write_text("\n".join(map(json.dumps, told)))
+    with pytest.raises(
+        DataError, match=r"^Delta table '.*' of .* can't be read: .*catalog"
+    ) as error:
+        DeltaConnector(ORDERS, str(tmp_path)).pending([])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_times_without_a_zone_are_of_the_declared_one(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """Also those that occur twice and never: the hours in which the clock is changed."""
+    hours = ["2026-01-01T00:00", "2026-03-29T01:59", "2026-03-29T02:30", "2026-10-25T02:30"]
+    hours += ["1880-06-01T00:00:00.000001", "2026-07-01T12:00"]
+    local = pa.array([datetime.fromisoformat(hour) for hour in hours], pa.timestamp("us"))
+    rows = pa.table({"ts": local, "shop": ["a"] * len(hours), "price": range(len(hours))})
+    write(tmp_path, rows)
+    feed = DeltaConnector(ORDERS, str(tmp_path))
+    with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone to 'UTC'"):
+        feed.pending([])
+    with pytest.raises(DefinitionError, match=r"unknown time zone, 'Mars'"):
+        replace(feed, time_zone="Mars")
+    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 100 if few else 0)
+    list(ingest(warehouse, replace(feed, time_zone="Europe/Berlin")))
+    found = [row["ts"].astimezone(UTC).isoformat()[:-6] for row in log(warehouse, ORDERS)]
+    assert found == [
+        *("2025-12-31T23:00:00", "2026-03-29T00:59:00", "2026-03-29T01:30:00"),
+        *("2026-10-25T00:30:00", "1880-05-31T23:06:32.000001", "2026-07-01T10:00:00"),
+    ]
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    feed = DeltaConnector(ORDERS, str(path))
+    with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
+        feed.pending([])
+    write(path, orders([0]))
+    with pytest.raises(DataError, match=r"does not have version 4 yet: its newest version is 0\."):
+        replace(feed, start=4).pending([])
+    other = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
+    with pytest.raises(DefinitionError, match=r"'note' as STRING, but .* has no such column; its"):
+        replace(feed, source=other).pending([])
+    other = replace(ORDERS, columns={**ORDERS.columns, "price": "DOUBLE"})
+    with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, but .* has it as bigint; its"):
+        replace(feed, source=other).pending([])
+    with pytest.raises(DefinitionError, match=r"`start` of 0 or greater \(got -1\)"):
+        replace(feed, start=-1)
+    with pytest.raises(DefinitionError, match=r"can have change_feed or skip_change_commits"):
+        replace(feed, change_feed=True, skip_change_commits=True)
+
+
+def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
+    with pytest.raises(DataError, match=r"change data feed for version 0, .*start=1 first reads"):
+        list(ingest(warehouse, feed))
+    list(ingest(warehouse, replace(feed, start=1)))
+    (row,) = log(warehouse, CHANGED)
+    assert (row["_change_type"], row["_commit_version"]) == ("insert", 1)
+
+
+def test_columns_that_a_source_does_not_have_may_be_of_any_type(tmp_path: Path) -> None:
+    write(tmp_path, orders([0]).append_column("other", pa.array(["x"])))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    text = file.read_text().replace(
+        r"{\"name\":\"other\",\"type\":\"string\"",
+        r"{\"name\":\"other\",\"type\":\"interval day to second\"",
+    )
+    assert "interval" in text
+    file.write_text(text)
+    feed = DeltaConnector(replace(ORDERS, mask={"shop": Drop()}), str(tmp_path))
+    rows: Any = feed.read(cast(SparkSession, None), feed.pending([]))
+    assert isinstance(rows, pa.Table)
+    assert rows.column("price").to_pylist() == [0]
+    other = replace(ORDERS, columns={**ORDERS.columns, "other": "STRING"})
+    with pytest.raises(
+        DefinitionError, match=r"'other' as STRING, but .* has it as interval day to"
+    ):
+        replace(feed, source=other).pending([])

@@ -1,0 +1,20 @@
+"""What an erasure says that it does not reach."""
+
+from dataclasses import replace
+
+from helpers.data.landing import SOURCE
+from tidemark.base.settings import Settings
+from tidemark.run.change.erase import ErasureReport
+from tidemark_streaming.home import erasure
+from tidemark_streaming.home.domains import Domains
+
+NOTHING = ErasureReport("sensors", True, None, 0, 0, 0, 0, 0)
+
+
+def test_tables_with_which_events_are_joined_are_told() -> None:
+    nobody = Domains({}, {}, {})
+    for references, told in (((), 0), (("people", "/data/cards"), 1)):
+        source = replace(SOURCE, lookups=references)
+        beyond = erasure._beyond(Settings(), nobody, erasure.Wanted(source, "true"), NOTHING)
+        joined = [each for each in beyond if "(people, /data/cards) " in each]
+        assert len(joined) == told

@@ -1,0 +1,80 @@
+"""What is made before services start, and in the background once the engine rests."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from helpers.processes.ending import left
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine import ManagedProcess
+from tidemark.engine.launch import archive, jars
+from tidemark.engine.launch.java import find_java
+from tidemark.engine.ports import free_port
+from tidemark_streaming.home import services
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_no_archive_is_made_where_none_is_wanted_or_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    if wanted:
+        monkeypatch.setattr(archive, "options", lambda *_: ["-XX:SharedArchiveFile=here"])
+    assert not services.make_archive(Settings(home=tmp_path, engine_archive=wanted))
+    assert not (tmp_path / "logs" / "archive.log").exists()
+
+
+def test_it_is_made_by_a_process_of_its_own_which_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have made it meanwhile: then that process has nothing to do."""
+    if not archive.options(find_java(), jars.class_path(find_java())):
+        pytest.skip("no archive of the engine's classes was made here: `make archive`")
+    monkeypatch.setattr(archive, "options", lambda *_: [])
+    settings = Settings(home=tmp_path, engine_archive=True)
+    assert services.make_archive(settings)
+    made = services.service(settings, "archive")
+    record = made.recorded()
+    assert record is not None
+    with suppress(psutil.NoSuchProcess):
+        assert left([psutil.Process(record.pid)]) == []
+    assert made.log.read_text() == ""
+
+
+def _tables(database: Path) -> set[str]:
+    with closing(sqlite3.connect(database)) as open_:
+        return {name for (name,) in open_.execute("SELECT name FROM sqlite_master")}
+
+
+def test_the_databases_that_services_share_are_made_before_either_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that make them at the same time meet each other's half of the tables."""
+    found: list[tuple[str, set[str]]] = []
+
+    def start(self: ManagedProcess, _: Sequence[str], *__: object) -> None:
+        folder = tmp_path / "dagster"
+        found.append((self.name, _tables(folder / "history" / "runs.db")))
+        assert "event_logs" in _tables(folder / "history" / "runs" / "index.db")
+        assert "job_ticks" in _tables(folder / "schedules" / "schedules.db")
+
+    monkeypatch.setattr(ManagedProcess, "start", start)
+    settings = Settings(home=tmp_path, webserver_port=free_port())
+    services.start(settings, tmp_path / "workspace.yaml")
+    assert [name for name, _ in found] == ["webserver", "daemon"]
+    assert all("runs" in tables for _, tables in found)
+
+
+def test_databases_that_cannot_be_made_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "dagster").mkdir()
+    (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
+    settings = Settings(home=tmp_path, webserver_port=free_port())
+    with pytest.raises(
+        EngineError, match=r"Dagster's databases .* could not be created: .*nonsense"
+    ):
+        services.start(settings, tmp_path / "workspace.yaml")
+    assert services.service(settings, "webserver").running() is None

@@ -1,0 +1,172 @@
+"""What can't be decoded is a dead letter, and what is mended comes back once."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from helpers.data.landing import HEADER, SOURCE, feed, land, log_rows
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.engine import ensure
+from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.dead_letters import places, replay, replayed
+from tidemark_streaming.ingest.ingest import end, ingest
+
+REGISTERED = False
+ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,3,9"]
+
+
+def letters(warehouse: Warehouse) -> pa.Table:
+    found = warehouse.take(SOURCE.dead_letters_table)
+    return found.sort_by([("arrival", "ascending"), ("position", "ascending")])
+
+
+def mended(found: pa.Table, *values: str) -> pa.Table:
+    """Dead letters with other bytes."""
+    place = found.column_names.index("bytes")
+    return found.set_column(place, "bytes", pa.array([v.encode() for v in values], pa.binary()))
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    """Two files of which three rows each are bad."""
+    folder = tmp_path / "in"
+    for n in range(2):
+        land(folder, f"{n}.csv", HEADER + "".join(f"{row}\n" for row in ROWS), n * 60)
+    return folder
+
+
+def test_what_does_not_fit_is_a_dead_letter_with_its_place_and_its_reason(
+    warehouse: Warehouse, landing: Path
+) -> None:
+    arrivals = [a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals]
+    assert [(a.rows, a.dead_letters) for a in arrivals] == [(1, 3), (1, 3)]
+    assert Log(warehouse, SOURCE).timeline() == arrivals
+    assert [(r[3], r[4]) for r in log_rows(warehouse)] == [(0, 1), (1, 1)]
+    found = letters(warehouse)
+    assert found.column_names == list(DEAD_LETTER_COLUMNS)
+    assert places(found) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
+    first = found.slice(0, 3).to_pydict()
+    assert first["bytes"] == [ROWS[n].encode() for n in (0, 2, 3)]
+    assert first["reason"] == [
+        "The field 'at' is not a valid TIMESTAMP.",
+        "The field 'value' is not a valid INT.",
+        "The record does not have 3 fields.",
+    ]
+    assert first["read_from"] == ["0.csv#0", "0.csv#2", "0.csv#3"]
+    assert first["correlation_id"] == ["sensors:0:0", "sensors:0:2", "sensors:0:3"]
+    clocks = [int(at.timestamp() * 1_000_000) for at in first["arrived_at"]]
+    assert clocks == [arrivals[0].arrived_at] * 3
+
+
+def test_a_mended_letter_comes_back_once_as_a_new_arrival(
+    warehouse: Warehouse, landing: Path
+) -> None:
+    list(ingest(warehouse, feed(landing)))
+    before = letters(warehouse)
+    good = mended(before.slice(1, 2), "2023-11-14,a,2", "2023-11-14,a,3,9")
+    outcome = replay(warehouse, feed(landing), good)
+    (arrival,) = outcome.arrivals
+    assert outcome.brought == arrival.rows == 1
+    assert outcome.refused == {(0, 3): "The record does not have 3 fields."}
+    assert (arrival.arrival, arrival.dead_letters) == (2, 0)
+    assert arrival.position == '{"replayed":[[0,2,2]]}'
+    assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)
+    assert log_rows(warehouse)[-1][7:9] == ("0.csv#2", "sensors:0:2")
+    assert letters(warehouse) == before
+    again = replay(warehouse, feed(landing), good)
+    assert (again.arrivals, again.brought) == ((), 0)
+    # What lands afterwards comes in as before.
+    land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
+    (later,) = (a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals)
+    assert (later.arrival, later.rows) == (3, 1)
+    assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
+
+
+def test_a_stream_that_has_ended_takes_no_letter_back(warehouse: Warehouse, landing: Path) -> None:
+    list(ingest(warehouse, feed(landing)))
+    one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
+    replay(warehouse, feed(landing), one)
+    end(warehouse, SOURCE)
+    assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
+    with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
+        replay(warehouse, feed(landing), other)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from helpers.data.landing import SOURCE, feed
+from pyspark.sql import SparkSession
+from test_dead_letters import letters, mended
+from tidemark.store.event_log.fence import Fence
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.dead_letters import replay
+from tidemark_streaming.ingest.ingest import ingest
+
+remote, location, database, folder, what, before = sys.argv[1:]
+append = Fence.append
+
+def dying(self, *given, **named):
+    if self.table == before:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(self, *given, **named)
+    if before == "after " + self.table:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Fence.append = dying
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
+if what == "ingest":
+    list(ingest(warehouse, feed(Path(folder)), batch=None))
+else:
+    replay(warehouse, feed(Path(folder)), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7"))
+"""
+
+POINTS = ["sensors_dead_letters", "sensors_timeline", "after sensors_timeline"]
+
+
+def killed(engine: Settings, warehouse: Warehouse, landing: Path, what: str, point: str) -> None:
+    place = [ensure(engine), warehouse.location, warehouse.database, str(landing)]
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *place, what, point],
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+# Starts a process for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_an_ingest_killed_between_its_commits_loses_and_doubles_no_letter(
+    engine: Settings, warehouse: Warehouse, landing: Path, point: str
+) -> None:
+    killed(engine, warehouse, landing, "ingest", point)
+    list(ingest(warehouse, feed(landing)))
+    assert places(letters(warehouse)) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
+    assert [(a.rows, a.dead_letters) for a in Log(warehouse, SOURCE).timeline()] == [(1, 3)] * 2
+    assert len(log_rows(warehouse)) == 2
+
+
+# Starts a process for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_a_replay_killed_between_its_commits_brings_the_letter_once(
+    engine: Settings, warehouse: Warehouse, landing: Path, point: str
+) -> None:
+    list(ingest(warehouse, feed(landing)))
+    killed(engine, warehouse, landing, "replay", point)
+    again = replay(
+        warehouse, feed(landing), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
+    )
+    assert again.brought == (1 if point == "sensors_timeline" else 0)
+    assert [r[2] for r in log_rows(warehouse)] == [1, 1, 7]

@@ -1,0 +1,388 @@
+"""Ingest: each file's rows are in the log once, in bulk or one by one, whatever was killed."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from helpers.data.landing import HEADER, SOURCE, T0, clock, feed, land, land_some, log_rows
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Manual, PerPartition, Punctuated, Watermark
+from tidemark.engine import ensure
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import CHUNK, Chunk, Excerpt, Inlet, Landed
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.ingest.ingest import end, furnish, ingest
+from tidemark_streaming.ingest.play import play
+
+REGISTERED = False
+MINUTE = 60_000_000
+FILES = 7
+
+
+@pytest.fixture(scope="module")
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("landing")
+    land_some(folder, FILES)
+    return folder
+
+
+Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
+
+
+@pytest.fixture(scope="module")
+def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
+    """The log of an ingest that nothing disturbed, one arrival in a commit."""
+    warehouse = Warehouse(spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}")
+    commits = list(ingest(warehouse, feed(landing)))
+    assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
+        (n, FILES, 1) for n in range(1, FILES + 1)
+    ]
+    return contents(warehouse)
+
+
+@pytest.fixture(scope="module")
+def remote(engine: Settings) -> str:
+    return ensure(engine)
+
+
+def contents(warehouse: Warehouse) -> Log_:
+    return log_rows(warehouse), Log(warehouse, SOURCE).timeline()
+
+
+def test_the_facts_of_each_arrival_are_recorded(expected: Log_) -> None:
+    rows, timeline = expected
+    assert [a.arrival for a in timeline] == list(range(FILES))
+    assert [a.arrived_at for a in timeline] == [T0 * 1_000_000 + n * MINUTE for n in range(FILES)]
+    assert timeline[2].rows == 0
+    assert timeline[0].before is None
+    newest = None
+    for one, following in zip(timeline, [*timeline[1:], None], strict=True):
+        if one.max_event_time is not None:
+            newest = max(newest or 0, one.max_event_time)
+        assert newest is not None
+        assert one.after == newest - MINUTE
+        assert following is None or following.before == one.after
+        of_arrival = [r for r in rows if r[3] == one.arrival]
+        # Those that are dead letters leave their places free.
+        whole = range(one.rows + one.dead_letters)
+        places = [r[4] for r in of_arrival]
+        assert places == [n for n in whole if n in places]
+        assert len(places) == one.rows
+        assert {r[6] for r in of_arrival} <= {one.before}
+    assert len(rows) == sum(a.rows for a in timeline)
+    assert len({r[8] for r in rows}) == len(rows)
+
+
+def test_null_event_times_are_kept_and_what_cannot_be_parsed_is_counted(expected: Log_) -> None:
+    rows, timeline = expected
+    timeless = [r for r in rows if r[0] is None]
+    assert [r[1:3] for r in timeless] == [("c", 1)] * 2
+    assert [a.dead_letters for a in timeline] == [0, 1, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_bulk_load_gives_the_same_log(
+    warehouse: Warehouse, landing: Path, expected: Log_, batch: int | None
+) -> None:
+    commits = list(ingest(warehouse, feed(landing), batch=batch))
+    assert len(commits) == (1 if batch is None else 3)
+    assert contents(warehouse) == expected
+    assert list(ingest(warehouse, feed(landing), batch=batch)) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from helpers.data.landing import feed
+from pyspark.sql import SparkSession
+from tidemark.store.event_log.fence import Fence
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.ingest import ingest
+
+remote, location, database, folder, where, batch = sys.argv[1:]
+append, seen = Fence.append, []
+
+def dying(self, *given, **named):
+    if not self.table.endswith("_timeline"):
+        return append(self, *given, **named)
+    seen.append(self.table)
+    if where == "before timeline" and len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(self, *given, **named)
+    if where == "after timeline" and len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Fence.append = dying
+spark = SparkSession.builder.remote(remote).getOrCreate()
+print("began", flush=True)
+list(ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)))
+"""
+
+
+def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: int = 1):  # noqa: ANN201
+    arguments = [remote, warehouse.location, warehouse.database, str(landing), where, str(batch)]
+    paths = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, *arguments],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"began\n"
+    return process
+
+
+# Starts a process for each fail point.
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["before timeline", "after timeline"])
+def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
+    remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str
+) -> None:
+    with start(remote, warehouse, landing, where, batch=2) as process:
+        assert process.wait(120) == -signal.SIGKILL
+    # Four arrivals are in the log; the last two are in the timeline or not.
+    assert len({r[3] for r in log_rows(warehouse)} | {2}) == 4
+    last = Log(warehouse, SOURCE).last()
+    assert last is not None
+    assert last.arrival == (1 if where == "before timeline" else 3)
+    list(ingest(warehouse, feed(landing)))
+    assert contents(warehouse) == expected
+
+
+# Starts and kills many processes.
+@pytest.mark.slow
+def test_killed_at_any_instant_nothing_is_lost_or_doubled(
+    remote: str, warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    chance = random.Random(11)
+    for _ in range(5):
+        with start(remote, warehouse, landing, "anywhere") as process:
+            time.sleep(chance.uniform(0.5, 6))
+            process.kill()
+    list(ingest(warehouse, feed(landing), batch=None))
+    assert contents(warehouse) == expected
+
+
+def test_a_second_ingest_at_once_names_the_process_of_the_first(
+    warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    first = ingest(warehouse, feed(landing), batch=4)
+    next(first)
+    with pytest.raises(ConflictError, match=f"ingested already, by process {os.getpid()}:"):
+        next(ingest(warehouse, feed(landing)))
+    list(first)
+    assert contents(warehouse) == expected
+
+
+def test_an_ingest_that_another_machine_took_over_from_ends(
+    warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    first = ingest(warehouse, feed(landing), batch=2)
+    next(first)
+    other = Log(warehouse, SOURCE)
+    other.recover()
+    with pytest.raises(ConflictError, match="has taken over"):
+        next(first)
+    list(ingest(warehouse, feed(landing)))
+    assert contents(warehouse) == expected
+
+
+def test_the_end_of_the_stream_is_an_arrival_and_the_last(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    land_some(tmp_path / "in", 1)
+    list(ingest(warehouse, feed(tmp_path / "in")))
+    ended = end(warehouse, SOURCE)
+    assert (ended.arrival, ended.rows, ended.after) == (1, 0, INFINITY)
+    assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).last()
+    assert list(ingest(warehouse, feed(tmp_path / "in"))) == []
+    land(tmp_path / "in", "more.csv", HEADER, 600)
+    with pytest.raises(DataError, match=r"ended with arrival 1, .* the 1 pending arrival"):
+        list(ingest(warehouse, feed(tmp_path / "in")))
+
+
+def by(watermark: Watermark, folder: Path) -> FileConnector:
+    """The files of a folder, as a source with another watermark."""
+    source = replace(SOURCE, name="other", watermark=watermark)
+    return FileConnector(source, folder, options={"header": True})
+
+
+def watermarks(warehouse: Warehouse, feed: FileConnector, batch: int | None) -> list[float | None]:
+    """The watermark after each arrival, in seconds since the first file landed."""
+    list(ingest(warehouse, feed, batch=batch))
+    timeline = Log(warehouse, feed.source).timeline()
+    return [None if a.after is None else a.after / 1_000_000 - T0 for a in timeline]
+
+
+@pytest.mark.parametrize("batch", [3, None])
+def test_a_partition_that_is_idle_holds_the_watermark_no_longer(
+    warehouse: Warehouse, tmp_path: Path, batch: int | None
+) -> None:
+    strategy = PerPartition("sensor", "10 seconds", idle="3 minutes")
+
+    def arrives(seconds: int, *events: tuple[int, str]) -> None:
+        rows = "".join(f"{clock(at)},{sensor},1\n" for at, sensor in events)
+        land(tmp_path / "in", f"{seconds:04}.csv", HEADER + rows, seconds)
+
+    arrives(0, (-60, "a"), (-30, "b"), (-90, "a"))
+    arrives(60, (50, "b"), (40, ""))
+    land(tmp_path / "in", "0090.csv", HEADER + "gibberish,a,1\n,a,1\n", 90)
+    arrives(120, (110, "b"), (90, ""))
+    arrives(180)
+    arrives(300)
+    arrives(360, (20, "a"), (350, "b"))
+    found = watermarks(warehouse, by(strategy, tmp_path / "in"), batch)
+    #        a holds it back ......... idle: b's and none's tell, then b's alone, then a is back
+    assert found == [-70, -70, -70, -70, 80, 100, 100]
+    states = [a.watermark_state for a in Log(warehouse, by(strategy, tmp_path).source).timeline()]
+    assert states[0] == f'[["a",{micros(-60)},{micros(0)}],["b",{micros(-30)},{micros(0)}]]'
+
+
+def micros(seconds: int) -> int:
+    return (T0 + seconds) * 1_000_000
+
+
+def test_rows_can_carry_the_watermark(warehouse: Warehouse, tmp_path: Path) -> None:
+    for number, rows in enumerate([f"{clock(5)},a,1\n", f"{clock(3)},done,1\n", "", ",done,1\n"]):
+        land(tmp_path / "in", f"{number}.csv", HEADER + rows, number)
+    punctuated = Punctuated("CASE WHEN sensor = 'done' THEN at END")
+    assert watermarks(warehouse, by(punctuated, tmp_path / "in"), 2) == [None, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("mark", r".*name `mark` cannot be resolved.*"),
+        ("value", r".*\[DATATYPE_MISMATCH.*"),
+    ],
+)
+def test_a_watermark_that_cannot_be_told_is_one_sentence(
+    warehouse: Warehouse, tmp_path: Path, expression: str, reason: str
+) -> None:
+    land(tmp_path / "in", "0.csv", HEADER + f"{clock(5)},a,1\n", 0)
+    told = rf"The watermark of source 'other' \(maximum of {re.escape(expression)}\) .*: "
+    with pytest.raises(DefinitionError, match=f"^{told}{reason}$"):
+        list(ingest(warehouse, by(Punctuated(expression), tmp_path / "in")))
+    assert Log(warehouse, by(Manual(), tmp_path).source).timeline() == []
+
+
+def test_a_mark_that_cannot_be_read_does_not_end_the_source(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Its event is in the log, and the arrival tells that it did not move the watermark."""
+    marks = [str(clock(2)), "soon", "", "0000-00-00", str(clock(4))]
+    rows = "".join(f"{clock(n)},{mark},1\n" for n, mark in enumerate(marks))
+    land(tmp_path, "0.csv", HEADER + rows, 0)
+    land(tmp_path, "1.csv", f"{HEADER}{clock(9)},later,1\n", 1)
+    marked = by(Punctuated("CAST(sensor AS TIMESTAMP)"), tmp_path)
+    assert watermarks(warehouse, marked, 2) == [4, 4]
+    timeline = Log(warehouse, marked.source).timeline()
+    assert [(a.rows, a.unreadable_marks) for a in timeline] == [(5, 2), (1, 1)]
+
+
+class Told:
+    """A feed of heartbeats that says its watermark itself."""
+
+    source = Source("told", SOURCE.columns, "at", Manual())
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        told = [Chunk("{}", 0), Chunk("{}", 5, watermark=40), Chunk("{}", 9, end=True)]
+        return told[len(timeline) :]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        schema = f"at TIMESTAMP, sensor STRING, value INT, {CHUNK} BIGINT, position BIGINT, "
+        return spark.createDataFrame([], schema + "read_from STRING")
+
+    def explain(self, error: Exception) -> None:
+        return None
+
+
+def test_heartbeats_carry_a_manual_watermark_and_the_end(warehouse: Warehouse) -> None:
+    list(ingest(warehouse, Told(), batch=2))
+    timeline = Log(warehouse, Told.source).timeline()
+    assert [(a.before, a.after) for a in timeline] == [(None, None), (None, 40), (40, INFINITY)]
+
+
+def test_a_broken_file_stops_the_ingest_until_it_is_mended(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    land_some(tmp_path / "in", 2)
+    land(tmp_path / "in", "009.csv", "value,at\n", 900)
+    with pytest.raises(DataError, match=r"009\.csv' of source 'sensors' can't be read: its header"):
+        list(ingest(warehouse, feed(tmp_path / "in")))
+    assert len(Log(warehouse, SOURCE).timeline()) == 2
+    land(tmp_path / "in", "009.csv", HEADER + "2023-11-14,a,1\n", 900)
+    list(ingest(warehouse, feed(tmp_path / "in")))
+    assert [a.rows for a in Log(warehouse, SOURCE).timeline()][2] == 1
+
+
+def test_a_warehouse_that_cannot_be_written_is_one_sentence(
+    spark: SparkSession, landing: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for location in (tmp_path / "file", Path("/proc/tidemark")):
+        with pytest.raises(DataError, match=f"Warehouse '{location}' can't be written:"):
+            list(ingest(Warehouse(spark, str(location), "any"), feed(landing)))
+
+
+def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    def land_slowly(landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
+        for number in range(3):
+            text = HEADER + f"2023-11-14,a,{number}\n"
+            yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
+
+    inlet = Inlet(SOURCE, lambda p: FileConnector(SOURCE, p, options={"header": True}), land_slowly)
+    commits = list(play(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
+    assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
+    with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
+        list(play(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
+
+
+def test_each_arrival_records_the_versions_of_references(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    source = replace(SOURCE, lookups=("places",))
+    came = FileConnector(source, tmp_path / "in", options={"header": True})
+    places = warehouse.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
+
+    def load(_: SparkSession) -> DataFrame:
+        return places
+
+    def versions() -> list[str]:
+        return [a.references for a in Log(warehouse, source).timeline()]
+
+    for number in range(3):
+        land(tmp_path / "in", f"{number}.csv", HEADER + f"2023-11-14,a,{number}\n", number)
+    with pytest.raises(DataError, match="'sensors' refers to 'places', but there is no Delta tab"):
+        list(ingest(warehouse, came))
+    assert versions() == []
+    # A domain's own table is made where there is none, and is left alone where there is one.
+    inlet = Inlet(source, lambda _: came, lookups={"places": load})
+    furnish(warehouse, inlet)
+    commits = ingest(warehouse, came, batch=2)
+    next(commits)
+    places.write.format("delta").mode("append").save(warehouse.path("places"))
+    furnish(warehouse, inlet)
+    assert warehouse.read("places").count() == 2
+    list(commits)
+    end(warehouse, source)
+    first, last = (f'{{"places": {version}}}' for version in (1, 2))
+    assert versions() == [first, first, last, last]

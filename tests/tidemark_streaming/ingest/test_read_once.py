@@ -1,0 +1,78 @@
+"""What is read while it changes is read once; what was begun to be filled is filled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helpers.data.support import READINGS
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import CHUNK, Chunk, Inlet
+from tidemark_streaming.ingest.ingest import furnish, ingest
+
+
+@dataclass(frozen=True)
+class GrowingFeed:
+    """A file that is still written: whoever reads it finds other rows each time.
+
+    Args:
+        bytes: the size that is noted of it, by which its rows are few or many.
+    """
+
+    source: Source
+    bytes: int
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return [Chunk("{}", 0, bytes=self.bytes)] if not timeline else []
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        grown = spark.range(1_000).where("rand() < 0.5")
+        return grown.select(
+            *(F.lit(None).cast(kind).alias(name) for name, kind in self.source.columns.items()),
+            F.lit(0).cast("bigint").alias(CHUNK),
+            F.col("id").alias("position"),
+            F.lit("growing").alias("read_from"),
+        )
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None
+
+
+@pytest.mark.parametrize("size", [0, 1 << 30], ids=["few", "many"])
+def test_log_and_timeline_tell_of_the_same_rows_of_a_file_that_grows(
+    warehouse: Warehouse, size: int
+) -> None:
+    """Finding 15."""
+    list(ingest(warehouse, GrowingFeed(READINGS, size)))
+    (arrival,) = Log(warehouse, READINGS).timeline()
+    assert 300 < arrival.rows < 700
+    assert warehouse.read(READINGS.log_table).count() == arrival.rows
+
+
+def test_a_reference_whose_filling_was_killed_is_filled_by_the_next_ingest(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 6."""
+
+    def load(spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame([("a", 1), ("b", 2)], "sensor STRING, place INT")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    inlet = Inlet(READINGS, feed=lambda _: GrowingFeed(READINGS, 0), lookups={"places": load})
+    with monkeypatch.context() as dying:
+        dying.setattr(Warehouse, "append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            furnish(warehouse, inlet)
+    assert warehouse.read("places").count() == 0
+    for _ in range(2):
+        furnish(warehouse, inlet)
+        assert warehouse.read("places").count() == 2

@@ -1,0 +1,292 @@
+"""Each alert fires by what it says, and by nothing less; asked of Prometheus itself, where it is
+installed."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import write_deltalake
+
+from helpers.data.tables import arrive
+from tidemark.base.settings import Settings
+from tidemark.engine.ports import free_port
+from tidemark_streaming.home import services
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "ops/prometheus/rules.yml"
+PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes an alert fire, by series: values a minute apart, in promtool's notation.
+
+    Args:
+        quiet: series that are like these, and do not.
+        after: minutes after which it fires.
+        labels: of the alert, beside its name and severity.
+    """
+
+    fires: dict[str, str]
+    quiet: dict[str, str]
+    after: int
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+
+
+ASSET, CLICKS, LANE = {"asset": "a"}, {"source": "clicks"}, {"lane": "l"}
+TOPIC, CARRIED = {"asset": "a", "topic": "t"}, 'lane="l",topic="t",partition="0"'
+LAG = 'tidemark_kafka_consumer_lag{source="clicks",topic="t",partition="0"}'
+TOO_LATE = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="too_late"}'
+ON_TIME = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="on_time"}'
+PUBLISHED = 'tidemark_asset_arrival_to_published_seconds_bucket{asset="a",le="%s"}'
+RAN = 'tidemark_asset_run_seconds_bucket{asset="a",mode="incremental",le="%s"}'
+ENGINE, STREAM = 'tidemark_process_up{process="engine"}', 'tidemark_stream_up{asset="a"}'
+MARK, CAME = "tidemark_source_watermark_timestamp_seconds", "tidemark_source_arrivals_total"
+LAST = "tidemark_source_last_arrival_timestamp_seconds"
+FREE, SIZE = "tidemark_disk_free_bytes", "tidemark_disk_size_bytes"
+CASES = {
+    "TidemarkWatchDown": Case(
+        {'up{job="tidemark"}': "0x9"}, {'up{job="tidemark"}': "1x9"}, 3, {"job": "tidemark"}
+    ),
+    "TidemarkEngineDown": Case(
+        {ENGINE: "0x9", STREAM: "0x9"}, {ENGINE: "0x9"}, 3, {"process": "engine"}
+    ),
+    "TidemarkIngestDown": Case(
+        {'tidemark_ingest_up{source="clicks"}': "1 0x9"},
+        {'tidemark_ingest_up{source="clicks"}': "1 0 1 _x9"},
+        4,
+        CLICKS,
+    ),
+    "TidemarkLaneDown": Case(
+        {'tidemark_lane_up{lane="l"}': "1 0x9"}, {'tidemark_lane_up{lane="l"}': "1x9"}, 4, LANE
+    ),
+    "TidemarkEmitDown": Case(
+        {'tidemark_sink_process_up{asset="a"}': "1 0x9"},
+        {'tidemark_sink_process_up{asset="a"}': "1x9"},
+        4,
+        ASSET,
+    ),
+    "TidemarkStreamDown": Case({STREAM: "0x9"}, {STREAM: "0x3 1 0x4"}, 6, ASSET),
+    "TidemarkStreamFailing": Case(
+        {'tidemark_stream_consecutive_failures{asset="a"}': "3x2"},
+        {'tidemark_stream_consecutive_failures{asset="a"}': "2x2"},
+        1,
+        ASSET,
+    ),
+    "TidemarkStreamRestarts": Case(
+        {'tidemark_stream_restarts_total{asset="a"}': "0x20 1 2 3 4 4x20"},
+        {'tidemark_stream_restarts_total{asset="a"}': "7x20 8x40"},
+        40,
+        ASSET,
+    ),
+    "TidemarkTablesUnreadable": Case(
+        {"tidemark_exporter_read_errors": "1x9"}, {"tidemark_exporter_read_errors": "0x9"}, 6
+    ),
+    "TidemarkAssetFallsBehind": Case(
+        {'tidemark_asset_lag_arrivals{asset="a"}': "0+2x40"},
+        {'tidemark_asset_lag_arrivals{asset="a"}': "80-2x40"},
+        30,
+        ASSET,
+    ),
+    "TidemarkKafkaLagGrows": Case({LAG: "0+1000x40"}, {LAG: "60000-1000x40"}, 40, CLICKS),
+    "TidemarkKafkaSilent": Case(
+        {'tidemark_kafka_up{source="clicks"}': "0x9"},
+        {'tidemark_kafka_up{source="clicks"}': "1x9"},
+        3,
+        CLICKS,
+    ),
+    "TidemarkKafkaRefused": Case(
+        {'tidemark_source_access_error{source="clicks"}': "1x9"},
+        {
+            'tidemark_source_access_error{source="clicks"}': "0x9",
+            'tidemark_kafka_up{source="clicks"}': "0x9",
+        },
+        3,
+        CLICKS,
+    ),
+    "TidemarkTopicBehind": Case(
+        {'tidemark_sink_lag_seconds{asset="a",topic="t"}': "0+60x20"},
+        {'tidemark_sink_lag_seconds{asset="a",topic="t"}': "0 200 0 280x20"},
+        10,
+        TOPIC,
+    ),
+    "TidemarkTopicSilent": Case(
+        {'tidemark_sink_up{asset="a",topic="t"}': "1 0x9"},
+        {'tidemark_sink_up{asset="a",topic="t"}': "1 0x3 1x9"},
+        8,
+        TOPIC,
+    ),
+    "TidemarkLaneBehind": Case(
+        # Between two checkpoints a lane that keeps up has as many, and none after the next.
+        {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0+2000x60"},
+        {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0 60000 0 60000 0 60000 0x60"},
+        40,
+        LANE,
+    ),
+    "TidemarkSourceSilent": Case(
+        {LAST + '{source="clicks"}': "60+0x99", CAME + '{source="clicks"}': "0 5x98"},
+        {LAST + '{source="clicks"}': "60+60x99", CAME + '{source="clicks"}': "0 5x98"},
+        75,
+        CLICKS,
+    ),
+    "TidemarkWatermarkStands": Case(
+        {MARK + '{source="clicks"}': "60+0x60", CAME + '{source="clicks"}': "0+1x60"},
+        {MARK + '{source="clicks"}': "60+60x60", CAME + '{source="clicks"}': "0+1x60"},
+        50,
+        CLICKS,
+    ),
+    "TidemarkPublishedLate": Case(
+        {PUBLISHED % "60": "0+1x60", PUBLISHED % "300": "0+9x60", PUBLISHED % "+Inf": "0+9x60"},
+        {PUBLISHED % "60": "0+9x60", PUBLISHED % "300": "0+9x60", PUBLISHED % "+Inf": "0+9x60"},
+        40,
+        ASSET,
+    ),
+    "TidemarkRunsSlow": Case(
+        {RAN % "30": "0+1x60", RAN % "60": "0+9x60", RAN % "+Inf": "0+9x60"},
+        {RAN % "30": "0+9x60", RAN % "60": "0+9x60", RAN % "+Inf": "0+9x60"},
+        40,
+        ASSET,
+    ),
+    "TidemarkTooLateRises": Case(
+        {TOO_LATE: "0+2x90", ON_TIME: "0+98x90"},
+        {TOO_LATE: "0+1x90", ON_TIME: "0+199x90"},
+        80,
+        ASSET,
+    ),
+    "TidemarkWithheld": Case(
+        {'tidemark_asset_quarantined_rows_total{asset="a"}': "0x5 1x5"},
+        {'tidemark_asset_quarantined_rows_total{asset="a"}': "7x10"},
+        7,
+        ASSET,
+    ),
+    "TidemarkSourceStands": Case(
+        {'tidemark_source_blocked{source="clicks"}': "0 1x9"},
+        {'tidemark_source_blocked{source="clicks"}': "0 1 0x9"},
+        4,
+        CLICKS,
+    ),
+    "TidemarkDeadLetters": Case(
+        {'tidemark_source_dead_letters{source="clicks"}': "0x5 3x5"},
+        {'tidemark_source_dead_letters{source="clicks"}': "3x10"},
+        7,
+        CLICKS,
+    ),
+    "TidemarkDiskFills": Case({FREE: "5x30", SIZE: "100x30"}, {FREE: "50x30", SIZE: "100x30"}, 20),
+    "TidemarkManyFiles": Case(
+        {'tidemark_table_files{table="t"}': "2001x1500"},
+        {'tidemark_table_files{table="t"}': "1999x1500"},
+        1480,
+        {"table": "t"},
+    ),
+}
+
+
+def rules() -> dict[str, Any]:
+    """The alerts by name."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def asked(name: str, case: Case) -> list[dict[str, Any]]:
+    """The two tests of an alert, as promtool takes them."""
+    firing = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
+    labels = {"alertname": name, "alertstate": "firing", **rules()[name]["labels"], **case.labels}
+    told = ", ".join(f'{label}="{value}"' for label, value in labels.items())
+    samples = [{"labels": f"ALERTS{{{told}}}", "value": 1}]
+    return [
+        {
+            "interval": "1m",
+            "input_series": [{"series": s, "values": v} for s, v in series.items()],
+            "promql_expr_test": [
+                {"expr": firing, "eval_time": f"{case.after}m", "exp_samples": found}
+            ],
+        }
+        for series, found in ((case.fires, samples), (case.quiet, []))
+    ]
+
+
+def test_each_alert_has_a_case() -> None:
+    assert CASES.keys() == rules().keys()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: the alerts were not evaluated")
+def test_each_alert_fires_by_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "alerts.yml"
+    tests = [test for name, case in CASES.items() for test in asked(name, case)]
+    told = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    file.write_text(yaml.safe_dump(told))
+    done = subprocess.run([str(PROMTOOL), "test", "rules", str(file)], capture_output=True)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+# Waits until a real Prometheus has looked.
+@pytest.mark.slow
+@pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here: no alert was made to fire")
+def test_dead_letters_alert_in_a_real_prometheus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, own = free_port(), {"home": tmp_path / "home", "domains": "watched"}
+    for name, value in {**own, "watch_port": free_port()}.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", str(value))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
+    settings = Settings()
+    config = yaml.safe_load((ROOT / "ops/prometheus/prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(RULES)]
+    target = f"127.0.0.1:{settings.watch_port}"
+    config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    arrive(settings, "sensors", 0, 1)
+    services.start_watch(settings)
+    log = (tmp_path / "log").open("w")
+    prometheus = subprocess.Popen(
+        [
+            str(PROMETHEUS),
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stderr=log,
+    )
+
+    def asked_for(query: str) -> list[dict[str, Any]]:
+        """What Prometheus has by a query, once that tells of something."""
+        path = f"api/v1/query?query={urllib.parse.quote(query)}"
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
+                    told = json.load(answer)["data"]["result"]
+            except OSError:
+                told = []
+            if told:
+                return told
+            time.sleep(0.5)
+        raise AssertionError((tmp_path / "log").read_text())
+
+    try:
+        services.await_watch(settings)
+        (before,) = asked_for("tidemark_source_dead_letters")
+        assert before["value"][1] == "0"
+        letters = pa.table({"arrival": [1, 1], "position": [0, 1]})
+        path = f"{settings.warehouse}/{settings.database}/sensors_dead_letters"
+        write_deltalake(path, letters)
+        firing = 'ALERTS{alertname="TidemarkDeadLetters",alertstate="firing"}'
+        (alert,) = asked_for(firing)
+    finally:
+        prometheus.terminate()
+        prometheus.wait(60)
+        log.close()
+        services.service(settings, "watch").stop()
+    assert alert["metric"]["source"] == "sensors"

@@ -1,0 +1,125 @@
+"""What waits in Kafka is told by partition, and brokers that don't answer hold nobody up."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.suite.held import LONG, held
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.engine.ports import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.monitor import backlogs, overview
+from tidemark_streaming.monitor.backlogs import Backlog, Backlogs
+from tidemark_streaming.monitor.metrics import exposition
+from tidemark_streaming.monitor.overview import Monitor
+from tidemark_streaming.monitor.page import state
+
+
+def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Monitor:
+    """Of a domain that has this source alone."""
+    inlet = Inlet(source=CLICKS, feed=lambda _: feed)
+    found = overview.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
+    monkeypatch.setattr(overview.domains, "load", lambda _: found)
+    return Monitor(settings)
+
+
+def test_what_waits_is_told_by_partition(
+    warehouse: Warehouse, engine: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create(partitions=2)
+    feed = topics.feed(name)
+    settings = engine.model_copy(update={"database": warehouse.database})
+    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    watching = watcher(monkeypatch, settings, feed)
+    topics.send(name, clicks(*range(5)), 0)
+    topics.send(name, [*clicks(1), b'{"n": 2, "other": 3}'], 1)
+    assert feed.waiting(None) == {(name, 0): 5, (name, 1): 2}
+    list(ingest(warehouse, feed))
+    topics.send(name, clicks(3, 4, 5), 1)
+    seen = watching.read()
+    text, deadline, lag = (
+        "",
+        time.monotonic() + 60,
+        '{{partition="{}",source="clicks",topic="{}"}} {}',
+    )
+    while time.monotonic() < deadline:
+        text = exposition(watching.read()).decode()
+        if lag.format(1, name, "3.0") in text:
+            break
+    assert lag.format(1, name, "3.0") in text, text
+    assert lag.format(0, name, "0.0") in text
+    assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
+    assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
+    assert 'tidemark_source_undeclared_fields{source="clicks"} 1.0' in text
+    topics.delete(name)
+    deadline = time.monotonic() + 60
+    shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+    # While it is being deleted, brokers know of it and not of its offsets.
+    while "There is no topic" not in (shown["trouble"] or "") and time.monotonic() < deadline:
+        seen = watching.read()
+        text = exposition(seen).decode()
+        shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+    # They answer: that is no outage.
+    assert 'tidemark_source_access_error{source="clicks"} 1.0' in text, text
+    assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
+    assert "tidemark_kafka_consumer_lag{" not in text
+    assert f"There is no topic '{name}'" in shown["trouble"]
+    assert shown["silent"] is False
+
+
+def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
+    engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
+    with pytest.raises(DataError, match="can't be read"):
+        feed.waiting(None, 0.5)
+    settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
+    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    watching = watcher(monkeypatch, settings, feed)
+    text = exposition(watching.read()).decode()
+    assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
+    assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
+    assert "tidemark_kafka_consumer_lag{" not in text
+    deadline = time.monotonic() + 60
+    while "has not responded yet" in (_backlog(watching).trouble or ""):
+        assert time.monotonic() < deadline
+    with held(monkeypatch, KafkaConnector, "waiting") as waiting:
+        # Who waited for the next answer would do so longer than it is held back.
+        monkeypatch.setattr(backlogs, "PATIENCE", LONG)
+        while not waiting.asked.is_set():
+            assert _backlog(watching).silent
+            assert time.monotonic() < deadline
+        looks = [_backlog(watching) for _ in range(3)]
+        assert waiting.still
+    assert all(backlog.silent for backlog in looks)
+
+
+def _backlog(watching: Monitor) -> Backlog:
+    found = watching.read().sources[0].backlog
+    assert found is not None
+    return found
+
+
+def test_what_was_known_goes_when_the_brokers_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    answers = [{("clicks", 0): 7}]
+
+    def waiting(*_: object) -> dict[tuple[str, int], int]:
+        if answers:
+            return answers.pop()
+        raise DataError("Kafka at nowhere can't be read.")
+
+    monkeypatch.setattr(KafkaConnector, "waiting", waiting)
+    feed, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
+    assert asked.backlog(feed, None).waiting == {("clicks", 0): 7}
+    deadline = time.monotonic() + 60
+    while (found := asked.backlog(feed, None)).trouble is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found.waiting == {}
+    assert found.trouble == "Kafka at nowhere can't be read."

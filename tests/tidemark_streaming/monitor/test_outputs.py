@@ -1,0 +1,237 @@
+"""How far topics and lanes are, and what brings sources in: told without asking an engine."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from helpers.data.support import MINUTE, PER_MINUTE
+from helpers.data.tables import arrive, publish
+from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.processes.ending import GONE, end_with_an_error
+from helpers.suite.held import LONG, held
+from helpers.suite.scrapes import Values, scraped, value
+from tidemark.base.errors import DataError
+from tidemark.base.files import locks
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.ports import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base import foreground
+from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM
+from tidemark_streaming.ingest.sole import beside
+from tidemark_streaming.kafka import KafkaSink
+from tidemark_streaming.lane import Lane, home
+from tidemark_streaming.monitor import outputs, overview, page
+from tidemark_streaming.monitor.overview import Monitor
+from tidemark_streaming.sink.outbox import open_channel
+from tidemark_streaming.sink.position import Position
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    """Of a home whose engine is somebody who listens, and is asked for nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        port = listens.getsockname()[1]
+        yield Settings(home=tmp_path / "home", remote=f"sc://127.0.0.1:{port}")
+
+
+def watcher(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, *defined: WindowedTransform | Lane
+) -> Monitor:
+    """Of a domain that has these alone."""
+    assets = {d.name: d for d in defined if not isinstance(d, Lane)}
+    lanes = {d.name: d for d in defined if isinstance(d, Lane)}
+    found = overview.domains.Domains({}, {}, assets, lanes)
+    monkeypatch.setattr(overview.domains, "load", lambda _: found)
+    monkeypatch.setattr(outputs, "EVERY", 0.0)
+    return Monitor(settings)
+
+
+def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:
+    """What is scraped once it is right: topics are asked in the background."""
+    deadline = time.monotonic() + wait
+    while not right(found := scraped(watching)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def test_a_topic_that_lacks_versions_is_told(
+    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = KafkaSink(topics.unused(), topics.servers)
+    asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
+    table = f"{settings.warehouse}/{settings.database}/{asset.table}"
+    watching = watcher(monkeypatch, settings, asset)
+    own = {"asset": asset.name, "topic": topic.name}
+
+    def behind(found: Values) -> float | None:
+        return value(found, "tidemark_sink_lag_versions", **own)
+
+    found = seen(watching, lambda found: behind(found) == 0)
+    assert value(found, "tidemark_sink_lag_seconds", **own) == 0
+    assert value(found, "tidemark_sink_up", **own) == 1
+    for n in range(3):
+        publish(settings, asset.table, n, [n * MINUTE], MINUTE)
+    begun = time.time()
+    found = seen(watching, lambda found: behind(found) == 3)
+    waited = value(found, "tidemark_sink_lag_seconds", **own)
+    assert waited is not None
+    assert 0 < waited < time.time() - begun + 60
+
+    nobody = cast(SparkSession, None)
+    tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
+    way, table_id, at = (
+        open_channel(asset, tables),
+        str(DeltaTable(table).metadata().id),
+        time.time_ns(),
+    )
+    way.open()
+    there = way.there()
+    assert there is not None
+
+    def committed(version: int) -> Position:
+        return Position(table_id, version, there.id, 1, at, 3, "run-3", at // 1000, way.place, "")
+
+    way.send([], lambda: committed(1))
+    seen(watching, lambda found: behind(found) == 1)
+    way.send([], lambda: committed(2))
+    found = seen(watching, lambda found: behind(found) == 0)
+    assert value(found, "tidemark_sink_lag_seconds", **own) == 0
+    shown = page.state(watching.read(), "tidemark", 1)["sinks"]
+    well = {**own, "behind": 0, "waits": 0.0, "trouble": None}
+    assert shown == [{**well, "state": None, "error": None}]
+
+    def kept() -> tuple[float | None, str | None, str | None]:
+        monkeypatch.setattr(watching._services, "_seen", None)
+        (sink,) = page.state(watching.read(), "tidemark", 1)["sinks"]
+        up = value(scraped(watching), "tidemark_sink_process_up", asset=asset.name)
+        return up, sink["state"], sink["error"]
+
+    assert kept() == (None, None, None)
+    with foreground.running(settings, EMIT, asset.name) as entry:
+        assert kept() == (1, "running", None)
+        entry.waits(DataError("The brokers are gone."))
+        assert kept() == (0, "waiting", "The brokers are gone.")
+        entry.goes_on()
+        assert kept() == (1, "running", None)
+    assert kept() == (None, None, None), "it was ended on purpose"
+    end_with_an_error(settings, EMIT, asset.name)
+    assert kept() == (0, "ended", GONE)
+
+
+def test_a_topic_whose_brokers_are_silent_holds_nobody_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = KafkaSink("panes", f"127.0.0.1:{free_port()}")
+    asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
+    watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
+    # Who waited for an answer would do so longer than it is held back.
+    monkeypatch.setattr(outputs, "PATIENCE", 2 * LONG)
+    with held(monkeypatch, outputs, "sink_status") as standing:
+        looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
+        assert standing.still
+        assert looks == [None] * 3
+    found = seen(watching, lambda found: value(found, "tidemark_sink_up", **own) == 0)
+    assert value(found, "tidemark_sink_lag_versions", **own) is None
+    assert value(found, "tidemark_sink_lag_seconds", **own) is None
+
+
+def as_it_is(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
+def test_a_lane_is_told_from_its_checkpoints_to_its_end(
+    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create(partitions=2)
+    to = KafkaSink("out", topics.servers)
+    lane = Lane(name="clicks_out", feed=topics.feed(name), prepare=as_it_is, to=to)
+    watching = watcher(monkeypatch, settings, lane)
+    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
+    topics.send(name, clicks(*range(5)), 0)
+    topics.send(name, clicks(1, 2), 1)
+    place = home.lane_folder(settings, lane.name) / "checkpoints" / "records"
+    for folder in ("offsets", "commits"):
+        (place / folder).mkdir(parents=True)
+    # What Spark has written to its end, and what it has begun.
+    for number, ends in ((0, {"0": 1}), (1, {"0": 3, "1": 2}), (2, {"0": 5, "1": 2})):
+        told = f"v1\n{{}}\n{json.dumps({name: ends})}"
+        (place / "offsets" / str(number)).write_text(told)
+    (place / "commits" / "0").write_text("v1\n{}")
+    own = {"lane": "clicks_out", "topic": name}
+
+    def waits(partition: int) -> Callable[[Values], float | None]:
+        labels = {**own, "partition": str(partition)}
+        return lambda found: value(found, "tidemark_lane_consumer_lag", **labels)
+
+    # Of the partition that came later all of its records wait.
+    seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (4, 2))
+    (place / "commits" / "1").write_text("v1\n{}")
+    seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (2, 0))
+
+    with foreground.running(settings, LANE, "clicks_out") as entry:
+        entry.waits(DataError("Kafka is gone."))
+        monkeypatch.setattr(watching._services, "_seen", None)
+        assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
+    end_with_an_error(settings, LANE, "clicks_out")
+    monkeypatch.setattr(watching._services, "_seen", None)
+    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
+    (shown,) = page.state(watching.read(), "tidemark", 1)["lanes"]
+    assert (shown["name"], shown["state"], shown["error"]) == (
+        "clicks_out",
+        "ended",
+        GONE,
+    )
+    assert (shown["come"], shown["waiting"]) == ([name], 2)
+    assert foreground.forget(settings, LANE, "clicks_out")
+    monkeypatch.setattr(watching._services, "_seen", None)
+    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
+
+
+def test_streams_and_ingests_that_commands_keep_are_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = replace(PER_MINUTE, source=CLICKS), replace(PER_MINUTE, name="two", source=CLICKS)
+    arrive(settings, "clicks", 0, 1)
+    watching = watcher(monkeypatch, settings, one, two)
+
+    def now() -> tuple[float | None, ...]:
+        monkeypatch.setattr(watching._services, "_seen", None)
+        found = scraped(watching)
+        running = [value(found, "tidemark_stream_up", asset=a) for a in (one.name, "two")]
+        return (*running, value(found, "tidemark_ingest_up", source="clicks"))
+
+    def shown() -> list[tuple[str, str, str]]:
+        streams = page.state(watching.read(), "tidemark", 1)["streams"]
+        return [(s["state"], s["keptBy"], s["error"]) for s in streams]
+
+    assert now() == (None, None, None)
+    with foreground.running(settings, STREAM, one.name) as entry:
+        assert now() == (1, None, None)
+        entry.waits(DataError("The engine is gone."))
+        assert now() == (0, None, None)
+        entry.goes_on(again=True)
+        assert now() == (1, None, None)
+        again = scraped(watching)
+        assert value(again, "tidemark_stream_restarts_total", asset=one.name) == 1
+        assert shown()[0] == ("running", "stream", None)
+    assert now() == (None, None, None), "it was ended on purpose"
+    both = (one.name, "two")
+    with foreground.running(settings, INGEST, "clicks", both):
+        assert now() == (1, 1, 0), "no ingest is at work yet"
+        lock = beside(settings.warehouse, settings.database, "clicks", "lock")
+        with lock.open("w") as handle:
+            assert locks.take(handle.fileno())
+            assert now() == (1, 1, 1)
+    end_with_an_error(settings, INGEST, "clicks", both)
+    assert now() == (0, 0, 0)
+    assert shown() == [("ended", "ingest", GONE)] * 2

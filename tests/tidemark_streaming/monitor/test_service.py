@@ -1,0 +1,97 @@
+"""The service that `tidemark up` starts, as a process."""
+
+import asyncio
+import os
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine.ports import free_port
+from tidemark_streaming.home import services
+from tidemark_streaming.monitor import app, page
+from tidemark_streaming.monitor.overview import Monitor, Overview
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """A home of its own, with the domain `watched`, also as variables of the environment."""
+    own = {"home": str(tmp_path / "home"), "domains": "watched", "watch_port": str(free_port())}
+    for name, value in own.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    settings = Settings()
+    yield settings
+    services.service(settings, "watch").stop()
+
+
+def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
+    services.start_watch(home)
+    address = services.await_watch(home)
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
+    assert {"tidemark_source_events", "tidemark_asset_run_seconds"} <= found
+    watch = services.service(home, "watch")
+    before = watch.running()
+    services.start_watch(home)
+    assert watch.running() == before, "what runs is left as it is"
+    other = home.model_copy(update={"watch_port": free_port()})
+    with pytest.raises(EngineError, match=r"live page of .* runs on port .*TIDEMARK_WATCH_PORT"):
+        services.start_watch(other)
+    assert watch.stop()
+    assert watch.log.read_text() == "", "nothing that it should have said"
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"{address}/metrics", timeout=5)
+
+
+def test_it_refreshes_without_requests(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, seen = Monitor(home), list[float]()
+    read = watcher.read
+
+    def counted() -> Overview:
+        seen.append(time.monotonic())
+        if len(seen) == 1:
+            raise OSError("It can't be read just now.")
+        return read()
+
+    monkeypatch.setattr(watcher, "read", counted)
+    monkeypatch.setattr(app, "EVERY", 0.05)
+    monkeypatch.setattr(app, "FRESH", 0.0)
+    service = app.application(home, watcher)
+
+    async def live() -> None:
+        async with service.router.lifespan_context(service):
+            deadline = time.monotonic() + 30
+            while len(seen) < 3 and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(live())
+    assert len(seen) >= 3
+
+
+def test_what_waits_is_a_level_in_each_span() -> None:
+    axis = page.Axis(end=600, step=5)
+    second = 1_000_000
+    known = [(290 * second, 9), (301 * second, 3), (303 * second, 7), (330 * second, 0)]
+    levels = axis.levels(known)
+    assert len(levels) == page.POINTS
+    # What was known before is out of range; the highest counts; it is drawn on for a while.
+    assert levels[:12] == [7, 7, 7, 7, 7, None, 0, 0, 0, 0, 0, None]
+    assert page.Axis(end=600_000, step=3600).levels([(599_000 * second, 4)])[-2:] == [None, 4]
+    assert axis.levels([]) == [None] * page.POINTS
+
+
+def test_a_domain_that_is_not_there_is_one_sentence(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "nowhere")
+    services.start_watch(home)
+    with pytest.raises(EngineError, match="There is no domain package 'nowhere'"):
+        services.await_watch(home)
+    assert "Traceback" not in services.service(home, "watch").log.read_text()

@@ -1,0 +1,56 @@
+"""What one version of a change feed says of windows."""
+
+import pyarrow as pa
+import pytest
+
+from tidemark.base.instants import as_datetime
+from tidemark_streaming.sink.changes import derive_changes, rows_as_changes
+
+Told = tuple[str, int, int]
+"""A row of a feed: what happened, the window's start, its value."""
+
+
+def feed(*rows: Told) -> pa.Table:
+    return pa.table(
+        {
+            "_change_type": [kind for kind, _, _ in rows],
+            "_commit_version": [1] * len(rows),
+            "window_start": pa.array([s for _, s, _ in rows], pa.timestamp("us", "UTC")),
+            "n": pa.array([n for _, _, n in rows], pa.int64()),
+        }
+    )
+
+
+def row(start: int, n: int) -> dict[str, object]:
+    return {"window_start": as_datetime(start), "n": n}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([("insert", 0, 1), ("insert", 60, 2)], [(None, row(0, 1)), (None, row(60, 2))]),
+        ([("delete", 0, 1), ("delete", 60, 2)], [(row(0, 1), None), (row(60, 2), None)]),
+        (
+            [("update_preimage", 0, 1), ("update_postimage", 0, 3), ("insert", 60, 2)],
+            [(row(0, 1), row(0, 3)), (None, row(60, 2))],
+        ),
+        ([("delete", 0, 1), ("insert", 0, 1)], []),
+        ([], []),
+    ],
+    ids=["all come", "all leave", "one is replaced", "one stays the same", "nothing"],
+)
+def test_windows_that_came_left_or_were_replaced(
+    told: list[Told], expected: list[tuple[object, object]]
+) -> None:
+    found = [(c.before, c.after) for c in derive_changes(feed(*told), ["window_start"])]
+    assert found == expected
+
+
+def test_an_instant_beyond_python_s_years_is_a_text() -> None:
+    far = 1_700_000_000_000_000_000
+    rows = feed(("insert", 0, 1), ("delete", 60, 2))
+    rows = rows.append_column("newest", pa.array([far, far], pa.timestamp("us", "UTC")))
+    found = list(derive_changes(rows, ["window_start"]))
+    texts = [(c.after or c.before or {})["newest"] for c in found]
+    assert texts == ["55840-11-08T22:13:20.000000Z"] * 2
+    assert [(c.after or {})["newest"] for c in rows_as_changes(rows)] == texts

@@ -1,0 +1,70 @@
+"""A stream brings out what it publishes, and what others publish meanwhile."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
+from helpers.kafka.rebuilt import Table, records
+from helpers.kafka.topics import Topics
+from tidemark.base.instants import iso
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import backfill
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import KafkaSink
+from tidemark_streaming.streams import continuous
+
+ARRIVALS = some_arrivals()
+
+
+def emitting(topic: KafkaSink) -> WindowedTransform:
+    return replace(
+        PER_MINUTE,
+        aggregates={"n": agg.count()},
+        accumulation="accumulating",
+        sink=topic,
+    )
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: str) -> bool:
+    """Whether the topic has the published table."""
+    table = Table("accumulating")
+    for record in records(servers, topic):
+        table.take(*record)
+    rows = warehouse.take(asset.table)
+    there = {
+        (iso(start), key, commit_number, n)
+        for start, key, commit_number, n in zip(
+            rows["window_start"].cast(pa.int64()).to_pylist(),
+            *(rows[name].to_pylist() for name in ("sensor", "commit_number", "n")),
+            strict=True,
+        )
+    }
+    return there == {
+        (r["window_start"], r["keys"]["sensor"], r["commit_number"], r["values"]["n"])
+        for r in table.rows.values()
+    }
+
+
+@pytest.mark.slow
+def test_a_stream_brings_out_what_is_published(warehouse: Warehouse, topics: Topics) -> None:
+    topic = topics.create(name=topics.unused())
+    asset = emitting(KafkaSink(topic, topics.servers))
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    continuous.start(warehouse, asset)
+    until(lambda: warehouse.exists(asset.table))
+    until(lambda: same(warehouse, topics.servers, asset, topic))
+    backfill(warehouse, asset, *minutes(0, 4))
+    until(lambda: same(warehouse, topics.servers, asset, topic))
+    assert continuous.stop(warehouse, asset)

@@ -1,0 +1,82 @@
+"""A campaign of faults in short (`make faults` makes a thousand kills); and what its check is
+worth: it finds an event that is lost, one that is there twice, a window that counts it twice, and a
+damaged table."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from campaign.exactly_once import differing, miscounted, windows
+from campaign.home import own_settings
+from campaign.run import DIRECT, Bounds, campaign
+from helpers.data.whole import damaged
+from tidemark.base.instants import as_datetime
+
+KINDS = ("machine", "worker+ingest")
+DIRECTLY = ("at columns", "at emitted")
+
+
+# Kills a real engine, ingest and stream, and waits until each is back.
+@pytest.mark.slow
+def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
+    said: list[str] = []
+    report = campaign(
+        own_settings(tmp_path),
+        KINDS,
+        Bounds(len(KINDS) + len(DIRECTLY), minutes=20),
+        directly=DIRECTLY,
+        seed=4,
+        rate=50,
+        tell=said.append,
+    )
+    assert report.wrong == []
+    kinds = [*KINDS, *(f"{kind}{DIRECT}" for kind in DIRECTLY)]
+    assert sorted(report.recovered) == sorted(kinds)
+    assert report.kills == len(said) == len(kinds)
+    assert report.sent > 0
+
+
+@pytest.mark.parametrize(
+    ("found", "sentences"),
+    [
+        ([0, 1, 2], []),
+        ([0, 2], ["Of 3 events 1 are lost, such as 1."]),
+        ([0, 1, 1, 2], ["Of 3 events 1 too many are there, such as 1."]),
+        (
+            [0, 1, 3],
+            ["Of 3 events 1 are lost, such as 2.", "Of 3 events 1 too many are there, such as 3."],
+        ),
+    ],
+)
+def test_what_is_lost_or_there_twice_is_seen(found: list[int], sentences: list[str]) -> None:
+    assert [*miscounted("events", found, range(3))] == sentences
+
+
+def test_a_window_that_counts_an_event_twice_is_seen() -> None:
+    second = 1_000_000
+    events = [
+        {"at": as_datetime(3 * second), "n": 3, "watermark": None},
+        {"at": as_datetime(4 * second), "n": 6, "watermark": as_datetime(19 * second)},
+        # Its window is final: it is in none.
+        {"at": as_datetime(5 * second), "n": 9, "watermark": as_datetime(20 * second)},
+    ]
+    expected = windows(events)
+    assert expected == {(0, 0): (2, 9)}
+    assert [*differing("The table", expected, expected)] == []
+    (said,) = differing("The table", {(0, 0): (3, 12)}, expected)
+    assert "has 1 windows that are wrong" in said
+    assert "(3, 12) instead of (2, 9)" in said
+
+
+def test_a_damaged_table_is_seen(tmp_path: Path) -> None:
+    for n in range(3):
+        write_deltalake(tmp_path, pa.table({"n": [n]}), mode="append")
+    assert [*damaged(tmp_path)] == []
+    written = next(tmp_path.glob("*.parquet"))
+    written.rename(tmp_path / "elsewhere")
+    assert any("lacks its file" in sentence for sentence in damaged(tmp_path))
+    (tmp_path / "elsewhere").rename(written)
+    sorted((tmp_path / "_delta_log").glob("*.json"))[1].unlink()
+    assert any("has a gap" in sentence for sentence in damaged(tmp_path))

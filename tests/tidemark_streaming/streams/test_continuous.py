@@ -1,0 +1,262 @@
+"""A continuous query publishes what runs and backfills publish, whatever becomes of it."""
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from helpers.data.runs import published_through
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    published,
+    reference,
+    some_arrivals,
+)
+from tidemark import quality as q
+from tidemark.base.errors import DataError, DefinitionChangedError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.rollup import rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.run.admission import ALL, Admission
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import ledger
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_streaming.streams import continuous
+
+REGISTERED = False
+ARRIVALS = some_arrivals(count=6)
+
+
+def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
+    deadline = time.monotonic() + 120
+    while State(warehouse, transform).last().after.at.arrival < arrival:
+        query = continuous.find(warehouse, transform)
+        assert query is not None, "the stream ended"
+        assert query.exception() is None
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.3)
+
+
+# A stream that is started several times.
+@pytest.mark.slow
+def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
+    """And where it is not reached, a run takes what several commits brought."""
+    for limit, through in ((Admission(rows=1_000_000), 2), (Admission(arrivals=2), 5)):
+        for arrival in range(through - 2, through + 1):
+            ingest(warehouse, READINGS, ARRIVALS[arrival : arrival + 1], ends=False)
+        continuous.start(
+            warehouse, PER_MINUTE, admission=limit, available_now=True
+        ).awaitTermination(120)
+    runs = warehouse.take(ledger.TABLE).sort_by("commit_number").to_pylist()
+    assert [(r["through_arrival"], r["limited_by"]) for r in runs] == [
+        (2, None),
+        (4, "arrivals"),
+        (5, None),
+    ]
+
+
+# A stream that is started several times.
+@pytest.mark.slow
+def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
+    found = continuous.find(warehouse, PER_MINUTE)
+    assert found is not None
+    assert found.id == query.id
+    with pytest.raises(EngineError, match="stream of 'per_minute' is already running"):
+        continuous.start(warehouse, PER_MINUTE)
+    ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
+    wait_for(warehouse, PER_MINUTE, 3)
+    assert continuous.stop(warehouse, PER_MINUTE)
+    assert not continuous.stop(warehouse, PER_MINUTE)
+    assert continuous.find(warehouse, PER_MINUTE) is None
+
+    shutil.rmtree(Path(continuous.checkpoint(warehouse, PER_MINUTE)))
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+    assert incremental(warehouse, PER_MINUTE) is None
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+# Waits for a stream that fails and recovers.
+@pytest.mark.slow
+def test_a_stream_goes_on_where_a_version_of_its_table_is_not_found(warehouse: Warehouse) -> None:
+    """A listing of a log may pass over one that is written meanwhile."""
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    timeline = DeltaTable(warehouse.path(READINGS.timeline_table))
+    unread = f"{timeline.version() + 1:020}.json"
+    ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    # The table can do without it.
+    timeline.update_incremental()
+    timeline.create_checkpoint()
+    Path(warehouse.path(READINGS.timeline_table), "_delta_log", unread).unlink()
+    query = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    query.awaitTermination(120)
+    assert query.exception() is None
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_batch_that_lacks_an_arrival_runs_it_all_the_same(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    timeline = warehouse.read(READINGS.timeline_table)
+    run = continuous._batch(warehouse.place, PER_MINUTE, ALL)
+    run(timeline.where("arrival <> 2"), 0)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+# Waits for two streams.
+@pytest.mark.slow
+def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    # Its base has never run.
+    query = continuous.start(warehouse, whole)
+
+    def through(commit_number: int) -> None:
+        deadline = time.monotonic() + 120
+        while published_through(warehouse, whole) < commit_number:
+            assert query.exception() is None
+            assert query.isActive
+            assert time.monotonic() < deadline, "the stream does not get on"
+            time.sleep(0.3)
+
+    incremental(warehouse, PER_MINUTE)
+    through(0)
+    ingest(warehouse, READINGS, ARRIVALS[3:])
+    assert continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    through(1)
+    assert continuous.stop(warehouse, whole)
+    assert incremental(warehouse, whole) is None
+    report = parity(warehouse, whole)
+    assert report.equal
+    assert report.windows > 0
+
+
+def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Warehouse) -> None:
+    """Spark may begin with one of an empty ledger, and others' runs bring some."""
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS)
+    ledger.create(warehouse)
+    run = continuous._batch(warehouse.place, whole, ALL)
+    run(warehouse.read(ledger.TABLE), 0)
+    assert not warehouse.exists(whole.table)
+    incremental(warehouse, PER_MINUTE)
+    run(warehouse.read(ledger.TABLE), 1)
+    assert parity(warehouse, whole).equal
+    assert published_through(warehouse, whole) == 0
+
+
+# Waits for two streams.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(PER_MINUTE, allowed_lateness=20 * MINUTE),
+        replace(PER_MINUTE, window=Tumbling("5 minutes")),
+    ],
+    ids=["runs go on", "counted anew"],
+)
+def test_the_stream_of_a_roll_up_ends_where_another_definition_runs_its_base(
+    warehouse: Warehouse, now: WindowedTransform
+) -> None:
+    """By its own, it would leave out what the base admits by now."""
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    # An earlier definition has run it before.
+    incremental(warehouse, replace(PER_MINUTE, allowed_lateness=MINUTE))
+    run = continuous._batch(warehouse.place, whole, ALL)
+    run(warehouse.read(ledger.TABLE), 0)
+    ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    run(warehouse.read(ledger.TABLE), 1)
+    version = warehouse.version(whole.table)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    backfill(warehouse, now)
+    with pytest.raises(DefinitionChangedError):
+        run(warehouse.read(ledger.TABLE), 2)
+    assert warehouse.version(whole.table) == version
+    later = replace(whole, base=now, allowed_lateness=now.allowed_lateness)
+    incremental(warehouse, later)
+    assert parity(warehouse, later).equal
+
+
+def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="was never ingested: first run `tidemark ingest readings`"):
+        continuous.start(warehouse, PER_MINUTE)
+
+
+def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
+    query = continuous.start(warehouse, lacking, available_now=True)
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    said = continuous.why(caught.value)
+    assert said.startswith("Asset 'per_minute': its function's result has no column 'arrival'; it")
+
+
+def test_a_stream_knows_that_its_definition_has_changed(warehouse: Warehouse) -> None:
+    def changed(_: DataFrame) -> DataFrame:
+        raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
+
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    older = replace(PER_MINUTE, function=changed)
+    query = continuous.start(warehouse, older, available_now=True)
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    assert continuous.why(caught.value) == "Asset 'per_minute' has another definition since."
+    assert continuous.outdated(caught.value)
+    assert not continuous.outdated(StreamingQueryException("tidemark.base.errors.DataError: No."))
+
+
+def test_a_stream_s_worker_finds_the_fingerprint_that_its_starter_has(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    found = tmp_path / "fingerprints"
+
+    def write(batch: DataFrame, _: int) -> None:
+        found.write_text(" ".join(fingerprint(t) for t in (PER_MINUTE, departures_hourly)))
+
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    reader = warehouse.spark.readStream.format("delta")
+    rows = reader.load(warehouse.path(READINGS.timeline_table))
+    query = rows.writeStream.foreachBatch(write).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    ours = [fingerprint(PER_MINUTE), fingerprint(departures_hourly)]
+    assert found.read_text().split() == ours
+
+
+def test_each_asset_s_stream_has_a_session_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    other = settings.model_copy(update={"database": "other"})
+    ids = [continuous.session_id(s, a) for s in (settings, other) for a in ("one", "two")]
+    assert len(set(ids)) == 4
+    assert ids[0] == continuous.session_id(settings, "one")
+
+
+def test_a_stream_withholds_what_fails(warehouse: Warehouse) -> None:
+    limit = q.between("most", most=0.9)
+    expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))
+    ingest(warehouse, READINGS, ARRIVALS)
+    continuous.start(warehouse, expecting, available_now=True).awaitTermination(240)
+    withheld = warehouse.read(expecting.quarantine_table).collect()
+    want = [w for w, row in reference(ARRIVALS).items() if row["most"] > 0.9]
+    assert len(withheld) == len(want) > 0
+    assert {f["expectation"] for row in withheld for f in row["failed"]} == {limit.name}
+    assert parity(warehouse, expecting).equal

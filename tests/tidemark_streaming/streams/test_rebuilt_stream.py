@@ -1,0 +1,226 @@
+"""An asset is rebuilt or replayed while its streaming query runs, also with sessions and with a
+topic that publishes its table."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from helpers.data.redefined import WIDER
+from helpers.data.runs import left_behind, run_all
+from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
+from helpers.kafka.rebuilt import Table, records
+from helpers.kafka.topics import Topics
+from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
+from tidemark.compute.materialize import TempTables
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.run import compute
+from tidemark.run.admission import Admission
+from tidemark.run.change import rebuild as work
+from tidemark.run.change import replay as replays
+from tidemark.run.plan import Plan
+from tidemark.run.runner import incremental
+from tidemark.store.asset import Asset
+from tidemark.store.rows import Rows
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming.kafka import KafkaSink
+from tidemark_streaming.sink import Outbox
+from tidemark_streaming.streams import continuous
+
+# Streams run while their asset is rebuilt, and wait for each other.
+pytestmark = pytest.mark.slow
+
+ARRIVALS = some_arrivals(count=8, size=24)
+SHORT = replace(PER_MINUTE, window=Session("20 seconds"))
+LONG = replace(WIDER, window=Session("40 seconds"))
+
+
+def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -> list[str]:
+    """Let a stream go on whenever what this process makes under a name has counted; the name, each
+    time that it has."""
+    count, counted = compute.count_events, list[str]()
+
+    def alive(asset: Asset, todo: Plan, place: TempTables) -> Rows:
+        rows = count(asset, todo, place)
+        if asset.transform.name == name:
+            counted.append(asset.transform.name)
+            stream()
+        return rows
+
+    patch.setattr(compute, "count_events", alive)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(PER_MINUTE, WIDER), (SHORT, LONG)], ids=["windows", "sessions"]
+)
+def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_promotion(
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    old: WindowedTransform,
+    new: WindowedTransform,
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    run_all(warehouse, old, 2)
+    more = [ARRIVALS[n : n + 1] for n in range(3, 6)]
+
+    def stream() -> None:
+        if more:
+            ingest(warehouse, READINGS, more.pop(0), ends=False)
+            assert incremental(warehouse, old, pinned_definition=True) is not None
+            assert parity(warehouse, old).equal
+
+    counted = beside(monkeypatch, f"{new.name}__rebuild", stream)
+    made = work.rebuild(warehouse, new)
+    assert (len(counted), made.through) == (2, 3)
+    done = work.promote(warehouse, new)
+    assert not more
+    assert done.through_arrival == 5
+    assert parity(warehouse, new).equal
+    ingest(warehouse, READINGS, ARRIVALS[6:], ends=False)
+    assert incremental(warehouse, new, pinned_definition=True) is not None
+    assert parity(warehouse, new).equal
+    work.roll_back(warehouse, new)
+    ingest(warehouse, READINGS, [])
+    run_all(warehouse, old, 2)
+    assert parity(warehouse, old).equal
+
+
+def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_promotion(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
+    through(warehouse, PER_MINUTE, 1)
+    work.rebuild(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
+    through(warehouse, PER_MINUTE, 4)
+    assert query.isActive
+    assert work.promote(warehouse, WIDER).through_arrival == 4
+    ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
+    deadline = time.monotonic() + 120
+    while query.isActive:
+        assert time.monotonic() < deadline, "the query of the earlier definition goes on"
+        time.sleep(0.2)
+    failure = query.exception()
+    assert failure is not None
+    assert continuous.outdated(failure)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
+    assert parity(warehouse, WIDER).equal
+    # Each event is in a window, or in the late table.
+    counted = sum(warehouse.take(WIDER.table, columns=["n"])["n"].to_pylist())
+    late = warehouse.take(WIDER.late_table).num_rows
+    assert counted + late == sum(len(events) for events in ARRIVALS)
+
+
+@pytest.mark.parametrize("asset", [PER_MINUTE, SHORT], ids=["windows", "sessions"])
+def test_a_query_goes_on_beside_replays(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, asset: WindowedTransform
+) -> None:
+    """Into its table, where what the query took in meanwhile is counted as well, and beside it."""
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    query = continuous.start(warehouse, asset, admission=Admission(1))
+    through(warehouse, asset, 2)
+    more = [ARRIVALS[3:5], ARRIVALS[5:6]]
+
+    def stream() -> None:
+        ingest(warehouse, READINGS, more.pop(0), ends=False)
+        through(warehouse, asset, 4 if more else 5)
+
+    with monkeypatch.context() as patch:
+        counted = beside(patch, asset.name, stream)
+        done = replays.replay(warehouse, asset, 1)
+    assert (len(counted), done.through) == (1, 4)
+    assert parity(warehouse, asset).equal
+    with monkeypatch.context() as patch:
+        counted = beside(patch, f"{asset.name}__tried", stream)
+        side = replays.replay_to_side_tables(warehouse, asset, 1, "tried")
+    assert (len(counted), side.through, more) == (1, 4, [])
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    through(warehouse, asset, len(ARRIVALS) - 1)
+    assert query.isActive
+    assert continuous.stop(warehouse, asset)
+    assert parity(warehouse, asset).equal
+
+
+def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
+    """Wait until its stream has taken an arrival in, and published what it fired."""
+    query, deadline = continuous.find(warehouse, transform), time.monotonic() + 120
+    assert query is not None
+    while True:
+        asset = Asset(warehouse, transform)
+        last = asset.state.last()
+        if last.after.at.arrival >= arrival and asset.published() >= last.commit_number:
+            return
+        assert query.exception() is None
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.2)
+
+
+def test_the_topic_tells_the_table_that_was_switched_to_and_back(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    topic = KafkaSink(topics.unused(), topics.servers, partitions=2)
+    old = replace(PER_MINUTE, accumulation="retracting", sink=topic)
+    aggregates = {"n": agg.count(), "newest": agg.last("value")}
+    new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
+
+    def told(asset: WindowedTransform) -> dict[Any, Any]:
+        Outbox(warehouse, asset).emit()
+        table = Table("retracting")
+        for record in records(topics.servers, topic.name):
+            table.take(*record)
+        assert Outbox(warehouse, asset).emit().transactions == 0
+        return {window: value["values"] for window, value in table.rows.items()}
+
+    def there(asset: WindowedTransform) -> list[int]:
+        return sorted(warehouse.take(asset.table, columns=["n"])["n"].to_pylist())
+
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, old)
+    assert sorted(v["n"] for v in told(old).values()) == there(old)
+    work.rebuild(warehouse, new)
+    with pytest.raises(DefinitionChangedError, match="was written with another definition"):
+        Outbox(warehouse, new).emit(anew=True)
+    ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
+    # What the stream of the earlier definition has not brought out goes with the switch.
+    incremental(warehouse, old)
+    kept = there(old)
+    work.promote(warehouse, new)
+    with pytest.raises(DefinitionChangedError, match="differs in the column"):
+        Outbox(warehouse, old).emit()
+    now = told(new)
+    assert {len(window) for window in now} == {2}
+    assert sorted(v["n"] for v in now.values()) == there(new)
+    ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
+    incremental(warehouse, new)
+    assert sorted(v["n"] for v in told(new).values()) == there(new)
+    work.roll_back(warehouse, new)
+    back = told(old)
+    assert {len(window) for window in back} == {3}
+    assert sorted(v["n"] for v in back.values()) == there(old) == kept
+
+
+def test_a_promotion_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    work.rebuild(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
+    left_behind(warehouse, PER_MINUTE, monkeypatch)
+    monkeypatch.setattr(work, "_PUBLISH_WAIT_SECONDS", 0.1)
+    version = warehouse.version(PER_MINUTE.table)
+    with pytest.raises(DataError, match="commit 1, is not completely published"):
+        work.promote(warehouse, WIDER)
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == version
+    work.promote(warehouse, WIDER, keep_backup=False)
+    assert parity(warehouse, WIDER).equal
+    with pytest.raises(DataError, match="has no backup to restore: "):
+        work.roll_back(warehouse, WIDER)

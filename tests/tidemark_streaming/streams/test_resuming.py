@@ -1,0 +1,121 @@
+"""A stream that is started again lacks nothing, and Spark takes its checkpoint or makes it anew."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.data.redefined import WIDER
+from helpers.data.runs import left_behind, published_through
+from helpers.data.support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.run.change import rebuild as work
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.upkeep.dropping import drop
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming.streams import continuous
+
+# Starts and stops several streams for each test.
+pytestmark = pytest.mark.slow
+
+REGISTERED = False
+ARRIVALS = some_arrivals(count=6)
+
+
+def caught_up(warehouse: Warehouse, transform: Definition) -> None:
+    """Start the asset's stream until all that has come is taken in."""
+    query = continuous.start(warehouse, transform, available_now=True)
+    query.awaitTermination(120)
+    assert query.exception() is None
+
+
+def test_a_stream_whose_asset_stands_behind_its_checkpoint_begins_at_once(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the asset's tables are gone, a rebuild was taken back, or a run was not published."""
+    ingest(warehouse, READINGS, ARRIVALS)
+    caught_up(warehouse, PER_MINUTE)
+    for table in PER_MINUTE.tables:
+        warehouse.drop(table)
+    caught_up(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+    assert parity(warehouse, PER_MINUTE).equal
+    for table in PER_MINUTE.tables:
+        warehouse.drop(table)
+    left_behind(warehouse, PER_MINUTE, monkeypatch)
+    caught_up(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_stream_takes_in_what_came_between_a_promotion_and_the_rollback(
+    warehouse: Warehouse,
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    work.rebuild(warehouse, WIDER)
+    work.promote(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    caught_up(warehouse, WIDER)
+    work.roll_back(warehouse, WIDER)
+    caught_up(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_the_stream_of_a_roll_up_that_stands_behind_its_base_begins_at_once(
+    warehouse: Warehouse,
+) -> None:
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS)
+    incremental(warehouse, PER_MINUTE)
+    # The second time it reads what the ledger tells of its own run.
+    caught_up(warehouse, whole)
+    caught_up(warehouse, whole)
+    other = replace(whole, window=Tumbling("10 minutes"))
+    caught_up(warehouse, other)
+    assert parity(warehouse, other).equal
+    for table in whole.tables:
+        warehouse.drop(table)
+    caught_up(warehouse, whole)
+    assert parity(warehouse, whole).equal
+    assert published_through(warehouse, whole) == 0
+
+
+def test_a_stream_that_stands_where_its_checkpoint_does_keeps_it(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    caught_up(warehouse, PER_MINUTE)
+    query = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    query.awaitTermination(120)
+    again = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    again.awaitTermination(120)
+    assert again.id == query.id
+
+
+def test_a_stream_over_another_table_than_before_begins_with_it(warehouse: Warehouse) -> None:
+    """A source that is called otherwise, a roll-up of the asset's name, a log that was made anew;
+    and a checkpoint in which nothing can be read."""
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    caught_up(warehouse, PER_MINUTE)
+    others = replace(READINGS, name="others")
+    over_others = replace(PER_MINUTE, source=others)
+    ingest(warehouse, others, ARRIVALS)
+    backfill(warehouse, over_others)
+    caught_up(warehouse, over_others)
+    assert published(warehouse, over_others) == reference(ARRIVALS)
+    for table in (others.log_table, others.timeline_table, others.dead_letters_table):
+        warehouse.drop(table)
+    ingest(warehouse, others, ARRIVALS[:5])
+    backfill(warehouse, over_others)
+    caught_up(warehouse, over_others)
+    assert published(warehouse, over_others) == reference(ARRIVALS[:5])
+    base = replace(over_others, name="base")
+    whole = rollup(of=base, name=PER_MINUTE.name, window=Tumbling("5 minutes"))
+    drop(warehouse, over_others)
+    incremental(warehouse, base)
+    caught_up(warehouse, whole)
+    assert parity(warehouse, whole).equal
+    for file in Path(continuous.checkpoint(warehouse, whole), "offsets").glob("[0-9]*"):
+        file.write_text("")
+    caught_up(warehouse, whole)

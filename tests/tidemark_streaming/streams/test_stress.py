@@ -1,0 +1,76 @@
+"""Runs side by side, in short (`make stress` makes hundreds); and what its check is worth: it fails
+where a row of the ledger is gone, and where a recount came to nothing."""
+
+import pytest
+
+from helpers.data.planted import lose_recount
+from helpers.data.runs import run_all
+from helpers.data.support import ingest
+from stress import SOURCE, arrivals, asset, explained, faults, stress
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.asset import Asset
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+# Twelve runs of three streams and a process of increments.
+pytestmark = pytest.mark.slow
+
+ARRIVALS = 4
+
+
+@pytest.fixture(scope="module")
+def logged(shared: Warehouse) -> Warehouse:
+    """A warehouse whose log has some arrivals, and the end."""
+    ingest(shared, SOURCE, arrivals(ARRIVALS))
+    return shared
+
+
+def test_nothing_is_lost_by_runs_side_by_side(engine: Settings) -> None:
+    said: list[str] = []
+    done, wrong = stress(engine, runs=12, busy=0, tell=said.append)
+    assert wrong == []
+    assert done == 12
+    assert said[-1] == "12 of 12 runs"
+
+
+def test_a_recount_that_is_wrong_once_withholds_nothing(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_recount(monkeypatch, commit_number=2, times=1)
+    run_all(logged, asset("confirmed"), limit=1)
+    assert faults(logged, [asset("confirmed")], explained(ARRIVALS)) == []
+
+
+def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
+    engine: Settings, logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_fault = asset("recounted")
+    lose_recount(monkeypatch, commit_number=ARRIVALS, times=2)
+    run_all(logged, at_fault, limit=1)
+    found = faults(logged, [at_fault], explained(ARRIVALS))
+    assert any(
+        s.startswith(f"recounted: matches_log() failed in commit {ARRIVALS}: ") for s in found
+    )
+    assert any("is withheld by ['matches_log()']" in s for s in found)
+    # Every row is what it should be, so parity has nothing to say of it.
+    assert not any("parity" in s for s in found)
+    snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
+    stands = find_integrity_fault(snapshot, at_fault)
+    assert stands is not None
+    assert stands.expectations == ["matches_log()"]
+    assert stands.windows == len([s for s in found if "which its data do not explain" in s])
+
+
+def test_a_row_that_the_ledger_passed_over_is_missed(logged: Warehouse) -> None:
+    crossed = asset("crossed")
+    assert incremental(logged, crossed, limit=1) is not None
+    # Another commit took the number of the second run.
+    nothing = logged.take(ledger.TABLE).slice(0, 0)
+    assert logged.append(nothing, ledger.TABLE, Asset(logged, crossed).app, 1) == 0
+    run_all(logged, crossed, limit=1)
+    assert faults(logged, [crossed], explained(ARRIVALS)) == [
+        f"crossed: the ledger has {ARRIVALS} rows for {ARRIVALS + 1} commits, and lacks [1]"
+    ]

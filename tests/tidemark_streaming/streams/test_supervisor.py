@@ -1,0 +1,247 @@
+"""When a stream is started again, waits, and is given up: looks at an engine that is not there."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.processes.clocks import shift_clock
+from tidemark.base.errors import ConflictError, EngineError
+from tidemark.base.settings import Settings
+from tidemark_streaming.streams import supervisor, wishes
+from tidemark_streaming.streams.lease import renew
+from tidemark_streaming.streams.queries import Query
+from tidemark_streaming.streams.supervisor import (
+    GIVEN_UP,
+    LONGEST_WAIT,
+    RUNNING,
+    SECOND,
+    STARTING,
+    STEADY,
+    TRIES,
+    WAITING,
+    Ending,
+    Stream,
+    look,
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, remote="sc://localhost:1")
+
+
+def test_a_stream_that_nobody_asked_for_is_left_alone(settings: Settings) -> None:
+    assert look(settings, ["one"], {}, 0) == {}
+    wishes.wish(settings, "one")
+    assert look(settings, ["two"], {}, 0) == {}
+    assert list(look(settings, ["one", "two"], {}, 0)) == ["one"]
+    assert wishes.withdraw(settings, "one")
+    assert not wishes.withdraw(settings, "one")
+    assert look(settings, ["one"], {}, 0) == {}
+
+
+def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Settings) -> None:
+    wishes.wish(settings, "one")
+    now, known, waits = 0, dict[str, Stream](), list[int]()
+    while (known := look(settings, ["one"], known, now))["one"].state != GIVEN_UP:
+        if known["one"].state == WAITING:
+            waits.append(known["one"].wait // SECOND)
+            now += known["one"].wait - 1
+            assert look(settings, ["one"], known, now)["one"].state == WAITING
+            now += 1
+        else:
+            assert known["one"].state == STARTING
+            now += 30 * SECOND
+    assert waits == [30, 60, 120, 240, 480, 960, 1800, 1800, 1800]
+    assert waits[-1] * SECOND == LONGEST_WAIT
+    stream = known["one"]
+    assert stream.failures == TRIES
+    assert "No engine answers at sc://localhost:1" in (stream.error or "")
+    assert look(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
+
+
+@pytest.mark.parametrize("state", [WAITING, GIVEN_UP])
+def test_streams_are_started_once_their_engine_answers_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """However long it was away; one that waits or was given up for another reason is not."""
+    wishes.wish(settings, "one")
+    now, known = 0, dict[str, Stream]()
+    while (known := look(settings, ["one"], known, now))["one"].state != state:
+        now += LONGEST_WAIT
+    assert look(settings, ["one"], known, now + SECOND) == known
+    monkeypatch.setattr(supervisor.queries, "running", lambda *_: {})
+    found = look(settings, ["one"], known, now + SECOND)["one"]
+    assert (found.state, found.failures, found.away) == (STARTING, 0, False)
+    # The run that should start it fails this time.
+    failed = look(settings, ["one"], {"one": found}, now + 30 * SECOND)
+    assert (failed["one"].state, failed["one"].away) == (WAITING, False)
+    assert look(settings, ["one"], failed, now + 31 * SECOND) == failed
+    gone = {"one": replace(failed["one"], state=GIVEN_UP, failures=TRIES)}
+    assert look(settings, ["one"], gone, now + LONGEST_WAIT) == gone
+
+
+def test_a_wait_is_over_when_the_clock_was_set_back(settings: Settings) -> None:
+    """Nobody knows then how long it has lasted."""
+    wish, now = wishes.wish(settings, "one"), 10**15
+    waits = Stream(wish.since, WAITING, now, failures=9, error="It failed.")
+    assert look(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
+    found = look(settings, ["one"], {"one": waits}, now - 3600 * SECOND)["one"]
+    assert (found.state, found.changed) == (STARTING, now - 3600 * SECOND)
+    assert (found.failures, found.error) == (9, "It failed.")
+
+
+def test_a_stream_is_steady_ten_minutes_after_the_clock_was_set_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, now = wishes.wish(settings, "one"), 10**15
+    Engine(monkeypatch)
+    known = {"one": Stream(wish.since, RUNNING, now, failures=1)}
+    for minutes in range(9):
+        known = look(settings, ["one"], known, now - (3600 - minutes * 60) * SECOND)
+        assert known["one"].failures == 1
+    assert look(settings, ["one"], known, now - 3000 * SECOND)["one"].failures == 0
+
+
+def test_asking_again_forgets_that_a_stream_was_given_up(settings: Settings) -> None:
+    old = wishes.wish(settings, "one")
+    known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
+    wishes.withdraw(settings, "one")
+    time.sleep(0.001)
+    wishes.wish(settings, "one")
+    assert look(settings, ["one"], known, 0)["one"].state == STARTING
+
+
+def test_a_start_that_is_under_way_is_waited_for(settings: Settings) -> None:
+    wish = wishes.wish(settings, "one")
+    known = {"one": Stream(wish.since, STARTING)}
+    assert look(settings, ["one"], known, 10**9, starting=True) == known
+    assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
+    assert look(settings, ["one"], known, 10**9)["one"].failures == 1
+
+
+class Engine:
+    """What a look finds on the engine, as a test says it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs = 0
+        self.ending: Ending | None = None
+        monkeypatch.setattr(supervisor.queries, "running", lambda *_: self.found())
+        monkeypatch.setattr(supervisor, "_endings", lambda *_: self.told())
+
+    def start(self) -> None:
+        self.runs, self.ending = self.runs + 1, None
+
+    def end(self, sentence: str, *, blameless: bool) -> None:
+        self.ending = Ending(sentence, blameless)
+
+    def found(self) -> dict[str, Query]:
+        return {} if self.ending else {"one": Query("id", f"run {self.runs}")}
+
+    def told(self) -> dict[str, Ending]:
+        return {"one": self.ending} if self.ending else {}
+
+
+def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    known = {"one": Stream(wish.since, RUNNING, 0, failures=TRIES - 1)}
+    known = look(settings, ["one"], known, 0)
+    assert known["one"].restarts == 0
+    there.end("It has changed.", blameless=True)
+    known = look(settings, ["one"], known, SECOND)
+    told = known["one"]
+    assert (told.state, told.failures, told.error) == (STARTING, 0, "It has changed.")
+
+    there.start()
+    known = look(settings, ["one"], known, 2 * SECOND)
+    assert known["one"].state == RUNNING
+    assert known["one"].restarts == 1
+    # Two definitions at odds with each other are no reason to start for ever.
+    for failures in range(1, TRIES + 1):
+        there.end("It has changed again.", blameless=True)
+        known = look(settings, ["one"], known, 3 * SECOND)
+        assert known["one"].state == (WAITING if failures < TRIES else GIVEN_UP)
+        assert known["one"].failures == failures
+        there.start()
+        known = look(settings, ["one"], known, 4 * SECOND)
+
+    # Each start again counts, through whose fault ever.
+    assert known["one"].restarts == 1 + TRIES
+
+    # After steady work a change is a new one.
+    known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
+    known = look(settings, ["one"], known, STEADY)
+    there.end("It has changed.", blameless=True)
+    assert look(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
+
+
+def test_a_changed_definition_waits_for_a_start_that_is_under_way_and_no_longer(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    there.end("It has changed.", blameless=True)
+    known = {"one": Stream(wish.since, RUNNING, failures=5)}
+    known = look(settings, ["one"], known, SECOND, starting=True)
+    assert known["one"].state == WAITING
+    assert look(settings, ["one"], known, SECOND)["one"].state == STARTING
+
+
+def test_a_stream_that_fails_otherwise_waits(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    there.end("Its state is of another format.", blameless=False)
+    found = look(settings, ["one"], {"one": Stream(wish.since, RUNNING)}, 0)["one"]
+    assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
+
+
+def test_streams_that_run_do_where_nobody_says_why_another_ended(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {a: Stream(wishes.wish(settings, a).since, RUNNING) for a in ("one", "two")}
+    known["one"] = replace(known["one"], query="id", query_run="run 1")
+    there = Engine(monkeypatch)
+    there.start()
+
+    def silent() -> dict[str, Ending]:
+        raise EngineError("The engine does not answer.")
+
+    monkeypatch.setattr(there, "told", silent)
+    found = look(settings, ["one", "two"], known, SECOND)
+    assert found["one"] == known["one"]
+    # As where the whole engine is gone.
+    assert (found["two"].state, found["two"].error) == (STARTING, "The engine does not answer.")
+
+
+def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
+    lease = tmp_path / "folder" / "lease"
+    renew(lease, "this", 0.2)
+    renew(lease, "this", 0.2)
+    with pytest.raises(
+        ConflictError, match=r"Another supervisor .*, this \(seen \d+ seconds ago\)"
+    ):
+        renew(lease, "that", 60)
+    time.sleep(0.25)
+    renew(lease, "that", 0.2)
+    with pytest.raises(ConflictError, match="this one, this, is idle"):
+        renew(lease, "this", 60)
+
+
+def test_a_lease_is_lost_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = tmp_path / "lease"
+    with monkeypatch.context() as ahead:
+        shift_clock(ahead, 1)
+        renew(lease, "this", 120)
+    renew(lease, "that", 120)
+    with monkeypatch.context() as ahead:
+        shift_clock(ahead, 0.01)
+        renew(lease, "that", 120)
+    # Clocks of two machines differ by as much.
+    with pytest.raises(ConflictError, match=r"that \(seen 0 seconds ago\)"):
+        renew(lease, "this", 120)
