@@ -1,4 +1,4 @@
-"""A log of readings that has ended, for the tests of a module."""
+"""Fixture for tests that share one finished event log of readings."""
 
 import pytest
 
@@ -8,6 +8,6 @@ from tidemark.store.warehouse import Warehouse
 
 @pytest.fixture(scope="module")
 def logged(shared: Warehouse) -> Warehouse:
-    """A warehouse whose log of readings has ended; every test names an asset of its own."""
+    """Return a warehouse with a finished event log. Each test uses its own asset name."""
     ingest(shared, READINGS, some_arrivals())
     return shared

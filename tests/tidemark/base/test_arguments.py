@@ -1,6 +1,6 @@
-"""Every parameter of the definition API refuses what it does not take, in one line that names it.
+"""Tests that the definition API refuses wrong arguments in one line that names the parameter.
 
-The table of wrong values is made from the signatures, so a new parameter is in it.
+The cases come from the signatures, so new parameters are tested too.
 """
 
 import inspect
@@ -105,7 +105,7 @@ def named(function: Callable[..., Any]) -> str:
     return function.__name__
 
 
-def test_each_public_definition_is_in_the_table() -> None:
+def test_each_public_definition_is_tested() -> None:
     public = [
         value
         for module in (source, window, watermark, trigger, duplicate, agg, quality)
@@ -119,7 +119,7 @@ def test_each_public_definition_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("function", "parameter"), CASES, ids=[f"{named(f)}-{p}" for f, p in CASES]
 )
-def test_a_wrong_value_is_one_line_that_names_the_parameter(
+def test_a_wrong_value_is_refused_with_the_parameters_name(
     function: Callable[..., Any], parameter: str
 ) -> None:
     for value in WRONG:
@@ -138,7 +138,7 @@ def test_a_wrong_value_is_one_line_that_names_the_parameter(
 
 
 @pytest.mark.parametrize("function", VALID, ids=named)
-def test_an_unknown_and_a_missing_argument_are_told(function: Callable[..., Any]) -> None:
+def test_unknown_and_missing_arguments_are_named(function: Callable[..., Any]) -> None:
     with pytest.raises(DefinitionError, match=rf"^{named(function)} has no parameter 'lenght'\. "):
         function(**VALID[function], lenght=1)
     for left_out in VALID[function]:
@@ -151,7 +151,7 @@ def test_an_unknown_and_a_missing_argument_are_told(function: Callable[..., Any]
 
 
 UNTYPED: Any = window
-"""The module to somebody who does not check types."""
+"""The module for a user without a type checker."""
 WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
 
 
@@ -178,16 +178,16 @@ WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
         ),
     ],
 )
-def test_the_line_says_what_to_write(call: Callable[[], object], said: str) -> None:
+def test_the_message_says_what_to_write(call: Callable[[], object], said: str) -> None:
     with pytest.raises(DefinitionError) as error:
         call()
     assert str(error.value) == said
 
 
-def test_a_month_points_to_the_calendar() -> None:
+def test_a_month_as_a_size_points_to_calendar_windows() -> None:
     with pytest.raises(DefinitionError, match=r"use Calendar\('month'\)"):
         window.Tumbling("1 month")
 
 
-def test_a_timedelta_is_a_length_of_time() -> None:
+def test_a_timedelta_equals_the_same_duration_as_text() -> None:
     assert window.Tumbling(timedelta(hours=1)) == window.Tumbling("1 hour")

@@ -1,4 +1,4 @@
-"""What an extra lacks is told, with the command that installs it."""
+"""Tests of optional dependencies: missing packages are reported with the install command."""
 
 from importlib import metadata
 
@@ -8,13 +8,15 @@ from tidemark.base import extras
 from tidemark.base.errors import MissingDependencyError
 
 
-def test_a_whole_installation_lacks_nothing() -> None:
+def test_a_full_installation_lacks_no_package() -> None:
     for extra in ("dagster", "marts", "demo"):
         assert extras.missing_packages(extra) == []
         extras.require(extra)
 
 
-def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     there = metadata.version
 
     def version(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Durations and instants are whole microseconds, and what can't be read is refused."""
+"""Tests of parsing durations and instants, which are whole microseconds."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +25,7 @@ def test_a_duration_is_a_number_and_a_unit(text: str, micros: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "3", "hours", "1 month", "1 hour 30 minutes"])
-def test_what_is_not_a_duration_is_refused_with_the_units(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_units(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not a duration: write a number and one of micro"):
         duration(text)
 
@@ -43,12 +43,12 @@ def test_an_instant_without_an_offset_is_utc(text: str | datetime, micros: int) 
     assert instant(text) == micros
 
 
-def test_what_is_not_an_instant_is_refused() -> None:
+def test_an_invalid_instant_is_refused() -> None:
     with pytest.raises(DefinitionError, match="'yesterday' is not a date or time: write ISO 8601"):
         instant("yesterday")
 
 
-def test_instants_as_text() -> None:
+def test_instants_are_written_as_text() -> None:
     assert iso(None) is None
     assert iso(INFINITY) == "+infinity"
     assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"

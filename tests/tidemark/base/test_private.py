@@ -1,4 +1,4 @@
-"""What another user of this machine can do to a home, its locks and a project: nothing."""
+"""Tests that other users of the machine cannot access a home, its locks or a project."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def used(tmp_path: Path) -> Settings:
-    """A home in which each kind of process has left its files."""
+    """Return settings of a home in which each kind of process has left its files."""
     settings = Settings(home=tmp_path / "made" / "home")
     home = settings.home
     with (
@@ -49,7 +49,7 @@ def used(tmp_path: Path) -> Settings:
     return settings
 
 
-def test_a_home_and_its_locks_are_their_owner_s_alone(used: Settings) -> None:
+def test_a_home_and_its_locks_are_private(used: Settings) -> None:
     home = used.home
     locks = [file for file in home.rglob("*") if file.suffix == ".lock"]
     assert {file.name for file in locks} == {
@@ -65,8 +65,8 @@ def test_a_home_and_its_locks_are_their_owner_s_alone(used: Settings) -> None:
 
 
 @needs_a_stranger
-def test_another_user_can_hold_no_lock(used: Settings) -> None:
-    """Not even where the home was opened for others."""
+def test_another_user_cannot_take_a_lock(used: Settings) -> None:
+    """Not even if the folders of the home are readable for others."""
     for folder in (used.home.parent, used.home, *used.home.rglob("*/")):
         folder.chmod(0o755)
     closed = {path: mode(path) for path in used.home.parents if not mode(path) & stat.S_IXOTH}
@@ -80,7 +80,7 @@ def test_another_user_can_hold_no_lock(used: Settings) -> None:
             path.chmod(before)
 
 
-def test_a_lock_is_no_link_of_another_s(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_refused_as_a_lock(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     (tmp_path / "lock").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic link"):
@@ -88,10 +88,10 @@ def test_a_lock_is_no_link_of_another_s(tmp_path: Path) -> None:
     assert not victim.exists()
 
 
-def test_the_lock_of_an_object_store_follows_no_link_in_a_temporary_folder(
+def test_object_store_locks_follow_no_links_in_temporary_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names that it had there could be guessed."""
+    """Its earlier names in that folder could be guessed."""
     victim, temporary = tmp_path / "victim", tmp_path / "temporary"
     victim.mkdir()
     temporary.mkdir()
@@ -110,7 +110,7 @@ def test_the_lock_of_an_object_store_follows_no_link_in_a_temporary_folder(
 
 @needs_a_stranger
 @pytest.mark.parametrize("owned", ["file", "folder"])
-def test_the_settings_of_another_user_are_refused(
+def test_a_settings_file_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owned: str
 ) -> None:
     file = tmp_path / FILE
@@ -130,7 +130,7 @@ def test_the_settings_of_another_user_are_refused(
 
 
 @needs_a_stranger
-def test_a_command_in_a_project_of_another_user_runs_nothing_of_it(tmp_path: Path) -> None:
+def test_a_command_runs_no_code_of_another_users_project(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('domains = "theirs"\n')
     (tmp_path / "theirs.py").write_text("open('ran', 'w')")
     os.chown(tmp_path / FILE, USER, USER)
@@ -141,7 +141,7 @@ def test_a_command_in_a_project_of_another_user_runs_nothing_of_it(tmp_path: Pat
     assert not (tmp_path / "ran").exists()
 
 
-def test_missing_parents_are_private_and_existing_ones_stay(tmp_path: Path) -> None:
+def test_new_parent_folders_are_private_and_existing_ones_unchanged(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     made = make_folder(tmp_path / "open" / "a" / "b")
     assert [mode(path) for path in (made, made.parent, made.parents[1])] == [0o700, 0o700, 0o755]

@@ -1,4 +1,4 @@
-"""A secret is read where it is, and nowhere else."""
+"""Tests of secrets, which are read from their source and never copied elsewhere."""
 
 import pickle
 from pathlib import Path
@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     named = secret("env:TRIED")
     with pytest.raises(DefinitionError, match="set the environment variable TRIED"):
         named.reveal()
@@ -27,12 +27,12 @@ def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert named.reveal() == VALUE
 
 
-def test_it_comes_from_a_file_without_the_end_of_its_line(file: Path) -> None:
+def test_a_secret_is_read_from_a_file_without_the_newline(file: Path) -> None:
     assert secret(f"file:{file}").reveal() == VALUE
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_a_file_that_others_may_use_is_refused(file: Path, mode: int) -> None:
+def test_a_file_that_others_can_access_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(DefinitionError, match=f"has the mode {mode:04o}") as raised:
         secret(f"file:{file}").reveal()
@@ -42,7 +42,9 @@ def test_a_file_that_others_may_use_is_refused(file: Path, mode: int) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"), [(b"\n", "is empty"), (b"\xff\xfe", "is not text")]
 )
-def test_a_file_that_holds_none_is_refused(file: Path, content: bytes, sentence: str) -> None:
+def test_an_empty_binary_or_missing_file_is_refused(
+    file: Path, content: bytes, sentence: str
+) -> None:
     file.write_bytes(content)
     with pytest.raises(DefinitionError, match=sentence):
         secret(f"file:{file}").reveal()
@@ -52,13 +54,13 @@ def test_a_file_that_holds_none_is_refused(file: Path, content: bytes, sentence:
 
 
 @pytest.mark.parametrize("reference", [VALUE, "env:", "env:A B", "file:", "vault:x"])
-def test_what_is_no_reference_is_refused_and_not_shown(reference: str) -> None:
+def test_an_invalid_reference_is_refused_and_not_shown(reference: str) -> None:
     with pytest.raises(DefinitionError, match="never as its value") as raised:
         secret(reference)
     assert VALUE not in str(raised.value)
 
 
-def test_nothing_of_it_but_where_it_is_goes_elsewhere(
+def test_a_secrets_text_and_pickle_hide_its_value(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIED", VALUE)

@@ -1,4 +1,4 @@
-"""Settings come from the environment, then the file; a wrong one is a sentence that names it."""
+"""Tests of settings from the environment and the file, and of the messages for wrong ones."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"TIDEMARK_{name.upper()}", raising=False)
 
 
-def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
+def test_default_settings_use_one_folder(tmp_path: Path) -> None:
     settings = Settings()
     assert settings.home == tmp_path / ".tidemark"
     assert settings.warehouse == str(tmp_path / ".tidemark" / "warehouse")
@@ -24,7 +24,7 @@ def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
     assert settings.remote is None
 
 
-def test_an_installed_package_brings_its_domains_and_takes_the_place_of_the_recorded_ones(
+def test_domains_of_an_installed_package_replace_the_recorded_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site" / "shop-1.0.dist-info"
@@ -40,14 +40,14 @@ def test_an_installed_package_brings_its_domains_and_takes_the_place_of_the_reco
         installed_domains.cache_clear()
 
 
-def test_the_marts_are_the_folders_own_else_those_of_the_recorded_domains(tmp_path: Path) -> None:
+def test_marts_are_the_folders_own_or_the_bundled_ones(tmp_path: Path) -> None:
     assert Settings().marts == bundled_dbt_project()
     assert Settings(domains=("shop",)).marts is None
     (tmp_path / "dbt_project").mkdir()
     assert Settings().marts == tmp_path / "dbt_project"
 
 
-def test_in_a_checkout_only_the_recorded_domains_have_the_bundled_marts(
+def test_only_recorded_domains_have_bundled_marts_in_a_checkout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checkout = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def test_in_a_checkout_only_the_recorded_domains_have_the_bundled_marts(
     assert Settings(domains=("shop",)).marts is None
 
 
-def test_the_file_is_read(tmp_path: Path) -> None:
+def test_settings_are_read_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "tidemark.toml").write_text('home = "data"\nengine_port = 15999\ndomains = ["a.b"]')
     settings = Settings()
     assert settings.home == tmp_path / "data"
@@ -64,7 +64,7 @@ def test_the_file_is_read(tmp_path: Path) -> None:
     assert settings.domains == ("a.b",)
 
 
-def test_the_environment_comes_before_the_file(
+def test_the_environment_overrides_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tidemark.toml").write_text("engine_port = 15999")
@@ -75,12 +75,12 @@ def test_the_environment_comes_before_the_file(
     assert settings.domains == ("one.two", "three")
 
 
-def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_REMOTE", "")
     assert Settings().remote is None
 
 
-def test_a_bucket_can_hold_the_warehouse() -> None:
+def test_the_warehouse_may_be_in_a_bucket() -> None:
     assert Settings(warehouse="s3a://bucket/tables").warehouse == "s3a://bucket/tables"
 
 
@@ -92,7 +92,7 @@ def test_the_token_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("told", ['token = "abc"', 'remote = "sc://host:15002/;token=abc"'])
-def test_a_file_with_a_token_is_its_owners_alone(tmp_path: Path, told: str) -> None:
+def test_a_settings_file_with_a_token_must_be_private(tmp_path: Path, told: str) -> None:
     file = tmp_path / "tidemark.toml"
     file.write_text(told)
     file.chmod(0o644)
@@ -122,7 +122,7 @@ def test_a_file_with_a_token_is_its_owners_alone(tmp_path: Path, told: str) -> N
         ("maven_repository", "mirror", "an address"),
     ],
 )
-def test_a_wrong_value_is_one_sentence(
+def test_a_wrong_value_is_refused_in_one_line(
     name: str, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
         Settings()
 
 
-def test_every_setting_says_what_it_means_and_may_be() -> None:
+def test_every_setting_documents_its_meaning_and_values() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description, name
         assert isinstance(field.json_schema_extra, dict), name

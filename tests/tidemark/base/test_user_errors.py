@@ -1,5 +1,7 @@
-"""A mistake in a user's functions and aggregates is one message, which names the asset and the
-line, as a real engine reports it."""
+"""Tests of errors in a user's functions and aggregates, as a real engine reports them.
+
+Each error is one message that names the asset and the line.
+"""
 
 import re
 from collections.abc import Callable
@@ -57,7 +59,7 @@ def readings(shared: Warehouse) -> Warehouse:
         ("means", agg.mean("sensor"), same, TEXT.format("mean")),
     ],
 )
-def test_a_mistake_is_one_message(
+def test_a_user_error_is_one_message_that_names_the_asset(
     readings: Warehouse,
     name: str,
     aggregate: Aggregate,

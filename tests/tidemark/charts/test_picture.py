@@ -1,4 +1,4 @@
-"""The charts, on made events: saved whole, not blank, and without the network."""
+"""Tests of the charts with generated events: complete, not blank, and without network access."""
 
 import re
 import struct
@@ -19,7 +19,7 @@ T0 = instant("2013-01-01")
 
 
 def timeline(count: int) -> list[Arrival]:
-    """Arrivals of ten events, six hours apart, with the watermark three hours behind."""
+    """Return arrivals of ten events, six hours apart, with the watermark three hours behind."""
     marks = [None, *(T0 + (6 * n - 3) * HOUR for n in range(1, count + 1))]
     return [
         Arrival(
@@ -52,7 +52,7 @@ def days(count: int) -> pd.DataFrame:
 
 
 def pixels(png: Path) -> tuple[int, int, int]:
-    """Width, height, and how many different byte values the image data has."""
+    """Return the width, the height and the number of different byte values in the image data."""
     data = png.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", data[16:24])
@@ -94,7 +94,7 @@ def test_late_loss_is_drawn_by_day(tmp_path: Path, count: int) -> None:
     assert_whole(picture.save(chart, tmp_path, "late_loss"))
 
 
-def test_the_line_of_the_too_late_lies_the_allowed_lateness_below_the_watermark() -> None:
+def test_the_too_late_line_lags_by_the_allowed_lateness() -> None:
     chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=2 * HOUR)
     lines = drawn(chart, 1)
     (near,), (far,) = (
@@ -103,7 +103,7 @@ def test_the_line_of_the_too_late_lies_the_allowed_lateness_below_the_watermark(
     assert near - far == pd.Timedelta(hours=2)
 
 
-def test_every_event_lies_within_its_arrival() -> None:
+def test_each_event_is_drawn_within_its_arrival() -> None:
     chart = picture.arrivals(events(3), timeline(3), title="", allowed_lateness=0)
     rows = drawn(chart, 0)
     for number, arrival in enumerate(timeline(3)):
@@ -113,7 +113,7 @@ def test_every_event_lies_within_its_arrival() -> None:
         assert at.nunique() == 10
 
 
-def test_nothing_to_draw_is_a_sentence() -> None:
+def test_a_chart_without_data_is_refused() -> None:
     with pytest.raises(DataError, match="no event to draw"):
         picture.arrivals(events(0), [], title="", allowed_lateness=0)
     with pytest.raises(DataError, match="no published window"):

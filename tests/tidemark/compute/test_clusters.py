@@ -1,4 +1,4 @@
-"""Clusters that the engine merges by itself: what comes out is what the replay gives."""
+"""Tests that session clusters merged by the engine equal the result of the replay."""
 
 import random
 from collections import Counter
@@ -36,7 +36,7 @@ LATE = [Trigger(), Trigger(late=Every("2 minutes"))]
 
 @pytest.fixture(scope="module")
 def log(shared: Warehouse) -> Log:
-    """Readings of many keys: some keys' sessions are plain, others were late or fired meanwhile."""
+    """Return a log of many keys: some have plain sessions, others late or already fired ones."""
     chance = random.Random(5)
 
     def event(now: int) -> Event:
@@ -65,7 +65,7 @@ def rows(frame: DataFrame) -> Counter[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("trigger", LATE, ids=str)
 @pytest.mark.parametrize("arrival", [5, ARRIVALS])
-def test_clusters_merged_by_the_engine_are_those_of_the_replay(
+def test_clusters_merged_by_the_engine_equal_the_replay(
     monkeypatch: pytest.MonkeyPatch, log: Log, trigger: Trigger, arrival: int
 ) -> None:
     transform = replace(VISITS, trigger=trigger, accumulation="discarding")
@@ -98,7 +98,7 @@ def test_clusters_merged_by_the_engine_are_those_of_the_replay(
 
 
 def fragments(chance: random.Random) -> list[Fragment]:
-    """One key's, of a gap of 10: in rising arrivals, on a coarse grid, with a rising watermark."""
+    """Return one key's fragments with a gap of 10, on a coarse grid, in order of arrival."""
     watermark, found = None, list[Fragment]()
     now = 0
     for arrival in range(chance.randint(1, 5)):
@@ -116,7 +116,7 @@ def fragments(chance: random.Random) -> list[Fragment]:
 
 
 def alone(cluster: list[Fragment], watermark: int | None) -> bool:
-    """Whether all that the replay of a cluster gives is one firing, on time."""
+    """Return whether the replay of a cluster gives exactly one on-time firing."""
     end = max(f.end for f in cluster)
     fired = Replay(cluster, Trigger(), 1_000).through(99, watermark)
     if watermark is None or watermark < end:
@@ -146,17 +146,17 @@ def test_a_plain_cluster_fires_once_and_on_time(spark: SparkSession) -> None:
     seen: Counter[tuple[bool, bool]] = Counter()
     for row in judged.collect():
         cluster = [histories[row["sensor"]][i] for i in sorted(row["places"])]
-        # Just after the end, whatever the watermark before was.
+        # With the watermark at the end, and without a watermark.
         really = alone(cluster, max(f.end for f in cluster)) and alone(cluster, None)
         seen[(row["plain"], really)] += 1
         assert really or not row["plain"], cluster
     assert seen[(True, True)] > 1_000
     assert seen[(False, False)] > 300
-    # It may take a cluster for not plain that is: then it is replayed, which costs a little.
+    # A plain cluster may be classified as not plain: it is then replayed, at a small cost.
     assert seen[(False, True)] < 0.1 * seen[(True, True)]
 
 
-def test_events_of_an_arrival_that_are_close_share_a_fragment(log: Log) -> None:
+def test_close_events_of_an_arrival_share_a_fragment(log: Log) -> None:
     seen = coverage(log, ARRIVALS)
     single = replace(VISITS, trigger=Trigger(late=Count(1_000)))
 
@@ -174,11 +174,11 @@ def test_events_of_an_arrival_that_are_close_share_a_fragment(log: Log) -> None:
 
 
 @pytest.mark.parametrize("trigger", [Trigger(), Trigger(early=EachArrival())], ids=str)
-def test_a_long_session_is_replayed_in_a_short_time(trigger: Trigger) -> None:
-    """A hot key: a hundred thousand arrivals, each of which makes one session longer."""
+def test_a_long_session_is_replayed_quickly(trigger: Trigger) -> None:
+    """A hot key has 100,000 arrivals, each of which extends one session."""
     count = 100_000
     hot = [Fragment(n, n + 10, n, 0, n - 20, n - 19, *[None] * 4) for n in range(count)]
-    # One of another session.
+    # A fragment of another session.
     hot[50] = Fragment(2_000_000, 2_000_010, 50, 0, 30, 31, *[None] * 4)
     replay = Replay(hot, trigger, 10**9)
     fired = replay.through(count, 10**9)

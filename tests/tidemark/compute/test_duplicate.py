@@ -1,4 +1,4 @@
-"""Duplicates: an event that is sent again counts once, whatever runs the two came in."""
+"""Tests of deduplication: an event that is sent again counts once, in any run."""
 
 import random
 from dataclasses import replace
@@ -38,8 +38,10 @@ ONCE = replace(PER_MINUTE, deduplicate=Deduplicate(("sensor", "value"), within="
 
 
 def sent_again(seed: int = 11) -> list[list[Event]]:
-    """Arrivals to which copies of earlier events come: as they were, and a while before or after,
-    within the horizon, at it and beyond."""
+    """Return arrivals with copies of earlier events, some of them moved in time.
+
+    Moved copies are within the horizon, exactly at it, or beyond it.
+    """
     chance = random.Random(seed)
     arrivals: list[list[Event]] = []
     for events in some_arrivals(seed):
@@ -52,7 +54,7 @@ def sent_again(seed: int = 11) -> list[list[Event]]:
 
 
 def duplicates(arrivals: list[list[Event]]) -> set[tuple[int, int]]:
-    """By arrival and position, the events of which the rule says that they came before."""
+    """Return the arrival and position of each event that is a duplicate by the rule."""
     found: set[tuple[int, int]] = set()
     seen: dict[tuple[str, float], list[int]] = {}
     for number, events in enumerate(arrivals):
@@ -72,7 +74,7 @@ WANT = reference(ARRIVALS, left_out=duplicates(ARRIVALS))
 
 @pytest.fixture(scope="module")
 def logged(shared: Warehouse) -> Warehouse:
-    """A warehouse with a log in which events come again; every test names an asset of its own."""
+    """Return a warehouse with duplicates in its event log. Each test uses its own asset name."""
     ingest(shared, READINGS, ARRIVALS)
     return shared
 
@@ -81,7 +83,7 @@ def named(name: str) -> WindowedTransform:
     return renamed(ONCE, f"{name}_{random.SystemRandom().randrange(1 << 32):x}")
 
 
-def test_there_is_something_to_find() -> None:
+def test_the_log_has_duplicates_in_every_arrival() -> None:
     counted = reference(ARRIVALS)
     assert counted != WANT
     runs = {number for number, _ in duplicates(ARRIVALS)}
@@ -90,7 +92,7 @@ def test_there_is_something_to_find() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, None])
-def test_any_cut_into_runs_counts_each_event_once(logged: Warehouse, limit: int | None) -> None:
+def test_runs_of_any_size_count_each_event_once(logged: Warehouse, limit: int | None) -> None:
     asset = named(f"cut_{limit}".lower())
     told = sum(facts.duplicate for facts in run_all(logged, asset, limit))
     assert told == len(duplicates(ARRIVALS))
@@ -103,13 +105,13 @@ def test_backfills_count_each_event_once(logged: Warehouse) -> None:
     assert facts.duplicate == len(duplicates(ARRIVALS))
     assert facts.events == sum(map(len, ARRIVALS))
     assert published(logged, asset) == WANT
-    # Copies on both sides of the bounds of a range have their originals beyond them.
+    # The originals of copies near the bounds of a range may lie outside of it.
     for first, last in [(-10, 2), (3, 20), (2, 3)]:
         backfill(logged, asset, *minutes(first, last))
     assert published(logged, asset) == WANT
 
 
-def test_a_backfill_between_runs_and_a_replay_change_nothing(logged: Warehouse) -> None:
+def test_a_backfill_between_runs_counts_each_event_once(logged: Warehouse) -> None:
     asset = named("in_between")
     incremental(logged, asset, limit=3)
     backfill(logged, asset, *minutes(-1, 3))
@@ -119,7 +121,7 @@ def test_a_backfill_between_runs_and_a_replay_change_nothing(logged: Warehouse) 
     assert parity(logged, asset, *minutes(1, 3)).equal
 
 
-def test_the_complete_answer_and_the_late_table_have_no_duplicates(logged: Warehouse) -> None:
+def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehouse) -> None:
     asset = named("complete")
     left_out = duplicates(ARRIVALS)
     run_all(logged, asset, 3)
@@ -133,7 +135,7 @@ def test_the_complete_answer_and_the_late_table_have_no_duplicates(logged: Wareh
     assert lost == sum(complete[w]["n"] - WANT.get(w, {"n": 0})["n"] for w in complete)
 
 
-def test_the_state_keeps_count_of_duplicates(logged: Warehouse) -> None:
+def test_the_state_counts_duplicates(logged: Warehouse) -> None:
     asset = named("counted")
     incremental(logged, asset)
     rows = State(logged, asset).read().where(F.col(VERDICT) == judge.DUPLICATE)
@@ -141,10 +143,10 @@ def test_the_state_keeps_count_of_duplicates(logged: Warehouse) -> None:
     assert rows.where(ADMITTED).isEmpty()
 
 
-def test_a_run_looks_back_no_further_than_the_horizon(
+def test_a_run_reads_files_only_within_the_horizon(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Few rows come from memory, and would not tell of their files.
+    # A few rows would come from memory, without the names of their files.
     monkeypatch.setattr(file_list, "INLINE_ROWS", 0)
     old = [[Event(T0 + hour * 60 * MINUTE, "a", 0.5)] for hour in range(6)]
     for events in old:
@@ -157,14 +159,14 @@ def test_a_run_looks_back_no_further_than_the_horizon(
     assert len(warehouse.read(READINGS.log_table).inputFiles()) == 7
 
 
-def test_an_unknown_column_of_an_id_is_named() -> None:
+def test_an_unknown_deduplication_column_is_named() -> None:
     with pytest.raises(
         DefinitionError, match="deduplicate uses the column 'event_id', which is not among the col"
     ):
         replace(PER_MINUTE, deduplicate=Deduplicate("event_id", within="1 day"))
 
 
-def test_what_cannot_tell_events_apart_is_refused() -> None:
+def test_an_invalid_deduplication_is_refused() -> None:
     with pytest.raises(DefinitionError, match="needs at least one column"):
         Deduplicate((), within="1 day")
     with pytest.raises(DefinitionError, match="must not be negative \\(got '-1 day'"):
@@ -172,7 +174,7 @@ def test_what_cannot_tell_events_apart_is_refused() -> None:
     assert str(Deduplicate(("a", "b"), within="1 day")) == "a, b within 1 day"
 
 
-def test_a_function_that_drops_the_mark_is_refused(logged: Warehouse) -> None:
+def test_a_function_that_drops_the_duplicate_mark_is_refused(logged: Warehouse) -> None:
     asset = replace(named("dropped"), function=lambda rows: rows.drop(MARK))
     with pytest.raises(DefinitionError, match=f"has no column '{MARK}'"):
         incremental(logged, asset)

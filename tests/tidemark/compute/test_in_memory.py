@@ -1,4 +1,4 @@
-"""Windows that are finished in memory are those that the engine makes of the same partials."""
+"""Tests that windows computed in memory equal those that the engine computes."""
 
 import random
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def maybe(chance: random.Random, value: Any) -> Any:  # noqa: ANN401
 
 
 def added(value: Any, *, over: bool = False) -> dict[str, Any]:  # noqa: ANN401
-    """The totals of one value, or of none."""
+    """Return the totals of one value, or of none."""
     ends: dict[str, Any] = {"plus": None, "minus": None}
     if isinstance(value, float):
         ends["plus"] = abs(value)
@@ -144,7 +144,7 @@ def some_partials(seed: int, count: int = 600) -> pa.Table:
 
 
 def between(before: int | None, after: int | None) -> CommitInfo:
-    """An increment of the arrivals 4 to 7, by the watermarks before and after it, in minutes."""
+    """Return an increment of arrivals 4 to 7 with the watermarks around it, in minutes."""
 
     def at(arrival: int, minutes: int | None) -> Coverage:
         ahead = minutes is not None and minutes > 100
@@ -155,7 +155,7 @@ def between(before: int | None, after: int | None) -> CommitInfo:
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows in an order of their own, without the digits that the order of addition decides."""
+    """Return sorted rows, without the digits that depend on the order of addition."""
     told = rows.select(sorted(rows.column_names)).to_pylist()
     for row in told:
         row |= {f"slack of {name}": slack for name, slack in row.pop(SLACK, {}).items()}
@@ -168,7 +168,7 @@ MARKERS = (INCREMENT, between(3, 9), between(None, 6), between(5, 200))
 
 
 @pytest.mark.parametrize("case", range(len(TRIGGERS)))
-def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
+def test_rows_computed_in_memory_equal_the_engines(shared: Warehouse, case: int) -> None:
     warehouse, marker = shared, MARKERS[case]
     transform = replace(WIDE, trigger=TRIGGERS[case])
     partials = some_partials(seed=case)
@@ -199,7 +199,7 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
 def planted(
     column: str, *values: object, start: int = T0 + 6 * MINUTE, end: int = T0 + 7 * MINUTE
 ) -> pa.Table:
-    """Partials of a window of which the first ones are these."""
+    """Return partials of one window whose column starts with the given values."""
     partials = some_partials(seed=1, count=40)
     column_of = [*values, *partials[column].to_pylist()[len(values) :]]
     place = partials.column_names.index(column)
@@ -213,10 +213,10 @@ def planted(
     return fires
 
 
-def test_what_only_the_engine_can_say_is_left_to_it() -> None:
-    # What is not a number is the greatest there, and nothing here.
+def test_values_only_the_engine_can_decide_are_left_to_it() -> None:
+    # NaN is the greatest value in the engine, but not in memory.
     assert in_memory.compute_changes(planted("least", float("nan")), WIDE, INCREMENT) is None
-    # Which of two equal zeros is the least is for one of them to say.
+    # Only the engine decides which of two equal zeros is the least.
     assert in_memory.compute_changes(planted("least", -0.0), WIDE, INCREMENT) is None
     assert in_memory.compute_changes(planted("least", 0.0), WIDE, INCREMENT) is not None
     for large in (added(1 << 61), added(-(1 << 61))):
@@ -247,7 +247,7 @@ NASTY: Mapping[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("column", NASTY)
-def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) -> None:
+def test_unusual_values_equal_the_engines(shared: Warehouse, column: str) -> None:
     transform = replace(WIDE, aggregates={column: WIDE.aggregates[column]})
     partials = planted(column, *NASTY[column], *NASTY[column][::-1])
     found = in_memory.compute_changes(partials, transform, INCREMENT)
@@ -259,7 +259,7 @@ def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) ->
     assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
 
 
-def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
+def test_a_global_window_is_final_when_the_source_ends() -> None:
     whole = planted("whole", added(1), start=BEGINNING, end=INFINITY)
     transform = replace(WIDE, window=Global(), keys=(), aggregates={"n": agg.count()})
     assert transform.allowed_lateness > 0
@@ -268,7 +268,7 @@ def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
     assert rows["final"].to_pylist() == [True]
 
 
-def test_of_which_assets_it_is_asked() -> None:
+def test_in_memory_computation_supports_only_some_definitions() -> None:
     def asked(marker: CommitInfo = INCREMENT, **fields: object) -> bool:
         return in_memory.is_supported(replace(WIDE, **fields), marker)
 
@@ -277,7 +277,7 @@ def test_of_which_assets_it_is_asked() -> None:
     assert not asked(trigger=Trigger(early=Count(3)))
     for other in (agg.variance("value"), agg.first("value"), agg.count_distinct("value")):
         assert not asked(aggregates={"n": agg.count(), "other": other})
-    # A part of a known one may be of one's own.
+    # A function of a known aggregate may be replaced by a custom one.
     for known in (agg.mean("value"), agg.sum("value")):
         for part in ("merge", "finish"):
             mine = replace(known, **{part: F.sqrt})
@@ -290,7 +290,7 @@ def test_of_which_assets_it_is_asked() -> None:
     assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))
 
 
-def test_an_increment_of_few_rows_asks_one_question(
+def test_a_small_increment_sends_one_query(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -303,14 +303,14 @@ def test_an_increment_of_few_rows_asks_one_question(
     asset = renamed(replace(PER_MINUTE, allowed_lateness=60 * MINUTE), "asks_once")
     monkeypatch.setattr("tidemark.compute.materialize.fetch", counted)
     done = run_all(logged, asset, 1)
-    # One without a time is on record, which takes two more.
+    # An event without a time goes to the late table, which takes two more queries.
     assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
     monkeypatch.undo()
     assert parity(logged, asset).equal
 
 
 def unsettled(partials: pa.Table, transform: WindowedTransform, marker: CommitInfo) -> pa.Table:
-    """The partials of windows that were not settled before an increment."""
+    """Return the partials of windows that were still open before an increment."""
     mark = marker.before.at.watermark
     ends = partials["window_end"].cast(pa.int64()).to_pylist()
     if mark is None:

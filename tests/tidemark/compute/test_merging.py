@@ -1,4 +1,4 @@
-"""Sessions that merge and fire: the replay of fragments against the naive walk of the oracle."""
+"""Tests of merging and firing sessions: the replay of fragments compared with the oracle."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ TIMING = {EARLY: "EARLY", ON_TIME: "ON_TIME", LATE: "LATE", FINAL: "LATE"}
 
 @dataclass(frozen=True)
 class Step:
-    """An arrival of a scenario, with the watermarks around it."""
+    """Arrival of a scenario, with the watermarks before and after it."""
 
     number: int
     clock: int
@@ -50,7 +50,7 @@ def steps(scenario: Scenario) -> list[Step]:
 
 
 def tick(step: Step, every: object, later: list[Step]) -> tuple[int | None, int | None]:
-    """The arrival that finds the clock at the next multiple, and the watermark before it."""
+    """Return the first arrival after the next clock tick, and the watermark before it."""
     if not isinstance(every, Every):
         return None, None
     due = step.clock - step.clock % every.interval + every.interval
@@ -59,7 +59,7 @@ def tick(step: Step, every: object, later: list[Step]) -> tuple[int | None, int 
 
 
 def fragments(scenario: Scenario) -> dict[Key, list[tuple[Fragment, int]]]:
-    """The admitted events of each key, as fragments with how many events each one holds."""
+    """Return the counted events of each key as fragments, each with its number of events."""
     transform, source = scenario.transform, scenario.source
     assert isinstance(transform.window, Session)
     names, gap, trigger = list(source.columns), transform.window.gap, transform.trigger
@@ -94,7 +94,7 @@ def fragments(scenario: Scenario) -> dict[Key, list[tuple[Fragment, int]]]:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(scenarios(windows=SESSIONS, uniques=ABSENT))
-def test_fragments_replayed_fire_as_events_taken_one_by_one(told: dict[str, Any]) -> None:
+def test_replayed_fragments_fire_like_single_events(told: dict[str, Any]) -> None:
     told["transform"]["accumulation"] = "accumulating"
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(told, file)
@@ -125,11 +125,11 @@ def test_fragments_replayed_fire_as_events_taken_one_by_one(told: dict[str, Any]
 def fragment(
     arrival: int, start: int, *, before: int | None, at: int | None, seen: int
 ) -> Fragment:
-    """One of gap 10, whose next tick arrival `at` finds, the watermark being `seen`."""
+    """Return a fragment of gap 10 whose next tick occurs at arrival `at` with watermark `seen`."""
     return Fragment(start, start + 10, arrival, 0, before, before, at, seen, at, seen)
 
 
-def test_a_tick_that_finds_the_watermark_at_the_end_fires_nothing_early() -> None:
+def test_a_tick_at_the_end_watermark_fires_nothing_early() -> None:
     #   t:  0        10
     #       x--------|      then W = 10, then the clock passes the tick
     replay = Replay(
@@ -138,7 +138,7 @@ def test_a_tick_that_finds_the_watermark_at_the_end_fires_nothing_early() -> Non
     assert [f.phase for f in replay.through(2, 10)] == [ON_TIME]
 
 
-def test_late_events_that_wait_fire_when_the_watermark_reaches_the_end_and_the_lateness() -> None:
+def test_waiting_late_events_fire_when_the_window_becomes_final() -> None:
     #   t:  0        10        15
     #       x--------|         |   one on time, W = 12, one late that waits, W = 14, W = 15
     early = fragment(0, 0, before=None, at=None, seen=0)
@@ -154,21 +154,21 @@ def test_late_events_that_wait_fire_when_the_watermark_reaches_the_end_and_the_l
 
 
 def plain(arrival: int, start: int, *, before: int | None, reached: int | None) -> Fragment:
-    """One of gap 10, for a trigger that asks no clock."""
+    """Return a fragment of gap 10 for a trigger without a clock."""
     return Fragment(start, start + 10, arrival, 0, before, reached, None, None, None, None)
 
 
-def test_sessions_exactly_a_gap_apart_are_one() -> None:
+def test_sessions_exactly_a_gap_apart_merge() -> None:
     replay = Replay([plain(n, 10 * n, before=None, reached=None) for n in range(2)], Trigger(), 0)
     assert [(f.start, f.end) for f in replay.through(1, 20)] == [(0, 20)]
 
 
-def test_the_arrival_that_closes_a_session_fires_it_on_time_alone() -> None:
+def test_the_arrival_that_closes_a_session_fires_only_on_time() -> None:
     replay = Replay([plain(0, 0, before=None, reached=10)], Trigger(early=EachArrival()), 0)
     assert [f.phase for f in replay.through(0, 10)] == [ON_TIME]
 
 
-def test_a_merged_session_goes_on_from_the_highest_pane_of_its_parts() -> None:
+def test_a_merged_session_continues_from_its_parts_highest_pane() -> None:
     #   t:  0    10   20   30
     #       x----|    x----|      the second one comes twice, then what joins both
     starts = (0, 20, 20, 10)
@@ -177,7 +177,7 @@ def test_a_merged_session_goes_on_from_the_highest_pane_of_its_parts() -> None:
     assert [f.pane for f in firings] == [0, 0, 1, 2]
 
 
-def test_a_session_that_the_watermark_has_passed_is_not_open_again() -> None:
+def test_an_event_for_a_closed_session_fires_late() -> None:
     parts = [plain(0, 0, before=None, reached=12), plain(1, 0, before=12, reached=12)]
     assert [f.phase for f in Replay(parts, Trigger(), 5).through(1, 12)] == [ON_TIME, LATE]
 

@@ -1,4 +1,4 @@
-"""What a run of sessions reads: those that can still change, and no others."""
+"""Tests that a run of sessions reads only those that can still change."""
 
 import random
 from collections import Counter
@@ -19,20 +19,23 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
-# Many runs, each of which reads what is open and nothing else.
+# Many runs, each of which reads only open sessions.
 pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 GAP = 20 * SECOND
 ARRIVALS = 8
 LONG = range(3)
-"""The arrivals in which one key is never silent."""
+"""The arrivals during which one key sends events without a gap."""
 
 VISITS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 
 
 def arrivals() -> list[list[Event]]:
-    """A minute apart, up to seven minutes old; one key's session goes on for three of them."""
+    """Return arrivals a minute apart, with events up to seven minutes old.
+
+    One key's session continues for three arrivals.
+    """
     chance = random.Random(3)
 
     def event(now: int) -> Event:
@@ -62,7 +65,7 @@ def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, .
     [Trigger(), Trigger(early=EachArrival(), late=Every("2 minutes"))],
     ids=["plain", "early"],
 )
-def test_settled_sessions_are_not_read_again(
+def test_closed_sessions_are_not_read_again(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, trigger: Trigger
 ) -> None:
     name = "early" if trigger.fires_early else "plain"
@@ -86,7 +89,7 @@ def test_settled_sessions_are_not_read_again(
         if facts.commit_number:
             assert marker.changing_from == begun[-2]
         if marker.changing_from is not None:
-            # Only for what came too late, which may join any session, all are read.
+            # All sessions are read only for too-late events, which may join any session.
             bounded = ((marker.changing_from, INFINITY),)
             assert asked.count(bounded) >= 1
             assert facts.too_late or set(asked) == {bounded}
@@ -97,7 +100,7 @@ def test_settled_sessions_are_not_read_again(
         found = begun[number]
         assert found is not None
         assert found <= watermark - late
-    # The session that goes on holds it back, from its start; once it is over, it is let go.
+    # The long session holds the bound back to its start, until it closes.
     start = T0 - 45 * SECOND
     assert begun[2] is not None
     assert begun[2] <= start
@@ -109,7 +112,7 @@ def test_settled_sessions_are_not_read_again(
     assert rows(logged, asset) == rows(logged, whole)
 
 
-def test_another_definition_reads_everything_once(logged: Warehouse) -> None:
+def test_a_changed_definition_reads_all_sessions_once(logged: Warehouse) -> None:
     asset = renamed(VISITS, "redefined")
     incremental(logged, asset, limit=5)
     state = State(logged, asset)
@@ -120,7 +123,7 @@ def test_another_definition_reads_everything_once(logged: Warehouse) -> None:
     assert state.last().open_from is not None
 
 
-def test_while_there_is_no_watermark_an_event_may_come_of_any_time(warehouse: Warehouse) -> None:
+def test_all_sessions_stay_open_without_a_watermark(warehouse: Warehouse) -> None:
     source = replace(READINGS, watermark=Perfect())
     ingest(
         warehouse,

@@ -1,4 +1,4 @@
-"""A roll-up is what a direct computation by its windows gives, however its base got there."""
+"""Tests that a roll-up equals a direct computation, for any history of its base."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ PATIENT = replace(
         "often": agg.top_k("price", 3),
     },
 )
-"""None is."""
+"""No event is too late."""
 
 
 def larger(
@@ -69,7 +69,7 @@ def larger(
 
 
 def direct(warehouse: Warehouse, asset: Definition, late_events: str = "exclude") -> list[Any]:
-    """The rows of the larger windows, computed from the events themselves."""
+    """Return the rows of the larger windows, computed directly from the events."""
     asset = replace(asset, name=f"{asset.name}_{late_events}", window=FIVE)
     backfill(warehouse, asset, late_events=late_events)
     return rows(warehouse, asset)
@@ -84,7 +84,7 @@ def in_order(found: DataFrame) -> list[Any]:
     return sorted((tuple(r) for r in found.collect()), key=str)
 
 
-def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
+def test_runs_of_any_size_equal_the_direct_computation(logged: Warehouse) -> None:
     base = renamed(PATIENT, "cut")
     stepwise, firings = larger(base), 0
     while incremental(logged, base, limit=2) is not None:
@@ -93,7 +93,7 @@ def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
     assert firings == 3
     assert rows(logged, stepwise) == direct(logged, base)
     assert incremental(logged, stepwise) is None
-    # Late events fired windows of five minutes again that had been published.
+    # Late events fired five-minute windows again that were already published.
     fired = {(r["timing"], r["revision"] > 0) for r in logged.read(stepwise.table).collect()}
     assert ("LATE", True) in fired
 
@@ -106,7 +106,7 @@ def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
 
 # Many runs.
 @pytest.mark.slow
-def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
+def test_a_roll_up_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
     base = renamed(BASE, "followed")
     whole = larger(base, expectations=(q.between("n", most=30), q.matches_log()))
     first = T0 - T0 % (5 * MINUTE)
@@ -119,7 +119,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     incremental(logged, base)
     incremental(logged, whole)
     assert parity(logged, whole).equal
-    # What was too late for its minute is in none of the larger windows either.
+    # Events that were too late for their minute are not in the larger windows either.
     counted = logged.read(base.state_table).where(ADMITTED).agg(F.sum("events"))
     computed = quarantine.read_computed(logged, whole, ())
     assert computed.agg(F.sum("events")).collect() == counted.collect()
@@ -136,7 +136,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     assert {f["expectation"] for r in withheld for f in r["failed"]} == {"between(n, most=30)"}
 
 
-def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehouse) -> None:
+def test_a_larger_window_is_complete_through_its_least_complete_part(logged: Warehouse) -> None:
     starts = range(-10, 20, 5)
     windows = logged.spark.createDataFrame(
         [(s * MINUTE, (s + 5) * MINUTE) for s in starts], "s BIGINT, e BIGINT"
@@ -161,10 +161,10 @@ def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehou
 
 # Once for each fail point.
 @pytest.mark.slow
-def test_a_run_that_was_killed_is_run_again(
+def test_a_killed_roll_up_run_is_repeated(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Windows that fire once are appended, where nobody may run again what came since.
+    # Windows that fire once are appended, so a retry must not include newer events.
     base = replace(BASE, name="killed", allowed_lateness=0)
     whole, twin = larger(base), larger(base, name="twin")
 
@@ -192,7 +192,7 @@ def test_a_run_that_was_killed_is_run_again(
     [{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}],
     ids=["window", "keys", "aggregates"],
 )
-def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
+def test_a_changed_roll_up_replaces_all_its_windows(
     engine: Settings, logged: Warehouse, other: dict[str, Any], more: bool
 ) -> None:
     name = "_".join(["other", *other, str(more).lower()])
@@ -211,7 +211,7 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
     assert snapshot.table_id(name) == Asset(logged, after).table_id
     assert snapshot.unfollowed_rollups({name: base.name}) == {}
     assert incremental(logged, after, pinned_definition=True) is None
-    # Who goes by the earlier one ends; whoever begins with it has its windows again.
+    # A run with the earlier definition pinned stops; a new run with it restores its windows.
     with pytest.raises(DefinitionChangedError, match=f"definition of '{name}' has changed"):
         incremental(logged, before, pinned_definition=True)
     assert incremental(logged, before) is not None
@@ -223,7 +223,7 @@ def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:
         incremental(logged, larger(renamed(BASE, "idle")))
 
 
-def test_what_only_its_base_can_do_is_refused(logged: Warehouse) -> None:
+def test_operations_that_only_the_base_supports_are_refused(logged: Warehouse) -> None:
     whole = larger(BASE)
     for refused in (
         lambda: backfill(logged, whole),
@@ -244,7 +244,9 @@ def test_what_only_its_base_can_do_is_refused(logged: Warehouse) -> None:
         (Calendar("day", "Europe/Paris"), Calendar("week", "Europe/Paris")),
     ],
 )
-def test_windows_that_hold_others_whole(inner: Window, outer: Tumbling | Calendar) -> None:
+def test_windows_that_contain_whole_base_windows_are_accepted(
+    inner: Window, outer: Tumbling | Calendar
+) -> None:
     base = replace(BASE, window=inner)
     assert larger(base, window=outer).window == outer
 
@@ -263,12 +265,14 @@ def test_windows_that_hold_others_whole(inner: Window, outer: Tumbling | Calenda
         (Session("1 hour"), Tumbling("1 day")),
     ],
 )
-def test_windows_that_would_be_cut_are_refused(inner: Window, outer: Tumbling | Calendar) -> None:
+def test_windows_that_would_split_base_windows_are_refused(
+    inner: Window, outer: Tumbling | Calendar
+) -> None:
     with pytest.raises(DefinitionError, match="do not contain those of 'per_minute'"):
         larger(replace(BASE, window=inner), window=outer)
 
 
-def test_a_definition_that_can_not_be_is_one_sentence() -> None:
+def test_an_invalid_roll_up_is_refused() -> None:
     with pytest.raises(DefinitionError, match="no key 'town'; it has: sensor"):
         larger(BASE, keys=["town"])
     with pytest.raises(DefinitionError, match="no aggregate 'mode'; it has: n, about"):

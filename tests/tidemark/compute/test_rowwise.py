@@ -1,4 +1,4 @@
-"""What a transform's function may do: anything that takes one row of the stream at a time."""
+"""Tests of the operations that a transform's function may use: those that work row by row."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,14 +108,14 @@ def test_a_function_may_work_row_by_row(log: Log, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_function_that_looks_at_other_rows_is_refused(log: Log, name: str) -> None:
+def test_a_function_that_uses_other_rows_is_refused(log: Log, name: str) -> None:
     function, said = REFUSED[name]
     PATH[:] = [log.warehouse.path("places")]
     with pytest.raises(DefinitionError, match=f"'per_minute': its function .*{said}.*row by row"):
         checked(log, function)
 
 
-def test_checks_at_the_same_time_leave_their_session_as_it_was(log: Log) -> None:
+def test_concurrent_checks_leave_their_session_unchanged(log: Log) -> None:
     spark, setting = log.warehouse.spark, "spark.sql.debug.maxToStringFields"
 
     def check_one(number: int) -> str:

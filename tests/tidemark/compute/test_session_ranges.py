@@ -1,4 +1,4 @@
-"""Sessions of a range: what can touch it is computed anew, and nothing else is read of the log."""
+"""Tests of recomputing the sessions of a range, which reads only events that can touch it."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-# Many backfills of parts of a range, each against a computation of the whole.
+# Many backfills of parts of a range, each compared with a computation of the whole.
 pytestmark = pytest.mark.slow
 
 REGISTERED = False
@@ -44,11 +44,14 @@ VISITS = replace(
 EARLY = replace(VISITS, trigger=Trigger(early=EachArrival()))
 BOUNDS = [T0 - 8 * MINUTE + 7 * SECOND + n * 303 * SECOND for n in range(5)]
 PIECES = list(pairwise(BOUNDS))
-"""Ranges side by side, in which all events lie."""
+"""Adjacent ranges that contain all events."""
 
 
 def arrivals() -> list[list[Event]]:
-    """A minute apart, up to seven minutes old: many come too late, and would join sessions."""
+    """Return arrivals a minute apart, with events up to seven minutes old.
+
+    Many events are too late and would join sessions.
+    """
     chance = random.Random(11)
 
     def event(now: int) -> Event:
@@ -60,7 +63,7 @@ def arrivals() -> list[list[Event]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Iterator[None]:
-    """Fragments of a gap at most, so that small ranges are enough."""
+    """Limit fragments to one gap, so that small ranges are enough."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fragments, "GAPS", 1)
         yield
@@ -73,9 +76,9 @@ def logged(shared: Warehouse) -> Warehouse:
 
 
 def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
-    """What an asset's tables say of its sessions: published, withheld, and lacking.
+    """Return the published and quarantined rows of an asset, and its late loss.
 
-    Without the last good rows of those that are withheld now, which only a stream has had.
+    The last valid rows of quarantined sessions are left out, because only a stream has them.
     """
     of_window = list(asset.by_window)
     withheld = warehouse.take(asset.quarantine_table)
@@ -86,7 +89,7 @@ def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
 
 
 def _counted(rows: pa.Table) -> Counter[str]:
-    """Rows without what numbers the commits."""
+    """Count rows, without their commit numbers."""
     named = [n for n in rows.column_names if n not in ("commit_number", "as_of", "run")]
     return Counter(map(str, rows.select(named).to_pylist()))
 
@@ -102,7 +105,7 @@ def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
 
 
 @pytest.mark.parametrize("kind", [VISITS, EARLY], ids=["plain", "early"])
-def test_pieces_are_the_whole(
+def test_backfills_of_pieces_equal_a_backfill_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, kind: WindowedTransform
 ) -> None:
     name = "plain" if kind is VISITS else "early"
@@ -119,7 +122,7 @@ def test_pieces_are_the_whole(
         return reading(self, after, through, start, end)
 
     def of(late_events: str) -> None:
-        # Not in order: what one leaves at its bounds, the next would put right.
+        # Not in order, because each range would correct errors at the bounds of the previous one.
         for start, end in [*PIECES[::2], *PIECES[1::2]]:
             read.clear()
             facts = backfill(logged, asset, start, end, late_events=late_events)
@@ -144,7 +147,7 @@ def test_pieces_are_the_whole(
 
 # Many runs.
 @pytest.mark.slow
-def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None:
+def test_runs_before_and_after_a_range_backfill_reach_parity(warehouse: Warehouse) -> None:
     made = arrivals()
     ingest(warehouse, READINGS, made[:5], ends=False)
     asset, other = some(warehouse, renamed(VISITS, "between")), renamed(VISITS, "straight")
@@ -162,7 +165,7 @@ def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None
     assert parity(warehouse, asset).equal
 
 
-def test_a_correction_reads_what_came_too_late_again_and_no_more(
+def test_a_correction_reads_only_a_range_of_the_log(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse
 ) -> None:
     # One session lacks an event.
@@ -195,7 +198,7 @@ KILLED = (PIECES[1][0], PIECES[2][1])
 
 @pytest.fixture(scope="module")
 def unkilled(logged: Warehouse) -> WindowedTransform:
-    """An asset whose backfill of `KILLED` nothing disturbed."""
+    """Return an asset whose backfill of `KILLED` was not interrupted."""
     asset = renamed(VISITS, "unkilled")
     incremental(logged, asset)
     backfill(logged, asset, *KILLED, late_events="include")
@@ -205,7 +208,7 @@ def unkilled(logged: Warehouse) -> WindowedTransform:
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["published", "ledger", "quarantine"])
-def test_what_a_killed_one_left_is_published_by_the_next_run(
+def test_a_killed_range_backfill_is_published_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, unkilled: WindowedTransform, step: str
 ) -> None:
     asset = renamed(VISITS, f"killed_{step}")
@@ -227,7 +230,7 @@ def test_what_a_killed_one_left_is_published_by_the_next_run(
     assert State(logged, asset).last().commit_number == State(logged, unkilled).last().commit_number
 
 
-def test_without_sessions_of_this_definition_all_are_computed(logged: Warehouse) -> None:
+def test_a_range_backfill_without_reusable_sessions_computes_all(logged: Warehouse) -> None:
     new = renamed(VISITS, "new")
     assert backfill(logged, new, *PIECES[1]).window_from is None
     longer = replace(new, allowed_lateness=10 * MINUTE)

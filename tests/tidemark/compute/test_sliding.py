@@ -1,4 +1,4 @@
-"""Windows that overlap share slices: what comes out is what windows counted one by one give."""
+"""Tests that windows computed from shared slices equal windows that are counted separately."""
 
 import math
 import random
@@ -74,8 +74,10 @@ ALONE = (
 
 
 def arrivals() -> list[list[Event]]:
-    """A minute apart; events on the bounds of slices and between them, up to twelve minutes old,
-    some of which come again."""
+    """Return arrivals a minute apart, with events up to twelve minutes old.
+
+    Events lie on the bounds of slices and between them, and some are sent again.
+    """
     chance = random.Random(23)
     made: list[list[Event]] = []
 
@@ -94,7 +96,7 @@ def arrivals() -> list[list[Event]]:
 
 @pytest.fixture(scope="module")
 def log(shared: Warehouse) -> Log:
-    """Readings of which each arrival finds some late, some too late and some sent again."""
+    """Return a log in which each arrival has late, too-late and duplicate events."""
     ingest(shared, READINGS, arrivals())
     return Log(shared, READINGS)
 
@@ -118,7 +120,7 @@ def near(one: Any, other: Any) -> bool:  # noqa: ANN401
 
 
 def check_same(got: Rows, want: Rows, *without: str) -> None:
-    """To the bit, but for sums of doubles."""
+    """Compare rows exactly, except for sums of doubles."""
     assert want
     assert got.keys() == want.keys()
     for place, row in want.items():
@@ -132,7 +134,7 @@ def types(rows: DataFrame) -> dict[str, str]:
 
 
 def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTransform) -> Rows:
-    """Compare partials, but for the bytes of sketches; gives them by their place."""
+    """Compare partials, except for the bytes of sketches, and return them by their place."""
     assert types(sliced) == types(plain)
     place = [*transform.by_window, VERDICT, ADMITTED, SLOT]
     want = by_place(plain, place)
@@ -141,7 +143,7 @@ def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTrans
 
 
 @pytest.mark.parametrize("window", SHARING, ids=str)
-def test_slices_give_the_partials_of_windows_counted_one_by_one(log: Log, window: Window) -> None:
+def test_slices_give_the_partials_of_separately_counted_windows(log: Log, window: Window) -> None:
     transform = replace(ROLLING, window=window)
     sliced = pane.recount(log, transform, Coverage(END))
     plain = pane.aggregate_events(
@@ -149,7 +151,7 @@ def test_slices_give_the_partials_of_windows_counted_one_by_one(log: Log, window
     )
     found = check_partials(sliced, plain, transform)
     assert {verdict for *_, verdict, _, _ in found} == {0, 1, 2, 3, 4}
-    # A sketch of sketches is not the same bytes, but says the same.
+    # A sketch of sketches has other bytes, but the same result.
     at = pane.as_of(Coverage(END))
     rows = [
         by_place(pane.finish_windows(parts, transform, log, at), transform.by_window)
@@ -160,7 +162,7 @@ def test_slices_give_the_partials_of_windows_counted_one_by_one(log: Log, window
 
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("window", [UNEVENLY, GROWING], ids=str)
-def test_only_windows_that_start_in_the_ranges_come_out(
+def test_only_windows_that_start_in_the_ranges_are_computed(
     log: Log, window: Window, complete: bool
 ) -> None:
     transform = replace(FEW, window=window)
@@ -183,7 +185,7 @@ def test_only_windows_that_start_in_the_ranges_come_out(
     ],
     ids=str,
 )
-def test_events_join_the_slots_that_they_join_one_by_one(log: Log, trigger: Trigger) -> None:
+def test_slices_assign_events_to_the_same_firing_slots(log: Log, trigger: Trigger) -> None:
     transform = replace(FEW, window=EVENLY, trigger=trigger)
     sliced = pane.recount(log, transform, Coverage(END))
     plain = pane.aggregate_events(
@@ -199,11 +201,11 @@ def at(arrival: int) -> TimelinePosition:
 AHEAD = Coverage(
     at(2), (BackfilledRange(*minutes(-4, 1), at(5)), BackfilledRange(*minutes(1, 3), at(4)))
 )
-"""Some windows were brought further by backfills."""
+"""Backfills have counted more arrivals in some windows than in the others."""
 
 
 @pytest.mark.parametrize("before", [Coverage(at(2)), AHEAD], ids=["plain", "ahead"])
-def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) -> None:
+def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
     marker = CommitInfo(before=before, after=before.advance(at(6)))
     plain = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
@@ -215,9 +217,9 @@ def test_an_increment_counts_what_each_window_lacks(log: Log, before: Coverage) 
     [(), (minutes(-3, 0),), (minutes(-3, 2),), (minutes(-9, -5),), (minutes(-9, -1),)],
     ids=["all", "in one cover", "in two covers", "in none", "across a bound"],
 )
-def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -> None:
+def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)
-    # As it was before backfills of ranges took the windows of a range to be alike.
+    # The computation before range backfills treated all windows of a range alike.
     events = pane.classify_events(log, transform, -1, AHEAD.through, ranges)
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
     plain = pane.aggregate_events(seen, transform, log)
@@ -228,7 +230,7 @@ def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -
     check_partials(covered, plain, transform)
 
 
-def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> None:
+def test_on_time_events_share_one_row_per_slice_and_key(log: Log) -> None:
     transform = replace(FEW, window=EVENLY)
     place = ["correlation_id", "sensor", F.unix_micros(HAPPENED_AT).alias("time")]
     worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max(VERDICT))
@@ -242,7 +244,7 @@ def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> N
     assert parts.count() == len({(r["time"] // MINUTE, r["sensor"]) for r in punctual})
 
 
-def test_windows_that_hardly_overlap_and_triggers_that_count_share_nothing() -> None:
+def test_little_overlap_and_count_triggers_share_no_slices() -> None:
     for window in (*SHARING, *ALONE, Tumbling("1 minute"), Session("1 minute"), Calendar("day")):
         transform = replace(FEW, window=window)
         assert (slices.shared_slices(transform) == window) == (window in SHARING)

@@ -1,4 +1,4 @@
-"""Aggregates: partials of any split merge into the answer of the whole, and it is the right one."""
+"""Tests of aggregates: the partials of any split of the events merge into the correct result."""
 
 import random
 import statistics
@@ -23,7 +23,7 @@ SCHEMA = "at BIGINT, arrival BIGINT, position BIGINT, i INT, d DECIMAL(10,2), x 
 
 @dataclass(frozen=True)
 class Event:
-    """An event as `partial` finds it, with a value of each type, or none."""
+    """Event as `partial` reads it, with a value of each type or null."""
 
     at: int
     arrival: int
@@ -35,7 +35,7 @@ class Event:
 
 
 def some_events(seed: int = 3, count: int = 120) -> list[Event]:
-    """Events out of order, some at the same instant, a sixth of them without values."""
+    """Return events out of order, some at the same instant, a sixth of them without values."""
     chance = random.Random(seed)
 
     def event(number: int) -> Event:
@@ -55,7 +55,7 @@ def frame(spark: SparkSession, events: list[Event]) -> DataFrame:
 
 
 def spread(**only: str) -> Aggregate:
-    """The greatest value less the least, in Python."""
+    """Return an aggregate in Python: the greatest value minus the least."""
 
     def partial(values: list[Any]) -> tuple[Any, Any]:
         return (values[0], values[-1]) if values else (None, None)
@@ -98,7 +98,7 @@ def most_frequent(values: list[Any], k: int) -> list[tuple[Any, int]]:
 
 
 def at_share(values: list[float], numerator: int, denominator: int) -> float:
-    """The least value not below so large a share of the values."""
+    """Return the value at the given share of the sorted values, with its rank rounded up."""
     rank = -(-len(values) * numerator // denominator)
     return sorted(values)[max(rank, 1) - 1]
 
@@ -166,7 +166,7 @@ def merged(parts: DataFrame, *by: Column) -> DataFrame:
 
 
 def answers(parts: DataFrame) -> list[Any]:
-    """The answer of each case, from any partials."""
+    """Return the result of each case from any partials."""
     columns = [a.finish(F.col(f"a{n}")).alias(f"a{n}") for n, (a, _) in enumerate(CASES)]
     (row,) = merged(parts).select(*columns).collect()
     return list(row)
@@ -189,7 +189,7 @@ def rolled_up(rows: DataFrame) -> DataFrame:
 
 
 def with_nothing_said(rows: DataFrame) -> DataFrame:
-    """With parts that have no events, whose partials are therefore null."""
+    """Return partials with some parts without events, which are null."""
     numbers = rows.sparkSession.range(-9, 9).toDF("part")
     return numbers.join(partials(rows, in_five().alias("part")), "part", "left").drop("part")
 
@@ -205,7 +205,7 @@ SPLITS: Mapping[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> dict[str, list[Any]]:
-    """The answers of all cases, by how the events were split."""
+    """Return the results of all cases for each split of the events."""
     rows = frame(spark, EVENTS).cache()
     try:
         return {name: answers(split(rows)) for name, split in SPLITS.items()}
@@ -215,7 +215,7 @@ def found(spark: SparkSession) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=IDS)
-def test_partials_of_parts_merge_into_the_answer_of_the_whole(
+def test_partials_of_any_split_merge_into_the_same_result(
     found: dict[str, list[Any]], number: int, split: str
 ) -> None:
     want, answer = CASES[number][1](EVENTS), found[split][number]
@@ -235,7 +235,7 @@ NOTHING: dict[str, Any] = {"count": 0, "approx_count_distinct": 0, "count_distin
 @pytest.mark.parametrize(
     "of", ["no partials", "a null partial", "no events", "events without values"]
 )
-def test_the_answer_where_there_is_nothing(spark: SparkSession, of: str) -> None:
+def test_the_result_without_events_or_values(spark: SparkSession, of: str) -> None:
     rows = frame(spark, [Event(0, 0, n, None, None, None, None) for n in range(2)])
     parts = partials(rows if of == "events without values" else rows.where("false"))
     if of == "no partials":
@@ -249,7 +249,7 @@ def test_the_answer_where_there_is_nothing(spark: SparkSession, of: str) -> None
         assert answer == want, aggregate
 
 
-def test_partials_can_be_stored_and_what_they_merge_into_as_well(warehouse: Warehouse) -> None:
+def test_partials_and_merged_partials_can_be_stored(warehouse: Warehouse) -> None:
     rows = frame(warehouse.spark, EVENTS)
     parts = partials(rows.where("arrival > 8"), in_five().alias("part")).drop("part")
     warehouse.create("partials", parts)
@@ -283,7 +283,7 @@ WIDE = Decimal("9" * 38)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_a_mean_does_not_overflow_because_its_sum_does(spark: SparkSession, parts: int) -> None:
+def test_a_mean_is_computed_even_if_its_sum_overflows(spark: SparkSession, parts: int) -> None:
     rows = spark.sql(f"SELECT id, {LARGE} - id v FROM range(6)")
     mean = answer_of(agg.mean("v"), rows, F.col("id") % parts)
     assert mean == pytest.approx(LARGE)
@@ -365,7 +365,7 @@ def test_means_of_decimals_of_any_size_are_exact(spark: SparkSession) -> None:
         ([WIDE, Decimal(f"-{WIDE}")], 0),
     ],
 )
-def test_whether_a_sum_overflows_depends_on_its_values_alone(
+def test_overflow_of_a_sum_depends_only_on_its_values(
     spark: SparkSession, values: list[int | Decimal | None], want: int | None, parts: int
 ) -> None:
     kind = "DECIMAL(38,0)" if isinstance(values[0], Decimal) else "BIGINT"
@@ -380,10 +380,10 @@ def test_whether_a_sum_overflows_depends_on_its_values_alone(
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "variance", "stddev"])
-def test_the_order_of_addition_explains_no_more_than_the_slack(
+def test_the_order_of_addition_changes_results_within_the_slack(
     spark: SparkSession, kind: str
 ) -> None:
-    """Balanced accounts, values far from zero, and ordinary ones, in twenty orders."""
+    """Use balanced accounts, values far from zero and ordinary values, in twenty orders."""
     chance = random.Random(5)
     cases = {
         "balanced": [v for _ in range(50) for w in [chance.uniform(-1e6, 1e6)] for v in (w, -w)],
@@ -409,7 +409,7 @@ def test_the_order_of_addition_explains_no_more_than_the_slack(
         slack = max(s for _, s in answers)
         values = [a for a, _ in answers]
         assert max(values) - min(values) <= slack, case
-        # And hardly more than that: a cent more or less is seen.
+        # The slack is small enough to detect a difference of a cent.
         assert slack < (1e-2 if case != "balanced" or kind in ("sum", "mean") else 1e6), case
 
 
@@ -420,13 +420,13 @@ def test_the_variance_of_values_far_from_zero_keeps_its_digits(spark: SparkSessi
         assert answer_of(agg.variance("v"), rows, by) == pytest.approx(want, rel=1e-9)
 
 
-def test_equal_values_have_no_variance(spark: SparkSession) -> None:
+def test_the_standard_deviation_of_equal_values_is_zero(spark: SparkSession) -> None:
     rows = spark.sql("SELECT id, 0.1D v FROM range(30)")
     for by in (F.col("id") % 1, F.col("id") % 7, F.col("id") > 2):
         assert answer_of(agg.stddev("v"), rows, by) == 0
 
 
-def test_of_two_events_at_one_instant_arrival_decides(spark: SparkSession) -> None:
+def test_arrival_order_decides_between_events_at_one_instant(spark: SparkSession) -> None:
     rows = frame(
         spark,
         [
@@ -443,7 +443,7 @@ def test_of_two_events_at_one_instant_arrival_decides(spark: SparkSession) -> No
 
 
 @pytest.mark.parametrize("distinct", [400, 3000, 40_000])
-def test_a_sketch_of_different_values_does_not_depend_on_the_split(
+def test_a_distinct_count_sketch_does_not_depend_on_the_split(
     spark: SparkSession, distinct: int
 ) -> None:
     rows = spark.range(2 * distinct).select("id", (F.col("id") % distinct).alias("v"))
@@ -452,7 +452,7 @@ def test_a_sketch_of_different_values_does_not_depend_on_the_split(
     assert found == pytest.approx(distinct, rel=0.05)
 
 
-def test_different_values_of_any_type(spark: SparkSession) -> None:
+def test_distinct_values_of_any_type_are_counted(spark: SparkSession) -> None:
     rows = spark.sql(
         "SELECT '' s, 0.0D x, timestamp_micros(0) t UNION ALL "
         "SELECT 'a', -0.0D, timestamp_micros(1) UNION ALL SELECT null, double('NaN'), null"
@@ -476,7 +476,7 @@ LONG = f'["{20_000 * "x"}"]'
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_different_arrays_and_structs(spark: SparkSession, kind: str) -> None:
+def test_distinct_arrays_and_structs_are_counted(spark: SparkSession, kind: str) -> None:
     texts = [*NESTED[kind].split(), *([LONG] if kind == "array<string>" else [])]
     twice = spark.createDataFrame([(t,) for t in 2 * [*texts, None]], "t STRING")
     rows = twice.select(F.from_json("t", kind).alias("v"))
@@ -486,7 +486,7 @@ def test_different_arrays_and_structs(spark: SparkSession, kind: str) -> None:
         assert answer_of(count("v"), rows, F.expr("rand() > 0.5")) == distinct
 
 
-def test_zeros_and_nans_within_arrays_are_one_value(spark: SparkSession) -> None:
+def test_zeros_and_nans_in_arrays_count_once_each(spark: SparkSession) -> None:
     rows = spark.sql(
         "SELECT explode(array(array(0.0D), array(-0.0D), array(double('NaN')), array(0D/1))) v"
     )
@@ -494,7 +494,7 @@ def test_zeros_and_nans_within_arrays_are_one_value(spark: SparkSession) -> None
 
 
 @pytest.mark.parametrize("max_values", [1, 15, 16, 17, 1000])
-def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, max_values: int) -> None:
+def test_distinct_values_are_counted_up_to_the_bound(spark: SparkSession, max_values: int) -> None:
     bounded = agg.count_distinct("v", max_values=max_values)
     for distinct in (max_values, max_values + 1, 3 * max_values, 50 * max_values):
         rows = spark.range(100 * max_values).select("id", (F.col("id") % distinct).alias("v"))
@@ -503,7 +503,7 @@ def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, max_v
 
 
 @pytest.mark.parametrize("kind", ["int", "string", "double", "decimal(10,2)", "timestamp", "date"])
-def test_the_most_frequent_values_up_to_the_bound(spark: SparkSession, kind: str) -> None:
+def test_top_k_is_exact_up_to_the_bound_and_null_beyond(spark: SparkSession, kind: str) -> None:
     at = "timestamp_micros(v)" if kind == "timestamp" else f"CAST(v AS {kind})"
     value = "date_add(date'2000-01-01', v)" if kind == "date" else at
     rows = spark.sql(
@@ -517,14 +517,14 @@ def test_the_most_frequent_values_up_to_the_bound(spark: SparkSession, kind: str
     assert answer_of(agg.top_k("v", 4, max_values=19), rows, by) is None
 
 
-def test_most_frequent_values_that_no_part_finds_too_many(spark: SparkSession) -> None:
-    """Each part is within the bound, all of them together are not."""
+def test_top_k_applies_the_bound_to_all_parts_together(spark: SparkSession) -> None:
+    """Each part is within the bound, but all parts together are not."""
     rows = spark.range(60).toDF("v")
     assert answer_of(agg.top_k("v", 1, max_values=20), rows, F.col("v") % 6) is None
     assert answer_of(agg.top_k("v", 1, max_values=60), rows, F.col("v") % 6) == [(0, 1)]
 
 
-def test_quantiles_are_values(spark: SparkSession) -> None:
+def test_quantiles_are_existing_values(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(v,) for v in (40, 10, 30, 20)], "v INT")
     shares = {0.0: 10, 0.25: 10, 0.26: 20, 0.5: 20, 0.51: 30, 0.75: 30, 0.76: 40, 1.0: 40}
     assert {at: answer_of(agg.quantile("v", at), rows) for at in shares} == shares
@@ -532,7 +532,7 @@ def test_quantiles_are_values(spark: SparkSession) -> None:
     assert [answer_of(agg.quantile("v", s / 100), hundred) for s in (7, 29, 57)] == [7, 29, 57]
 
 
-def test_quantiles_are_exact_to_their_bound_and_close_beyond(spark: SparkSession) -> None:
+def test_quantiles_are_exact_up_to_the_bound_and_approximate_beyond(spark: SparkSession) -> None:
     median = agg.quantile("v", 0.5, exact_to=1000)
     for count, error in ((1000, 0), (100_000, 1000)):
         rows = spark.range(1, count + 1).toDF("v")
@@ -540,7 +540,7 @@ def test_quantiles_are_exact_to_their_bound_and_close_beyond(spark: SparkSession
             assert answer_of(median, rows, by) == pytest.approx(count / 2, abs=error)
 
 
-def test_collecting_keeps_the_least(spark: SparkSession) -> None:
+def test_collect_keeps_the_least_values(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(v,) for v in (5, 3, None, 3, 9, 1)], "v INT")
     by = F.coalesce("v", F.lit(0)) % 2
     assert answer_of(agg.collect("v", max_values=3), rows, by) == [1, 3, 3]
@@ -592,12 +592,14 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
         ),
     ],
 )
-def test_arguments_out_of_range(definition: Callable[[], Aggregate], sentence: str) -> None:
+def test_arguments_out_of_range_are_refused(
+    definition: Callable[[], Aggregate], sentence: str
+) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         definition()
 
 
-def test_a_name_tells_all_that_the_answer_depends_on() -> None:
+def test_an_aggregates_name_contains_all_its_arguments() -> None:
     assert str(agg.count(where="a > 1")) == "count(*) where a > 1"
     assert str(agg.top_k("a", 3)) == "top_k(a, 3)"
     assert str(agg.top_k("a", 3, max_values=50, where="b")) == "top_k(a, 3, max_values=50) where b"

@@ -1,4 +1,4 @@
-"""When the windows of a range have closed, and which windows hold others, as they are assigned."""
+"""Tests of the end of the last window that starts in a range, compared with assigned windows."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,11 +25,11 @@ HALF_HOUR = duration("30 minutes")
     ],
     ids=str,
 )
-# On the days in which a clock is changed; midnight is among what is left out, or comes twice.
+# Days of DST changes, on which midnight may be skipped or occur twice.
 @pytest.mark.parametrize(
     "day", ["2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18", "2010-11-07"]
 )
-def test_the_last_window_of_a_range_closes_it(
+def test_last_window_end_matches_the_assigned_windows(
     spark: SparkSession, window: Window, day: str
 ) -> None:
     ends = [instant(day) + n * HALF_HOUR for n in (0, 1, 5, 6, 47, 49)]
@@ -40,7 +40,7 @@ def test_the_last_window_of_a_range_closes_it(
     assert [window.last_window_end(e) for e in ends] == list(found)
 
 
-def test_what_never_ends_closes_at_infinity() -> None:
+def test_a_window_that_never_ends_closes_at_infinity() -> None:
     assert Global().last_window_end(instant("2013-01-01")) == INFINITY
     assert Calendar("year").last_window_end(INFINITY) == INFINITY
     for unit in ("day", "week", "month", "year"):

@@ -1,4 +1,4 @@
-"""Types of columns are the part of Spark's DDL that every table has; others name an alternative."""
+"""Tests of column types: Spark's DDL types that every table supports, and the refused ones."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ TYPES = st.recursive(
 
 
 @given(TYPES, st.sampled_from(["", " NOT NULL", " COMMENT 'it is'", " not null comment 'x'"]))
-def test_a_type_is_what_spark_calls_it(kind: str, suffix: str) -> None:
+def test_a_type_is_normalized_to_sparks_simple_name(kind: str, suffix: str) -> None:
     written = kind.replace(",", " , ").replace("int", "INT").replace("<", " < ")
     assert simple_type(f" {written}{suffix}") == kind
 
@@ -57,5 +57,5 @@ def test_other_types_are_refused_with_an_alternative(kind: str, sentence: str) -
         Source("s", {"at": "TIMESTAMP", "x": kind}, "at", MonotonicTimestamps())
 
 
-def test_fields_of_a_struct_may_have_the_names_of_types() -> None:
+def test_struct_fields_may_have_names_of_types() -> None:
     assert simple_type("STRUCT<char: INT, `a b` STRING>") == "struct<char:int,a b:string>"

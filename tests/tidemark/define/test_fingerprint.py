@@ -1,4 +1,4 @@
-"""A fingerprint changes with what is counted, judged or published, and with nothing else."""
+"""Tests of fingerprints, which change only if counting, validation or publishing changes."""
 
 import os
 import re
@@ -38,14 +38,14 @@ def doubled(rows: DataFrame) -> DataFrame:
 
 
 def prepare(rows: DataFrame) -> DataFrame:
-    """Only what is known."""
+    """Keep only known sensors."""
     kept = rows.where(F.col("sensor").isin({"x", "y", "z"} | KNOWN))
     return doubled(kept.where(F.col("sensor").rlike(PATTERN.pattern)))
 
 
 @dataclass(frozen=True)
 class OfMine(Tumbling):
-    """A kind of window as a user makes one."""
+    """Window class as a user would define it."""
 
     def __init__(self, size: str) -> None:
         super().__init__(size)
@@ -90,7 +90,7 @@ def spread(least: Callable[[list[Any]], Any]) -> agg.Aggregate:
 
 
 def compiled(text: str, name: str = "f") -> FunctionType:
-    """A function of that source, with no file that says so."""
+    """Return a function compiled from text, without a source file."""
     module: dict[str, Any] = {"__name__": "mine.module", "F": F}
     exec(compile(text, "<text>", "exec"), module)
     return module[name]
@@ -121,7 +121,7 @@ def test_each_part_of_a_definition_is_in_its_fingerprint(changed: WindowedTransf
     assert fingerprint(changed) != fingerprint(PER_MINUTE)
 
 
-def test_parts_of_parts_are_in_it_too() -> None:
+def test_details_of_parts_change_the_fingerprint() -> None:
     given = [
         replace(PER_MINUTE, expectations=(e,))
         for e in (
@@ -150,7 +150,7 @@ def test_parts_of_parts_are_in_it_too() -> None:
     assert len({fingerprint(t) for t in given}) == len(given)
 
 
-def test_what_changes_no_answer_is_not_in_it() -> None:
+def test_changes_without_effect_on_results_keep_the_fingerprint() -> None:
     same = replace(
         PER_MINUTE,
         name="other",
@@ -177,7 +177,7 @@ def f(rows):
 """
 
 
-def test_a_function_is_its_code_and_what_it_names() -> None:
+def test_a_function_is_identified_by_its_code_and_references() -> None:
     def of(text: str) -> str:
         return fingerprint(replace(PER_MINUTE, function=compiled(text)))
 
@@ -197,13 +197,13 @@ def test_a_function_is_its_code_and_what_it_names() -> None:
     assert len({of(each) for each in changed}) == len(changed)
 
 
-def test_functions_that_call_each_other_end() -> None:
+def test_mutually_recursive_functions_have_a_fingerprint() -> None:
     text = "def f(rows):\n    return g(rows)\ndef g(rows):\n    return f(rows) if rows else f\n"
     first = replace(PER_MINUTE, function=compiled(text))
     assert fingerprint(first) == fingerprint(replace(PER_MINUTE, function=compiled(text)))
 
 
-def test_a_roll_up_changes_with_its_base() -> None:
+def test_a_roll_ups_fingerprint_changes_with_its_base() -> None:
     changed = replace(WHOLE, base=replace(PER_MINUTE, function=prepare))
     assert fingerprint(changed) != fingerprint(WHOLE)
     assert fingerprint(replace(WHOLE, window=Tumbling("10 minutes"))) != fingerprint(WHOLE)
@@ -222,7 +222,7 @@ for one in (*sent, test_fingerprint.MADE, test_fingerprint.WHOLE, departures_hou
 """
 
 
-def test_it_is_the_same_in_every_process_also_of_what_was_sent_there() -> None:
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
     from tidemark_assets.flights.transforms import departures_hourly
 
     ours = (MADE, WHOLE, departures_hourly)

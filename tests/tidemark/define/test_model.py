@@ -1,4 +1,4 @@
-"""The small functions of the model, at their boundaries: windows, verdicts."""
+"""Tests of window assignment and lateness classification at their boundaries."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ from tidemark.define.windows import Tumbling
         ("2024-01-01T00:00:00.3", "2024-01-01T00:00:00.25", Tumbling("250 milliseconds")),
     ],
 )
-def test_a_tumbling_window_holds_its_start_and_not_its_end(
+def test_a_tumbling_window_includes_its_start_and_excludes_its_end(
     spark: SparkSession, event: str, start: str, window: Tumbling
 ) -> None:
     rows = spark.createDataFrame([(instant(event),)], "t BIGINT")
@@ -53,7 +53,7 @@ def test_an_event_without_a_time_has_no_window(spark: SparkSession) -> None:
         (-60, -61, 0, ON_TIME),
     ],
 )
-def test_a_verdict_at_its_boundaries(
+def test_lateness_is_classified_at_its_boundaries(
     spark: SparkSession, end: int | None, watermark: int | None, lateness: int, want: int
 ) -> None:
     rows = spark.createDataFrame([(end, watermark)], "e BIGINT, w BIGINT")

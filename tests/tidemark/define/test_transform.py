@@ -1,4 +1,4 @@
-"""Definitions are read without an engine, and refused where they are written."""
+"""Tests of definitions, which are checked without an engine when they are declared."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
         ({"allowed_lateness": -1}, "allowed lateness must not be negative"),
     ],
 )
-def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_definition_is_refused(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         replace(PER_MINUTE, **change)
 
@@ -77,7 +77,7 @@ def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence:
         (Every, "The interval of a trigger"),
     ],
 )
-def test_what_has_a_length_has_one_above_zero(
+def test_durations_must_be_greater_than_zero(
     made_of: Callable[[str], object], what: str, length: str
 ) -> None:
     with pytest.raises(
@@ -86,17 +86,17 @@ def test_what_has_a_length_has_one_above_zero(
         made_of(length)
 
 
-def test_a_slide_longer_than_the_size_is_lawful_and_says_what_it_leaves_out() -> None:
+def test_a_slide_longer_than_the_size_reports_its_gaps() -> None:
     assert str(Sliding("5 minutes", "1 hour")).endswith("with uncovered gaps of 55 minutes")
 
 
-def test_a_count_is_of_one_event_or_more() -> None:
+def test_a_trigger_count_must_be_at_least_one() -> None:
     with pytest.raises(DefinitionError, match="count of a trigger must be 1 or more \\(got 0"):
         Count(0)
 
 
-def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
-    # An asset stays lawful when the watermark of its source, or its own lateness, changes.
+def test_lateness_and_late_firings_without_effect_are_allowed() -> None:
+    # An asset stays valid if the watermark of its source or its own lateness changes.
     history = replace(READINGS, watermark=Perfect())
     everything = replace(PER_MINUTE, window=Global(), trigger=Trigger(late=Count(10)))
     for asset in (replace(PER_MINUTE, source=history), replace(everything, allowed_lateness=0)):
@@ -114,7 +114,7 @@ def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
         ({"ts": "timestamp", "id": "int", "ID": "int"}, "ts", "'id' and 'ID' differ only in case"),
     ],
 )
-def test_a_source_with_columns_that_can_not_be(
+def test_a_source_with_invalid_columns_is_refused(
     columns: dict[str, str], event_time: str, sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=sentence):
@@ -131,19 +131,19 @@ def test_a_source_with_columns_that_can_not_be(
         ({"VALUE": "sensor"}, "the fields 'VALUE' and 'value' differ only in case"),
     ],
 )
-def test_fields_that_can_not_be_renamed_so(rename: dict[str, str], sentence: str) -> None:
+def test_an_invalid_rename_is_refused(rename: dict[str, str], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         replace(READINGS, rename=rename)
 
 
-def test_a_preparation_that_drops_what_judging_needs(spark: SparkSession) -> None:
+def test_a_function_that_drops_arrival_columns_is_refused(spark: SparkSession) -> None:
     few = replace(PER_MINUTE, function=lambda rows: rows.select("ts", "sensor", "value"))
     rows = spark.sql("SELECT timestamp_micros(0) ts, 'a' sensor, 1.0 value")
     with pytest.raises(DefinitionError, match=r"'per_minute'.* has no column 'arrival'"):
         few.prepare(rows)
 
 
-def test_a_type_that_cannot_be_added_up_is_refused_before_anything_runs(
+def test_sums_of_unsupported_types_are_refused_before_a_run(
     warehouse: Warehouse,
 ) -> None:
     log = Log(warehouse, READINGS)
@@ -161,6 +161,6 @@ def test_an_unknown_accumulation_is_refused() -> None:
 
 
 @pytest.mark.parametrize("taken", ["arrival", "Watermark", "window_start", "commit_number"])
-def test_a_source_leaves_tidemarks_own_names_alone(taken: str) -> None:
+def test_a_source_cannot_use_reserved_column_names(taken: str) -> None:
     with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved:"):
         replace(READINGS, columns={**READINGS.columns, taken: "bigint"})

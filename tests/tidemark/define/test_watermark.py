@@ -1,4 +1,4 @@
-"""Watermarks: what an arrival shows and how far event time is complete after it."""
+"""Tests of watermark strategies: the watermark after each arrival."""
 
 import json
 import random
@@ -28,7 +28,7 @@ HOUR = 3_600_000_000
 
 
 def after(strategy: Watermark, *observed: int | None, given: int | None = None) -> list[int | None]:
-    """The watermark after each of the arrivals whose newest event times are `observed`."""
+    """Return the watermark after each of the arrivals with the newest event times `observed`."""
     watermark, state, found = None, None, []
     for newest in observed:
         text = None if newest is None else str(newest)
@@ -37,7 +37,7 @@ def after(strategy: Watermark, *observed: int | None, given: int | None = None) 
     return found
 
 
-def test_a_bound_is_taken_from_the_newest_event_time() -> None:
+def test_the_bound_is_subtracted_from_the_newest_event_time() -> None:
     assert after(BoundedOutOfOrderness("3 hours"), 10 * HOUR, 11 * HOUR) == [7 * HOUR, 8 * HOUR]
 
 
@@ -48,7 +48,7 @@ def test_a_watermark_never_goes_back() -> None:
     assert Manual().advance(None, 9 * HOUR, None, 0, 2 * HOUR) == (9 * HOUR, None)
 
 
-def test_an_arrival_without_event_times_leaves_the_watermark() -> None:
+def test_an_arrival_without_event_times_keeps_the_watermark() -> None:
     assert after(MonotonicTimestamps(), None, 5, None) == [None, 5, 5]
 
 
@@ -60,12 +60,12 @@ def test_perfect_history_has_no_watermark() -> None:
     assert after(Perfect(), 5, 6) == [None, None]
 
 
-def test_a_manual_watermark_is_what_the_feed_gives() -> None:
+def test_a_manual_watermark_is_the_given_one() -> None:
     assert after(Manual(), 5, given=77) == [77]
     assert after(Manual(), 5) == [None]
 
 
-def test_an_event_in_the_far_future_does_not_end_the_stream() -> None:
+def test_an_event_in_the_far_future_does_not_end_the_source() -> None:
     assert after(MonotonicTimestamps(), INFINITY + HOUR) == [INFINITY - 1]
 
 
@@ -100,13 +100,13 @@ def test_observe_reduces_rows_to_a_text(
 
 
 Arrived = tuple[int, Mapping[Any, int]]
-"""The clock of an arrival, and the newest event time of each partition that it brought."""
+"""The clock of an arrival, and the newest event time of each of its partitions."""
 
 
 def steps(
     strategy: PerPartition, arrivals: Sequence[Arrived]
 ) -> list[tuple[int | None, str | None]]:
-    """The watermark and the state after each arrival."""
+    """Return the watermark and the state after each arrival."""
     watermark, state = None, None
     found: list[tuple[int | None, str | None]] = []
     for clock, newest in arrivals:
@@ -117,7 +117,7 @@ def steps(
 
 
 def of_partitions(*arrivals: Arrived) -> list[int | None]:
-    """The watermarks after arrivals, of bound 10 and idle after 100."""
+    """Return the watermarks after arrivals, with a bound of 10 and an idle time of 100."""
     strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
     return [watermark for watermark, _ in steps(strategy, arrivals)]
 
@@ -126,12 +126,12 @@ def test_the_slowest_partition_holds_the_watermark() -> None:
     assert of_partitions((0, {"a": 50, "b": 30}), (1, {"a": 90}), (2, {"b": 60})) == [20, 20, 50]
 
 
-def test_events_without_a_partition_are_one() -> None:
+def test_events_without_a_partition_form_one_partition() -> None:
     found = of_partitions((0, {"a": 50, None: 30}), (1, {"null": 25}), (2, {None: 70}))
     assert found == [20, 20, 20]
 
 
-def test_an_idle_partition_holds_nothing_back() -> None:
+def test_an_idle_partition_does_not_hold_the_watermark() -> None:
     #  clock   0        60       99       100       101
     #  a       50       500               900
     #  b       30  ......................idle......  40
@@ -144,15 +144,15 @@ def test_a_heartbeat_lets_a_partition_become_idle() -> None:
     assert of_partitions((0, {"b": 30}), (60, {"a": 500}), (120, {})) == [20, 20, 490]
 
 
-def test_a_partition_that_comes_back_counts_again() -> None:
+def test_a_partition_that_resumes_counts_again() -> None:
     back = (101, {"b": 950})
     assert of_partitions(
         (0, {"a": 50, "b": 30}), (100, {"a": 900}), back, (102, {"a": 999}), (103, {"b": 980})
     ) == [20, 890, 890, 940, 970]
 
 
-def test_when_all_partitions_are_idle_the_newest_of_them_tells() -> None:
-    """Which of them was idle first makes no difference."""
+def test_the_newest_partition_decides_if_all_are_idle() -> None:
+    """The order in which they became idle makes no difference."""
     for first, second in (("a", "b"), ("b", "a")):
         newest = {"a": 500, "b": 30}
         arrivals = ((0, {first: newest[first]}), (50, {second: newest[second]}), (150, {}))
@@ -164,7 +164,7 @@ def test_a_new_partition_does_not_move_the_watermark_back() -> None:
     assert found == [490, 490, 490, 510]
 
 
-def test_the_state_forgets_partitions_that_cannot_matter_any_more() -> None:
+def test_the_state_drops_partitions_that_no_longer_matter() -> None:
     strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
     (_, first), (_, last) = steps(strategy, [(0, {"b": 30, None: 5, "a": 50}), (100, {"a": 900})])
     assert first == '[["a",50,0],["b",30,0],[null,5,0]]'
@@ -178,7 +178,7 @@ def test_the_state_keeps_an_idle_partition_that_is_ahead() -> None:
 
 
 def remembering(arrivals: Sequence[Arrived]) -> list[int | None]:
-    """The watermarks, told from all that every partition ever had."""
+    """Return the watermarks, computed from the full history of every partition."""
     newest: dict[Any, int] = {}
     heard: dict[Any, int] = {}
     watermark, found = None, []
@@ -193,7 +193,7 @@ def remembering(arrivals: Sequence[Arrived]) -> list[int | None]:
     return found
 
 
-def test_what_is_forgotten_made_no_difference() -> None:
+def test_dropped_partitions_never_change_the_watermark() -> None:
     chance = random.Random(1)
     for _ in range(300):
         clock, arrivals = 0, []
@@ -204,7 +204,7 @@ def test_what_is_forgotten_made_no_difference() -> None:
         assert of_partitions(*arrivals) == remembering(arrivals)
 
 
-def test_the_clock_decides_not_the_number_of_arrivals() -> None:
+def test_idleness_depends_on_the_clock_and_not_on_arrivals() -> None:
     arrivals = [(n, {"a": 50 + n}) for n in range(1, 99)]
     assert {*of_partitions((0, {"b": 30}), *arrivals)} == {20}
 
@@ -217,7 +217,9 @@ def test_the_clock_decides_not_the_number_of_arrivals() -> None:
         (("sensor", "1 hour", "soon"), r"'soon' is not a duration"),
     ],
 )
-def test_a_partition_watermark_that_cannot_be(arguments: tuple[str, ...], sentence: str) -> None:
+def test_an_invalid_partition_watermark_is_refused(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         PerPartition(*arguments)
 
@@ -227,7 +229,7 @@ def test_a_punctuated_watermark_needs_an_expression() -> None:
         Punctuated(" ")
 
 
-def test_a_source_has_the_column_that_its_watermark_goes_by() -> None:
+def test_a_source_must_have_its_watermarks_column() -> None:
     columns = {"ts": "timestamp", "sensor": "string"}
     strategy = PerPartition("sensor", "1 hour")
     assert Source("s", columns, "ts", strategy).watermark.by == "sensor"
@@ -235,7 +237,7 @@ def test_a_source_has_the_column_that_its_watermark_goes_by() -> None:
         Source("s", columns, "ts", PerPartition("shard", "1 hour"))
 
 
-def test_strategies_say_what_they_do() -> None:
+def test_strategies_describe_themselves() -> None:
     strategy = PerPartition("sensor", "1 hour", idle="90 seconds")
     assert str(strategy) == (
         "minimum over sensor of newest event time - 1 hour, ignoring values that were idle "
@@ -244,7 +246,7 @@ def test_strategies_say_what_they_do() -> None:
     assert str(Punctuated("mark")) == "maximum of mark"
 
 
-def test_the_documented_strategy_of_ones_own_works() -> None:
+def test_the_documented_custom_strategy_works() -> None:
     assert Watermark.__doc__ is not None
     text = Watermark.__doc__.partition("Example:\n")[2]
     names: dict[str, Any] = {"Watermark": Watermark, "forward": forward, "F": F}

@@ -1,4 +1,4 @@
-"""A session is opened only where an engine answers and takes the token: known within seconds."""
+"""Tests of opening sessions: an engine must answer and accept the token, within seconds."""
 
 import socket
 import stat
@@ -36,24 +36,24 @@ def within(seconds: float, call: Callable[[], object]) -> str:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Iterator[Settings]:
-    """An address at which something listens and never says a word."""
+    """Yield settings with the address of a listener that never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         yield Settings(home=tmp_path, remote=f"sc://localhost:{listener.getsockname()[1]}")
 
 
-def test_a_session_computes(engine: Settings) -> None:
+def test_a_session_runs_a_query(engine: Settings) -> None:
     session = spark_engine.session(engine)
     assert session.range(5).count() == 5
     session.stop()
 
 
-def test_a_session_is_found_again_by_its_id(engine: Settings) -> None:
+def test_a_session_is_reopened_by_its_id(engine: Settings) -> None:
     name = str(uuid4())
     first: Any = spark_engine.session(engine, session_id=name)
     first.sql("SET tidemark.test = here")
-    # It would be the one that Spark's functions ask, also in whatever test comes next.
+    # Stop it: Spark's functions would otherwise use it, also in later tests.
     first.release_session_on_close = False
     first.stop()
     again = spark_engine.session(engine, session_id=name)
@@ -61,7 +61,7 @@ def test_a_session_is_found_again_by_its_id(engine: Settings) -> None:
     again.stop()
 
 
-def test_sessions_without_an_id_are_apart(engine: Settings) -> None:
+def test_sessions_without_an_id_are_isolated(engine: Settings) -> None:
     one, other = spark_engine.session(engine), spark_engine.session(engine)
     one.conf.set("tidemark.test", "one")
     assert other.conf.get("tidemark.test", "unset") == "unset"
@@ -69,7 +69,7 @@ def test_sessions_without_an_id_are_apart(engine: Settings) -> None:
     other.stop()
 
 
-def test_a_process_that_ends_gives_its_session_back_and_says_nothing(engine: Settings) -> None:
+def test_a_process_releases_its_session_silently_when_it_exits(engine: Settings) -> None:
     opens = (
         "from tidemark import engine\n"
         "from tidemark.base.settings import Settings\n"
@@ -86,7 +86,7 @@ def test_a_process_that_ends_gives_its_session_back_and_says_nothing(engine: Set
     again.client.close()
 
 
-def test_any_address_serves_as_the_engine(engine: Settings, tmp_path: Path) -> None:
+def test_a_remote_address_serves_as_the_engine(engine: Settings, tmp_path: Path) -> None:
     elsewhere = Settings(home=tmp_path, remote=address(engine))
     assert spark_engine.ensure(elsewhere) == address(engine)
     session = spark_engine.session(elsewhere)
@@ -94,16 +94,16 @@ def test_any_address_serves_as_the_engine(engine: Settings, tmp_path: Path) -> N
     session.stop()
 
 
-def test_the_token_may_be_a_setting_of_its_own(engine: Settings, tmp_path: Path) -> None:
+def test_the_token_may_be_a_separate_setting(engine: Settings, tmp_path: Path) -> None:
     bare = f"sc://localhost:{engine.engine_port}"
     elsewhere = Settings(home=tmp_path, remote=bare, token=token_of(engine))
     assert probe(address(elsewhere)) is Answer.READY
 
 
-def test_every_session_of_the_embedded_engine_does_without_the_rule_that_loses_rows(
+def test_embedded_engine_sessions_exclude_the_rule_that_loses_rows(
     engine: Settings,
 ) -> None:
-    """Also that of another client, such as dbt."""
+    """This includes the sessions of other clients, such as dbt."""
     bare = SparkSession.builder.remote(address(engine)).create()
     assert bare.conf.get(EXCLUDED_RULES) == UNSAFE_RULE
     bare.stop()
@@ -120,19 +120,21 @@ def test_every_session_of_the_embedded_engine_does_without_the_rule_that_loses_r
         (f"some.Rule,{UNSAFE_RULE}", f"some.Rule,{UNSAFE_RULE}"),
     ],
 )
-def test_a_session_of_any_engine_does_without_it_beside_what_that_excludes(
+def test_the_rule_is_added_to_the_engines_excluded_rules(
     engine: Settings, tmp_path: Path, rules: str, expected: str
 ) -> None:
     elsewhere, name = Settings(home=tmp_path, remote=address(engine)), str(uuid4())
     session = spark_engine.session(elsewhere, session_id=name)
-    # A session found again stands for one of an engine that was started with such rules.
+    # A reopened session represents one of an engine that was started with such rules.
     session.conf.set(EXCLUDED_RULES, rules)
     with spark_engine.visit(elsewhere, name) as again:
         assert again.conf.get(EXCLUDED_RULES) == expected
     session.stop()
 
 
-def test_what_a_stream_calls_runs_in_a_session_without_it(engine: Settings, tmp_path: Path) -> None:
+def test_foreachbatch_functions_run_without_the_rule_that_loses_rows(
+    engine: Settings, tmp_path: Path
+) -> None:
     told = tmp_path / "told"
 
     def tell(batch: DataFrame, _: int) -> None:
@@ -146,7 +148,7 @@ def test_what_a_stream_calls_runs_in_a_session_without_it(engine: Settings, tmp_
     session.stop()
 
 
-def test_no_engine_at_the_address_is_said_soon(tmp_path: Path) -> None:
+def test_a_missing_engine_is_reported_quickly(tmp_path: Path) -> None:
     port = free_port()
     settings = Settings(home=tmp_path, remote=f"sc://localhost:{port}")
     sentence = within(20, lambda: spark_engine.session(settings))
@@ -154,14 +156,14 @@ def test_no_engine_at_the_address_is_said_soon(tmp_path: Path) -> None:
     assert within(20, lambda: spark_engine.ensure(settings)) == sentence
 
 
-def test_a_listener_that_is_no_engine_is_said_soon(mute: Settings) -> None:
+def test_a_listener_that_is_not_an_engine_is_reported_quickly(mute: Settings) -> None:
     assert within(20, lambda: spark_engine.session(mute)).startswith("No engine answers at ")
 
 
-def test_an_engine_has_the_seconds_that_are_said_and_no_more(
+def test_the_connection_deadline_is_the_one_in_the_message(
     mute: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it is asked whether it speaks TLS is within them."""
+    """The deadline includes the probe for TLS."""
     given = list[float]()
 
     def silent(_: str, deadline: float = DEADLINE) -> Answer:
@@ -178,13 +180,13 @@ def test_an_engine_has_the_seconds_that_are_said_and_no_more(
     assert sum(given) == DEADLINE
 
 
-def test_an_embedded_engine_that_was_not_started_is_said(tmp_path: Path) -> None:
+def test_an_embedded_engine_that_is_not_running_is_reported(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, engine_port=free_port())
     assert "start it with `tidemark up`" in within(20, lambda: spark_engine.session(settings))
 
 
 @pytest.mark.parametrize("token", ["wrong", None])
-def test_a_wrong_token_or_none_is_said_soon(
+def test_a_wrong_or_missing_token_is_reported_quickly(
     engine: Settings, tmp_path: Path, token: str | None
 ) -> None:
     bare = f"sc://localhost:{engine.engine_port}"
@@ -193,18 +195,18 @@ def test_a_wrong_token_or_none_is_said_soon(
     assert sentence.startswith(f"The engine at {bare} refused the token: set TIDEMARK_TOKEN")
 
 
-def test_a_sentence_shows_no_token(engine: Settings, tmp_path: Path) -> None:
+def test_error_messages_hide_the_token(engine: Settings, tmp_path: Path) -> None:
     url = f"sc://localhost:{engine.engine_port}/;token=secret"
     settings = Settings(home=tmp_path, remote=url)
     assert "secret" not in within(20, lambda: spark_engine.session(settings))
 
 
-def test_an_address_that_is_none_is_said(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, remote="sc://host:port/;x")
     assert "is not a Spark Connect address" in within(20, lambda: spark_engine.session(settings))
 
 
-def test_the_homes_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
+def test_the_homes_token_is_created_once_and_is_private(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "new")
     with ThreadPoolExecutor(8) as pool:
         tokens = set(pool.map(token_of, [settings] * 8))

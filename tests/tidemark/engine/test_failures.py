@@ -1,4 +1,4 @@
-"""What a definition or its data made the engine refuse, in one sentence: from the text it gives."""
+"""Tests of translating the engine's failures: errors in a user's code or data become one line."""
 
 import pytest
 from pyspark.errors import PySparkException
@@ -23,7 +23,7 @@ org.apache.spark.api.python.PythonException
 """
 
 
-def test_a_function_s_exception_names_the_user_s_line() -> None:
+def test_a_python_exception_names_the_users_line() -> None:
     library = pytest.__file__.rpartition("/pytest/")[0]
     error = PythonException(TRACE.format(library=library))
     said = (
@@ -36,7 +36,7 @@ def test_a_function_s_exception_names_the_user_s_line() -> None:
     assert str(raised.value) == f"Asset 'orders_hourly': {said}"
 
 
-def test_one_of_a_library_alone_says_so() -> None:
+def test_an_exception_raised_only_in_a_library_says_so() -> None:
     trace = 'Traceback (most recent call last):\n  File "<frozen>", line 1, in f\nValueError: no\n'
     assert (
         find_cause(PythonException(trace))
@@ -47,7 +47,7 @@ def test_one_of_a_library_alone_says_so() -> None:
 @pytest.mark.parametrize(
     "error", [PySparkException("gone"), SparkConnectGrpcException("UNAVAILABLE: no answer")]
 )
-def test_what_is_nobody_s_mistake_stays_as_it_is(error: PySparkException) -> None:
+def test_failures_that_are_not_user_errors_stay_unchanged(error: PySparkException) -> None:
     assert find_cause(error) is None
     with pytest.raises(type(error)), translate_failures("orders_hourly"):
         raise error

@@ -1,4 +1,4 @@
-"""Ports that are free stay so until somebody listens on them."""
+"""Tests of free ports, which stay free until a program listens on them."""
 
 import socket
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tidemark.engine.ports import free_port, is_listening
 
 
-def test_a_free_port_is_none_that_the_system_gives_to_others() -> None:
+def test_free_ports_are_outside_the_ephemeral_port_range() -> None:
     given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     for _ in range(20):
         port = free_port()

@@ -1,4 +1,4 @@
-"""Background processes are found again, told from strangers, and ended."""
+"""Tests of background processes: how they are found, distinguished from others, and stopped."""
 
 import contextlib
 import json
@@ -56,16 +56,16 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_process_is_found_again_by_whoever_knows_its_home(
-    managed: ManagedProcess, tmp_path: Path
-) -> None:
+def test_a_process_is_found_by_its_home(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, SLEEP, tmp_path)
     assert ManagedProcess(tmp_path, "sleeper").running() == record
     assert record.port == 1234
     assert os.getsid(record.pid) != os.getsid(0)
 
 
-def test_stopping_ends_it_and_forgets_it(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_stopping_ends_a_process_and_removes_its_record(
+    managed: ManagedProcess, tmp_path: Path
+) -> None:
     pid = start(managed, SLEEP, tmp_path).pid
     assert ManagedProcess(tmp_path, "sleeper").stop() is True
     assert gone(pid)
@@ -73,7 +73,7 @@ def test_stopping_ends_it_and_forgets_it(managed: ManagedProcess, tmp_path: Path
     assert managed.stop() is False
 
 
-def test_stopping_ends_its_children_too(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_stopping_ends_child_processes(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, ("/bin/sh", "-c", "sleep 60 & wait"), tmp_path)
     wait_for(psutil.Process(record.pid).children)
     children = psutil.Process(record.pid).children()
@@ -82,7 +82,7 @@ def test_stopping_ends_its_children_too(managed: ManagedProcess, tmp_path: Path)
     assert left(children) == []
 
 
-def test_one_that_will_not_end_is_killed_after_the_deadline(
+def test_a_process_that_ignores_sigterm_is_killed_after_the_deadline(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:
     record = start(managed, STUBBORN, tmp_path)
@@ -132,7 +132,7 @@ def test_a_process_inherits_no_open_file(managed: ManagedProcess, tmp_path: Path
         assert pipe.read() == ""
 
 
-def test_one_that_was_killed_is_seen_to_be_dead(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_a_killed_process_is_detected(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, SLEEP, tmp_path)
     os.kill(record.pid, signal.SIGKILL)
     wait_for(lambda: managed.running() is None)
@@ -140,7 +140,7 @@ def test_one_that_was_killed_is_seen_to_be_dead(managed: ManagedProcess, tmp_pat
     assert managed.recorded() == record
 
 
-def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
+def test_a_pid_reused_by_another_process_is_left_alone(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:
     stranger = ManagedProcess(tmp_path, "stranger")
@@ -156,10 +156,10 @@ def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_set_makes_no_process_another_one(
+def test_a_process_is_recognized_after_a_clock_change(
     managed: ManagedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    """The system then tells another instant of the machine's start, and so of each process's."""
+    """A clock change moves the boot time that the system reports, and each process's start."""
     record = start(managed, SLEEP, tmp_path)
     shift_clock(monkeypatch, hours)
     assert abs(psutil.Process(record.pid).create_time() - record.began) > 3000
@@ -168,13 +168,13 @@ def test_a_clock_that_is_set_makes_no_process_another_one(
     assert gone(record.pid)
 
 
-def test_a_half_written_pid_file_names_no_process(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_a_partially_written_pid_file_is_ignored(managed: ManagedProcess, tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids" / "sleeper.json").write_text('{"pid": 1')
     assert managed.running() is None
 
 
-def test_the_log_of_the_run_before_is_kept(managed: ManagedProcess, tmp_path: Path) -> None:
+def test_the_previous_log_is_kept(managed: ManagedProcess, tmp_path: Path) -> None:
     for word in ("first", "second"):
         start(managed, ("/bin/sh", "-c", f"echo {word}; exec sleep 60"), tmp_path)
         wait_for(lambda word=word: word in managed.log.read_text())
@@ -183,9 +183,7 @@ def test_the_log_of_the_run_before_is_kept(managed: ManagedProcess, tmp_path: Pa
     assert managed.log.with_name("sleeper.previous.log").read_text() == "first\n"
 
 
-def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
-    managed: ManagedProcess, tmp_path: Path
-) -> None:
+def test_the_log_masks_secrets_and_loses_no_line(managed: ManagedProcess, tmp_path: Path) -> None:
     says = 'trap "echo bye $SECRET; exit" TERM; echo "at sc://here/;token=$SECRET"; sleep 60 & wait'
     env = {**os.environ, "SECRET": "s3cr-t_"}
     record = managed.start(("/bin/sh", "-c", says), 0, env, tmp_path, masked="SECRET")
@@ -196,7 +194,7 @@ def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
     assert managed.log.read_text() == "at sc://here/;token=***\nbye ***\n"
 
 
-def test_last_log_lines_are_the_line_that_tells_most(
+def test_last_log_lines_returns_the_line_with_the_exception(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:
     managed.log.parent.mkdir()
@@ -204,7 +202,7 @@ def test_last_log_lines_are_the_line_that_tells_most(
     assert managed.last_log_lines() == f"java.net.BindException: taken (log: {managed.log})"
 
 
-def test_a_program_that_is_not_there_is_in_the_last_log_lines(
+def test_a_missing_program_is_named_in_the_last_log_lines(
     managed: ManagedProcess, tmp_path: Path
 ) -> None:
     with contextlib.suppress(EngineError):
@@ -213,8 +211,8 @@ def test_a_program_that_is_not_there_is_in_the_last_log_lines(
     assert "/nowhere/program: not found" in managed.last_log_lines()
 
 
-def test_a_port_that_another_home_has_is_told_by_that_home(tmp_path: Path) -> None:
-    """Not as some other program: who has tried the demo does not know what that is."""
+def test_a_port_conflict_names_the_home_that_uses_the_port(tmp_path: Path) -> None:
+    """A user who tried the demo would not know what "another program" is."""
     port, home = free_port(), tmp_path / "demo"
     engine = ManagedProcess(home, "engine")
     serving = ("-m", "http.server", str(port), "--bind", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The embedded server: one per home, brought back when it dies, ended cleanly."""
+"""Tests of the embedded server: one per home, restarted after a crash, stopped cleanly."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
-# Starts, kills and hangs an engine of its own.
+# Starts, kills and hangs its own engine.
 pytestmark = pytest.mark.slow
 
 ORPHAN = """
@@ -58,7 +58,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[str]]]:
-    """A server of its own, which two processes were asked for at once, and what they told."""
+    """Yield settings of a server that two processes start at once, and the output of each."""
     home, port = tmp_path_factory.mktemp("own"), free_port()
     settings = Settings(
         home=home,
@@ -92,7 +92,9 @@ def pid_of(settings: Settings) -> int:
     return record.pid
 
 
-def test_two_that_ask_at_once_get_one_server(started: tuple[Settings, list[str]]) -> None:
+def test_two_processes_that_start_at_once_share_one_server(
+    started: tuple[Settings, list[str]],
+) -> None:
     settings, told = started
     assert sorted("Starting the Spark engine" in lines for lines in told) == [False, True], told
     assert spark_engine.status(settings).answer is Answer.READY
@@ -101,7 +103,7 @@ def test_two_that_ask_at_once_get_one_server(started: tuple[Settings, list[str]]
     assert [server.pid for server in servers] == [pid_of(settings)]
 
 
-def test_its_classes_come_from_the_archive_where_one_was_made(own: Settings) -> None:
+def test_classes_load_from_the_archive_if_one_exists(own: Settings) -> None:
     if not archive.options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
     loaded = (own.home / "classes.log").read_text().splitlines()
@@ -110,15 +112,15 @@ def test_its_classes_come_from_the_archive_where_one_was_made(own: Settings) -> 
     assert len(taken) > len(loaded) / 2
 
 
-def test_java_runs_it_and_no_script(own: Settings) -> None:
+def test_java_runs_the_server_without_a_script(own: Settings) -> None:
     server = psutil.Process(pid_of(own))
     assert Path(server.exe()).name == "java"
     assert "org.apache.spark.deploy.SparkSubmit" in server.cmdline()
-    # Java opens these to Spark only because Spark's launcher says so.
+    # Java opens these packages to Spark only because Spark's launcher passes the option.
     assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in server.cmdline()
 
 
-def test_asking_again_changes_nothing(own: Settings) -> None:
+def test_ensure_does_nothing_if_the_server_runs(own: Settings) -> None:
     before = pid_of(own)
     lines: list[str] = []
     spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
@@ -136,19 +138,19 @@ def test_the_server_listens_on_loopback_only(own: Settings) -> None:
     assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
 
 
-def test_its_command_line_shows_no_token(own: Settings) -> None:
+def test_the_command_line_hides_the_token(own: Settings) -> None:
     token = (own.home / "token").read_text()
     assert token not in " ".join(psutil.Process(pid_of(own)).cmdline())
 
 
-def test_sessions_are_in_utc_with_ansi_rules(own: Settings) -> None:
+def test_sessions_use_utc_and_ansi_mode(own: Settings) -> None:
     session = spark_engine.session(own)
     assert session.conf.get("spark.sql.session.timeZone") == "UTC"
     assert session.conf.get("spark.sql.ansi.enabled") == "true"
     session.stop()
 
 
-def test_status_tells_where_it_is_and_since_when(own: Settings) -> None:
+def test_status_reports_address_pid_start_and_memory(own: Settings) -> None:
     status = spark_engine.status(own)
     assert status.embedded
     assert status.address == f"sc://localhost:{own.engine_port}"
@@ -159,13 +161,13 @@ def test_status_tells_where_it_is_and_since_when(own: Settings) -> None:
     assert status.log == own.home / "logs" / "engine.log"
 
 
-def test_a_setting_for_another_port_than_it_runs_on_is_said(own: Settings) -> None:
+def test_another_port_than_the_running_servers_is_refused(own: Settings) -> None:
     other = own.model_copy(update={"engine_port": free_port()})
     with pytest.raises(EngineError, match=rf"runs on port {own.engine_port}, .*`tidemark down`"):
         spark_engine.ensure(other)
 
 
-def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
+def test_a_killed_server_restarts_with_its_tables(own: Settings) -> None:
     before = pid_of(own)
     session = spark_engine.session(own)
     session.sql("CREATE TABLE kept USING delta AS SELECT 7 AS n")
@@ -184,7 +186,7 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
-def test_a_client_of_a_dead_server_neither_works_on_nor_hangs(own: Settings) -> None:
+def test_a_client_of_a_dead_server_fails_without_hanging(own: Settings) -> None:
     session = spark_engine.session(own)
     client = subprocess.run(
         [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=180
@@ -207,7 +209,7 @@ def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatc
     assert not psutil.pid_exists(before)
 
 
-def test_stopping_frees_the_port_and_leaves_nothing_running(own: Settings) -> None:
+def test_stopping_frees_the_port_and_leaves_no_process(own: Settings) -> None:
     server = psutil.Process(pid_of(own))
     family = [server, *server.children(recursive=True)]
     assert spark_engine.stop(own) is True
@@ -227,19 +229,19 @@ def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
             spark_engine.ensure(Settings(home=tmp_path, engine_port=port))
 
 
-def test_a_server_that_can_not_start_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, engine_port=free_port(), engine_memory="1m")
     with pytest.raises(EngineError, match=r"exited while it was starting: .*heap.*engine.log"):
         spark_engine.ensure(settings)
 
 
-def test_a_home_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_home_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     settings = Settings(home=tmp_path / "file" / "home", engine_port=free_port())
     with pytest.raises(EngineError, match=r"can't write in its home .*TIDEMARK_HOME"):
         spark_engine.ensure(settings)
 
 
-def test_stopping_where_nothing_ever_ran_makes_no_folder(tmp_path: Path) -> None:
+def test_stopping_an_unused_home_creates_no_folder(tmp_path: Path) -> None:
     assert spark_engine.stop(Settings(home=tmp_path / "none")) is False
     assert not (tmp_path / "none").exists()

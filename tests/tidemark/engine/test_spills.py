@@ -1,6 +1,6 @@
-"""Results of tasks while the engine's memory is short: none is put aside on the disk.
+"""Tests that task results are never spilled to disk, even if the engine is short of memory.
 
-They are looked for while they would be there, as they go with the request.
+The search for them runs during the request, because Spark deletes them at its end.
 """
 
 import threading
@@ -15,16 +15,16 @@ from tidemark.base.settings import Settings
 from tidemark.engine.launch import command as launch
 from tidemark.engine.ports import free_port
 
-# Starts an engine of its own, twice.
+# Starts its own engine, twice.
 pytestmark = pytest.mark.slow
 
 MARK = "rawvalue"
 ROWS = 100_000
-"""In eight tasks, each of which gives more than the megabyte that it may give at once."""
+"""In eight tasks, each with more than the 1 MB that Spark returns directly by default."""
 
 
 class Watch(threading.Thread):
-    """Reads each file of a task's result below a folder, for as long as it runs."""
+    """Thread that reads every task result file below a folder while it runs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -46,11 +46,11 @@ class Watch(threading.Thread):
 
 
 @pytest.mark.parametrize("aside", [True, False])
-def test_no_result_of_a_task_is_put_aside(
+def test_task_results_are_not_spilled_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, aside: bool
 ) -> None:
     if aside:
-        # As Spark has it by default: so the search finds them.
+        # With Spark's default, the search must find files.
         monkeypatch.setitem(launch._CLOSED, "spark.task.maxDirectResultSize", "1m")
     settings = Settings(
         home=tmp_path / "home",

@@ -1,5 +1,4 @@
-"""What other users of this machine get from the engine: nothing of its ports, and nothing of the
-rows that it has put aside on the disk."""
+"""Tests that other users of the machine get no data from the engine's ports or spilled rows."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ BLOCKS = [f"broadcast_{n}_piece0" for n in range(40)]
 
 
 def listening(settings: Settings) -> dict[int, str]:
-    """The ports on which the engine and its workers listen, each with the address."""
+    """Return the ports on which the engine and its workers listen, each with its address."""
     record = managed_of(settings).running()
     assert record is not None
     engine = psutil.Process(record.pid)
@@ -35,11 +34,9 @@ def listening(settings: Settings) -> dict[int, str]:
     return {c.laddr.port: c.laddr.ip for c in known if c.status == psutil.CONN_LISTEN}
 
 
-@pytest.mark.slow  # Dozens of connections to each port, some of which nobody accepts.
+@pytest.mark.slow  # Opens dozens of connections to each port, some of which are never accepted.
 @needs_a_stranger
-def test_no_port_of_the_engine_tells_another_user_anything(
-    engine: Settings, spark: SparkSession
-) -> None:
+def test_no_engine_port_sends_data_to_another_user(engine: Settings, spark: SparkSession) -> None:
     few = spark.range(100).withColumn("value", F.lit(uuid4().hex))
     assert spark.range(1000).join(F.broadcast(few), "id").count() == 100
     echo = F.udf(lambda value: value)
@@ -56,11 +53,11 @@ def test_no_port_of_the_engine_tells_another_user_anything(
         done = list(pool.map(lambda port: as_stranger(INTRUDER, port, *asked), ports))
     got = [json.loads(run.stdout or run.stderr) for run in done]
     assert [name for sizes in got for name, size in sizes.items() if size] == []
-    # Spark leaves a port open, at which nobody answers, for each Python worker of a stream.
+    # Spark leaves a port open that never answers for each Python worker of a stream.
     assert len([sizes for sizes in got if sizes.keys() == {*asked}]) >= 4
 
 
-def test_rows_that_are_put_aside_on_the_disk_are_the_engine_s_user_s_alone(
+def test_spilled_rows_are_private_to_the_engines_user(
     engine: Settings, spark: SparkSession
 ) -> None:
     kept = spark.range(5000).repartition(3).persist(StorageLevel.DISK_ONLY)
@@ -84,12 +81,12 @@ def test_many_rows_reach_the_engine(spark: SparkSession) -> None:
     "name",
     ["spark.authenticate", "spark.network.crypto.enabled", "spark.task.maxDirectResultSize"],
 )
-def test_no_setting_opens_them(name: str) -> None:
+def test_security_settings_cannot_be_turned_off(name: str) -> None:
     with pytest.raises(DefinitionError, match="which Tidemark depends on"):
         Settings(engine_conf={name: "false"})
 
 
-def test_a_file_server_that_is_not_known_starts_no_engine(tmp_path: Path) -> None:
+def test_an_unknown_spark_file_server_is_refused(tmp_path: Path) -> None:
     made = file_server.closed_jar(pyspark_home() / "jars", tmp_path)
     assert file_server.closed_jar(pyspark_home() / "jars", tmp_path) == made
     made.rename(tmp_path / "spark-core_2.13-9.jar")

@@ -1,4 +1,4 @@
-"""An engine behind TLS, as it is elsewhere: who is trusted, and what is said where it is not."""
+"""Tests of a remote engine behind TLS: the trusted certificates and the error messages."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from tidemark.engine import probe
 from tidemark.engine.probe import AUTHORITIES
 from tidemark.engine.token import token_of
 
-# Each test starts processes that ask an engine through TLS.
+# Each test starts processes that connect to an engine through TLS.
 pytestmark = pytest.mark.slow
 
 PATIENCE = 15.0
@@ -33,14 +33,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def proxy(engine: Settings, authority: Authority) -> Iterator[int]:
-    """The port of a proxy before the tests' engine."""
+    """Yield the port of a TLS proxy in front of the tests' engine."""
     with tls_before(engine.engine_port, authority.server()) as port:
         yield port
 
 
 @pytest.fixture(autouse=True)
 def _trusting(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The authority is trusted; and servers have time for a handshake on a busy machine, too."""
+    """Trust the authority, and give servers time for a handshake on a busy machine."""
     monkeypatch.setenv(AUTHORITIES, str(authority.certificate))
     monkeypatch.setattr(tls, "DEADLINE", PATIENCE)
     asked = tls.uses_tls
@@ -48,7 +48,7 @@ def _trusting(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(settings: Settings) -> str:
-    """The sentence with which an engine is refused, soon and without its token."""
+    """Return the error message of a refused engine, which must come soon and hide the token."""
     begun = time.monotonic()
     with pytest.raises(EngineError) as raised:
         spark_engine.ensure(settings)
@@ -71,7 +71,7 @@ input()
 """
 
 
-def test_an_engine_is_asked_by_tls_with_a_token_that_nobody_sees(
+def test_a_tls_connection_never_exposes_the_token(
     engine: Settings, proxy: int, tmp_path: Path
 ) -> None:
     token = tmp_path / "token-of-the-engine"
@@ -100,10 +100,10 @@ def test_an_engine_is_asked_by_tls_with_a_token_that_nobody_sees(
     assert [f for f in files if token_of(engine).encode() in f.read_bytes()] == []
 
 
-def test_a_wrong_token_is_told_through_tls_too(
+def test_a_wrong_token_is_reported_through_tls(
     engine: Settings, proxy: int, tmp_path: Path
 ) -> None:
-    """By another process, as gRPC reads only once whom a process trusts."""
+    """Use another process, because gRPC reads the trusted authorities only once per process."""
     env = os.environ | {
         "TIDEMARK_HOME": str(tmp_path),
         "TIDEMARK_REMOTE": f"sc://localhost:{proxy}/;use_ssl=true",
@@ -119,7 +119,7 @@ def test_a_wrong_token_is_told_through_tls_too(
     assert "some-wrong-token" not in said + done.stdout
 
 
-def test_an_engine_that_another_authority_vouches_for_is_refused(
+def test_a_certificate_of_an_untrusted_authority_is_refused(
     proxy: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(
@@ -133,7 +133,7 @@ def test_an_engine_that_another_authority_vouches_for_is_refused(
     assert "which is not a file of certificates: no such file" in refused(settings)
 
 
-def test_an_engine_by_another_name_is_refused(
+def test_a_certificate_for_another_host_is_refused(
     engine: Settings, authority: Authority, tmp_path: Path
 ) -> None:
     with tls_before(engine.engine_port, authority.server("engine.example")) as port:
@@ -142,7 +142,7 @@ def test_an_engine_by_another_name_is_refused(
     assert "Hostname mismatch, certificate is not valid for 'localhost'" in sentence
 
 
-def test_an_engine_that_speaks_no_tls_is_told(engine: Settings, tmp_path: Path) -> None:
+def test_an_engine_without_tls_is_refused(engine: Settings, tmp_path: Path) -> None:
     for remote in (
         f"sc://localhost:{engine.engine_port}/;use_ssl=true",
         f"sc://127.0.0.1:{engine.engine_port}",
@@ -152,6 +152,6 @@ def test_an_engine_that_speaks_no_tls_is_told(engine: Settings, tmp_path: Path) 
         )
 
 
-def test_an_engine_that_speaks_tls_unasked_is_told(proxy: int, tmp_path: Path) -> None:
+def test_an_engine_that_requires_tls_is_reported(proxy: int, tmp_path: Path) -> None:
     sentence = refused(Settings(home=tmp_path, remote=f"sc://localhost:{proxy}"))
     assert f"requires TLS: set TIDEMARK_REMOTE to sc://localhost:{proxy}/;use_ssl=true" in sentence

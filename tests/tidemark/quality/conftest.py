@@ -1,4 +1,4 @@
-"""Great Expectations, whose imports warn of what other packages deprecate."""
+"""Fixture for Great Expectations, whose imports raise deprecation warnings of other packages."""
 
 import warnings
 from importlib import import_module
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def gxe() -> Any:  # noqa: ANN401
-    """The module `great_expectations.expectations`."""
+    """Return the module `great_expectations.expectations`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module("great_expectations.expectations")

@@ -1,5 +1,7 @@
-"""A retry publishes what the first attempt decided, whatever has changed in the meantime: a run is
-killed at each fail point, then its expectations change, then the next run publishes the commit."""
+"""Tests that a retry publishes the decisions of the first attempt, even if expectations change.
+
+A run is killed at each fail point, its expectations change, and the next run publishes the commit.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +20,7 @@ from tidemark.store.warehouse import Warehouse
 
 REGISTERED = False
 POINTS = commit.STEPS[1:]
-"""The fail points of a run that has stored a commit and not published it to its end."""
+"""The fail points of a run that has stored its commit but not finished publishing it."""
 
 HALF = (q.between("n", most=8), q.between("n", most=7, level="warning"))
 EXPECTATIONS = {
@@ -30,11 +32,11 @@ EXPECTATIONS = {
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The simulated death of the process."""
 
 
 class Windows(NamedTuple):
-    """Where the windows are, each with its quality; and the results on record."""
+    """Published windows with their quality, quarantined windows, and stored results."""
 
     published: Mapping[tuple[object, ...], str | None]
     quarantined: frozenset[tuple[object, ...]]
@@ -83,7 +85,7 @@ _DECIDED: dict[tuple[str, bool], Windows] = {}
 
 
 def decided(warehouse: Warehouse, before: str, *, replacing: bool) -> Windows:
-    """What a run that is not killed comes to."""
+    """Return the windows of a run that is not killed."""
     known = _DECIDED.get((before, replacing))
     if known is None:
         name = f"whole_{before.replace(' ', '_')}_{replacing:d}"
@@ -110,7 +112,7 @@ def check(
     assert found.published.keys() | found.quarantined == everything
     ended = [r for r in warehouse.take(ledger.TABLE).to_pylist() if r["asset"] == name]
     assert [r["quarantined"] for r in ended] == [len(found.quarantined)]
-    # Without expectations, nothing is on record before the published table is.
+    # Without expectations, no decision is stored before the published table is written.
     recorded = "ledger" if before == "none" else "late"
     if POINTS.index(point) >= POINTS.index(recorded):
         assert found == whole
@@ -124,13 +126,11 @@ def check(
         if p != "panes"
     ],
 )
-def test_a_window_is_published_or_quarantined_as_it_was_decided(
-    logged: Warehouse, point: str
-) -> None:
+def test_a_retry_keeps_the_decision_of_the_first_attempt(logged: Warehouse, point: str) -> None:
     check(logged, point, "half", "all fail")
 
 
-def test_a_window_that_was_published_is_not_quarantined_by_a_later_expectation(
+def test_a_published_window_is_not_quarantined_by_a_later_expectation(
     logged: Warehouse,
 ) -> None:
     check(logged, "ledger", "none", "all fail")
@@ -141,7 +141,7 @@ def test_a_window_that_was_published_is_not_quarantined_by_a_later_expectation(
 @pytest.mark.parametrize("after", EXPECTATIONS)
 @pytest.mark.parametrize("before", EXPECTATIONS)
 @pytest.mark.parametrize("point", POINTS)
-def test_every_fail_point_and_every_change(
+def test_a_retry_keeps_decisions_at_every_fail_point(
     logged: Warehouse, point: str, before: str, after: str, replacing: bool
 ) -> None:
     check(logged, point, before, after, replacing=replacing)

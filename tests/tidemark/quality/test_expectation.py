@@ -1,4 +1,4 @@
-"""Expectations are checked where they are declared."""
+"""Tests of the checks that run when an expectation is declared."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,22 +34,22 @@ from tidemark.quality import Expectation
         (lambda: "between", "'between' is not an expectation: use a function of tidemark.quality"),
     ],
 )
-def test_an_expectation_that_cannot_be(make: Callable[[], Expectation], sentence: str) -> None:
+def test_an_invalid_expectation_is_refused(make: Callable[[], Expectation], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         replace(PER_MINUTE, expectations=(make(),))
 
 
-def test_sessions_have_no_gaps_to_count() -> None:
+def test_no_gap_is_refused_for_sessions() -> None:
     with pytest.raises(DefinitionError, match="no_gap needs consecutive windows"):
         replace(PER_MINUTE, window=Session("1 minute"), expectations=(q.no_gap(2),))
 
 
-def test_an_expectation_is_given_once() -> None:
+def test_a_duplicate_expectation_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"unique_key\(\) is given twice"):
         replace(PER_MINUTE, expectations=(q.unique_key(), q.unique_key()))
 
 
-def test_any_class_of_great_expectations_is_an_expectation(gxe: Any) -> None:  # noqa: ANN401
+def test_great_expectations_classes_are_accepted(gxe: Any) -> None:  # noqa: ANN401
     strict = gxe.ExpectColumnValuesToBeBetween(column="n", min_value=1, mostly=0.9)
     mild = gxe.ExpectColumnPairValuesAToBeGreaterThanB(
         column_A="most", column_B="least", severity="warning"
@@ -65,7 +65,7 @@ def test_any_class_of_great_expectations_is_an_expectation(gxe: Any) -> None:  #
         )
 
 
-def test_a_suite_of_great_expectations_brings_what_it_says_to_people(gxe: Any) -> None:  # noqa: ANN401
+def test_a_suites_descriptions_notes_and_meta_are_kept(gxe: Any) -> None:  # noqa: ANN401
     suite = import_module("great_expectations").ExpectationSuite(
         name="ours",
         expectations=[
@@ -85,7 +85,7 @@ def test_a_suite_of_great_expectations_brings_what_it_says_to_people(gxe: Any) -
     assert (short.description, short.meta) == (told.description, told.meta)
 
 
-def test_what_an_expectation_says_to_people_is_no_part_of_the_definition() -> None:
+def test_descriptions_do_not_change_the_fingerprint() -> None:
     plain = replace(PER_MINUTE, expectations=(q.not_null("n"),))
     told = replace(PER_MINUTE, expectations=(q.not_null("n", description="A minute.", notes="x"),))
     other = replace(PER_MINUTE, expectations=(q.not_null("n", mostly=0.5),))
@@ -93,7 +93,7 @@ def test_what_an_expectation_says_to_people_is_no_part_of_the_definition() -> No
     assert fingerprint(plain) != fingerprint(other)
 
 
-def test_a_condition_for_spark_is_refused(gxe: Any) -> None:  # noqa: ANN401
+def test_a_row_condition_written_for_spark_is_refused(gxe: Any) -> None:  # noqa: ANN401
     with pytest.warns(DeprecationWarning, match="deprecated as of GX Core"):
         given = gxe.ExpectColumnValuesToNotBeNull(
             column="n", row_condition="n > 1", condition_parser="spark"

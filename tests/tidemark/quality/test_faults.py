@@ -1,5 +1,7 @@
-"""Faults, planted one by one: each is found by the expectation that is there for it, in a backfill
-and in increments alike, and by no other; what is sound is published."""
+"""Tests that each injected fault fails its own expectation and no other.
+
+This holds for backfills and increments. Windows without a fault are published.
+"""
 
 import json
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
-# Many runs for each planted fault: half a minute of processor time.
+# Many runs for each injected fault: half a minute of processor time.
 pytestmark = pytest.mark.slow
 
 MINUTES = 10
@@ -37,7 +39,7 @@ SOUND = replace(READINGS, name="sound")
 
 
 def sound(minute: int, sensor: str | None) -> list[Event]:
-    """Three readings of a sensor that is well."""
+    """Return three correct readings of a sensor in one minute."""
     return [
         Event(T0 + minute * MINUTE + s * SECOND, sensor, round(minute + s / 100, 2))
         for s in (5, 20, 40)
@@ -45,12 +47,12 @@ def sound(minute: int, sensor: str | None) -> list[Event]:
 
 
 def arrivals(*sensors: str | None) -> list[list[Event]]:
-    """The readings of each minute arrive with its end."""
+    """Return one arrival for each minute, with correct readings of each sensor."""
     return [[e for s in sensors for e in sound(m, s)] for m in range(MINUTES)]
 
 
 def planted() -> list[list[Event]]:
-    """One sensor that is well, and one for each fault that data can have."""
+    """Return arrivals of one correct sensor and of one sensor for each kind of fault."""
     found = arrivals("well", "stuck", "silent", "shifted", "twice", None)
     for minute, events in enumerate(found):
         for n, e in enumerate(events):
@@ -68,7 +70,7 @@ def planted() -> list[list[Event]]:
 
 @pytest.fixture(scope="module")
 def logged(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse with a log of sound readings and one with every fault."""
+    """Return a warehouse with an event log of correct readings and one with every fault."""
     warehouse = Warehouse(spark, location=engine.warehouse, database=f"faults_{uuid4().hex[:12]}")
     ingest(warehouse, SOUND, arrivals("a", "b"))
     ingest(warehouse, FAULTY, planted())
@@ -84,7 +86,7 @@ def compute(warehouse: Warehouse, asset: WindowedTransform, mode: str) -> None:
 
 
 def failing(warehouse: Warehouse, asset: str) -> dict[str, set[tuple[int, str | None]]]:
-    """By expectation, the minute and sensor of all failures in all runs."""
+    """Return the minute and sensor of every failure in all runs, by expectation."""
     rows = warehouse.read(results.TABLE).where(F.col("asset") == asset)
     found: dict[str, set[tuple[int, str | None]]] = {}
     for row in rows.collect():
@@ -107,7 +109,7 @@ def windows(warehouse: Warehouse, table: str) -> set[tuple[int, str | None]]:
 
 
 @pytest.mark.parametrize("mode", ["backfill", "incremental"])
-def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, mode: str) -> None:
+def test_each_data_fault_is_found_by_its_expectation(logged: Warehouse, mode: str) -> None:
     asset = replace(
         PER_MINUTE,
         name=f"data_{mode}",
@@ -141,7 +143,7 @@ def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, m
 
 
 @pytest.mark.parametrize("mode", ["backfill", "incremental"])
-def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
+def test_a_dropped_or_doubled_arrival_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at_fault(
@@ -162,12 +164,12 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
     compute(logged, asset, mode)
     found = failing(logged, asset.name)
     assert found == {"matches_log()": {(3, "b"), (5, "a")}, "unique_key()": set()}
-    # The window whose events were dropped has no row that could be withheld.
+    # The window whose events were dropped has no row that could be quarantined.
     assert windows(logged, asset.quarantine_table) == {(5, "a")}
 
 
 @pytest.mark.parametrize("mode", ["backfill", "incremental"])
-def test_a_window_with_two_rows_is_found_out(
+def test_a_window_with_two_rows_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lifecycle, compute_in_memory = compute_step.lifecycle, in_memory.compute_changes
@@ -196,7 +198,7 @@ def test_a_window_with_two_rows_is_found_out(
             **asked,
         )
 
-    # The engine says the rows of a backfill; of so small an increment, what there is in memory.
+    # The engine computes the rows of a backfill; a small increment is computed in memory.
     monkeypatch.setattr(compute_step, "lifecycle", at_fault)
     monkeypatch.setattr(in_memory, "compute_changes", twice)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique_key(),))
@@ -207,13 +209,13 @@ def test_a_window_with_two_rows_is_found_out(
 
 
 @pytest.mark.parametrize("mode", ["backfill", "incremental"])
-def test_a_closed_window_that_moves_keeps_its_last_good_row(
+def test_a_closed_window_that_changes_keeps_its_last_valid_row(
     warehouse: Warehouse, mode: str
 ) -> None:
     asset = replace(PER_MINUTE, expectations=(q.max_change_after_close(0.5),))
     ingest(warehouse, READINGS, arrivals("a", "b")[:6], ends=False)
     compute(warehouse, asset, mode)
-    # What the sensor sent for the fourth minute comes a second time.
+    # The sensor's readings of the fourth minute arrive a second time.
     ingest(warehouse, READINGS, [sound(3, "a")])
     compute(warehouse, asset, mode)
     assert failing(warehouse, asset.name) == {"max_change_after_close(0.5, events)": {(3, "a")}}

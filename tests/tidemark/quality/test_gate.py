@@ -1,5 +1,4 @@
-"""The gate and the quarantine: what is withheld, what stays, what a person decides, what a crash
-leaves."""
+"""Tests of the quality gate and the quarantine, with manual decisions and killed runs."""
 
 import json
 from collections.abc import Sequence
@@ -51,9 +50,10 @@ def withheld(warehouse: Warehouse) -> list[tuple[Any, ...]]:
 
 # A dozen runs.
 @pytest.mark.slow
-def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse) -> None:
-    """Window 0 of b is bad at first; a correction by a late event does not help, b's window 1 is
-    good at first, and gets bad by a late event; then the stream ends.
+def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Warehouse) -> None:
+    """Window 0 of b fails from the start. Window 1 of b passes until a late event makes it fail.
+
+    Then the source ends.
 
         arrival   0              1              2            3
         a         0:10 1         1:10 1         3:10 1       3:50 1
@@ -82,7 +82,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     ]
     assert parity(warehouse, BELOW_5).equal
 
-    # The last good row stays in the place of the revision that fails.
+    # The last valid row stays published instead of the revision that fails.
     ingest(warehouse, READINGS, [[reading(3.8, "a", 1), reading(1.5, "b", 8)]], ends=False)
     facts = incremental(warehouse, BELOW_5)
     assert facts is not None
@@ -91,7 +91,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined"), (1, "b", 2, 8.0, "quarantined")]
     assert parity(warehouse, BELOW_5).equal
 
-    # Another limit: what was withheld passes now, and leaves.
+    # With another limit, a quarantined window passes and leaves the quarantine.
     wider = replace(BELOW_5, expectations=(q.between("most", most=8.5),))
     facts = backfill(warehouse, wider)
     assert (facts.windows, facts.quarantined) == (3, 1)
@@ -107,7 +107,7 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
 
 # A dozen runs.
 @pytest.mark.slow
-def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Warehouse) -> None:
+def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: Warehouse) -> None:
     events = [[reading(0.2, "a", 9), reading(0.4, "b", 1), reading(1, "a", 7)]]
     ingest(warehouse, READINGS, events)
     backfill(warehouse, replace(BELOW_5, expectations=()))
@@ -133,14 +133,14 @@ def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Ware
     assert published(warehouse) == decided
     assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
 
-    # What did not change is not decided again.
+    # Unchanged windows keep their decision.
     assert backfill(warehouse, BELOW_5).quarantined == 1
     assert published(warehouse) == decided
     assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
     assert parity(warehouse, BELOW_5).equal
 
 
-def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
+def test_warnings_publish_and_a_row_set_fails_as_a_whole(
     warehouse: Warehouse,
     gxe: Any,  # noqa: ANN401
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
 
 # A dozen runs.
 @pytest.mark.slow
-def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
+def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asset = replace(
@@ -197,7 +197,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
             with pytest.raises(KeyboardInterrupt):
                 incremental(warehouse, asset)
     assert published_through(warehouse, asset) == -1
-    # What waits for the next run is released after it.
+    # Windows that wait for the next run can be released only after it.
     with pytest.raises(
         ConflictError, match="it was killed, `tidemark run per_minute` completes it"
     ):
@@ -215,10 +215,10 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
 
 
 @pytest.mark.slow
-def test_nothing_is_released_of_a_run_that_is_publishing(
+def test_windows_of_a_publishing_run_cannot_be_released(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backfill has withheld a window, and replaces the published ones without it only then."""
+    """The backfill has quarantined a window but not yet replaced the published windows."""
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
     replace_, refused = warehouse.replace, list[str]()
 
@@ -254,8 +254,8 @@ KINDS = [
 # A dozen runs of each kind of window.
 @pytest.mark.slow
 @pytest.mark.parametrize("asset", KINDS, ids=["tumbling", "sliding, early", "session"])
-def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransform) -> None:
-    """Late and too-late events, early firings, merging sessions, both answers: all is complete."""
+def test_no_correct_window_is_quarantined(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    """This covers late and too-late events, early firings, merging sessions and both results."""
     asset = replace(asset, expectations=(q.matches_log(), q.unique_key()))
     arrivals: Sequence[Sequence[Event]] = some_arrivals(count=5, size=16)
     ingest(warehouse, READINGS, arrivals[:3], ends=False)
@@ -272,7 +272,7 @@ def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransfor
 
 
 def nasty(rows: DataFrame) -> DataFrame:
-    """Readings of sensors named by what they measure."""
+    """Add columns with unusual values, selected by the sensor's name."""
 
     def by_sensor(kind: str, **values: str) -> Column:
         cases = " ".join(f"WHEN '{sensor}' THEN {value}" for sensor, value in values.items())
@@ -288,10 +288,10 @@ def nasty(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("few", [pytest.param(100_000, marks=pytest.mark.slow), 2])
-def test_few_rows_and_many_are_validated_alike(
+def test_few_and_many_rows_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    """What passes is a matter of the row: in one piece in memory, and in chunks of two rows."""
+    """A row has the same result in memory and in chunks of two rows."""
     monkeypatch.setattr(judging, "IN_MEMORY_ROWS", few)
     sensors = ("nan", "null", "infinite", "tenth", "less", "big", "plain")
     ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in sensors]])
@@ -341,7 +341,7 @@ def with_lists(rows: DataFrame) -> DataFrame:
     return rows.withColumn("list", F.from_json("sensor", "array<string>"))
 
 
-def test_each_failing_row_is_withheld_whatever_its_keys_are(warehouse: Warehouse) -> None:
+def test_each_failing_row_is_quarantined_whatever_its_keys_are(warehouse: Warehouse) -> None:
     lists = ("[]", "[null]", '["a"]', '["a",null]', '[null,"a"]', "null")
     ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in lists]])
     asset = replace(
@@ -355,7 +355,7 @@ def test_each_failing_row_is_withheld_whatever_its_keys_are(warehouse: Warehouse
     assert parity(warehouse, asset).equal
 
 
-def test_an_expectation_that_cannot_be_judged_is_one_sentence(warehouse: Warehouse) -> None:
+def test_an_expectation_that_cannot_be_validated_is_refused(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9)]])
     listed = {"least": agg.min("value"), "all_values": agg.collect("value")}
     asset = replace(PER_MINUTE, aggregates=listed, expectations=(q.between("all_values", 0, 1),))

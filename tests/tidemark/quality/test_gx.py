@@ -1,5 +1,7 @@
-"""Great Expectations validates in memory: what an expectation means does not depend on how many
-rows there are, nor on their neighbors."""
+"""Tests of validation in memory with Great Expectations.
+
+The result for a row does not depend on the number of rows or on its neighbors.
+"""
 
 import datetime as dt
 import math
@@ -57,7 +59,7 @@ BOUNDS: dict[str, list[Any]] = {
 
 
 def nearest(bound: Any, column: str) -> Any:  # noqa: ANN401
-    """A bound as the documentation has it: a value of the column's type."""
+    """Convert a bound to the column's type, as the documentation describes."""
     if column == "price" and isinstance(bound, float):
         return Decimal(repr(bound))
     if column == "double" and isinstance(bound, Decimal):
@@ -132,7 +134,7 @@ def failing(rows: pa.Table, expectations: Sequence[Expectation], size: int) -> l
 
 
 @pytest.mark.parametrize("column", VALUES)
-def test_each_value_passes_or_fails_by_itself(column: str) -> None:
+def test_each_value_passes_or_fails_independently(column: str) -> None:
     values = [as_read(v, VALUES[column][0]) for v in VALUES[column][1]]
     cases = [(e, passes) for e, of, passes in CASES if of == column]
     found = failing(table(column, values), [e for e, _ in cases], 1000)
@@ -142,8 +144,8 @@ def test_each_value_passes_or_fails_by_itself(column: str) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_neighbors_change_nothing(data: st.DataObject) -> None:
-    """Values that no one chose, in any order and any chunks."""
+def test_neighboring_values_change_no_result(data: st.DataObject) -> None:
+    """Use random values in any order and any chunks."""
     column = data.draw(st.sampled_from(["whole", "price", "double"]))
     drawn = {
         "whole": st.integers(-(2**63), 2**63 - 1),
@@ -190,7 +192,7 @@ def exceeds(a: Any, b: Any) -> bool:  # noqa: ANN401
     return all(v == v for v in (a, b)) and a > b
 
 
-def test_what_is_observed_is_told_apart() -> None:
+def test_observed_values_are_reported_exactly() -> None:
     (finding,) = gx.validate(
         chunked(table("double", [NAN, None, -INF]), 9), [adapted_between("double")]
     )
@@ -205,7 +207,7 @@ def adapted_between(column: str) -> General:
     return expectation
 
 
-def test_each_thread_judges_its_own_rows() -> None:
+def test_each_thread_validates_its_own_rows() -> None:
     expectation = between("n", most=0)
     assert isinstance(expectation, General)
 
@@ -220,7 +222,7 @@ def test_each_thread_judges_its_own_rows() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9])
-def test_a_condition_and_a_share_hold_in_chunks_too(gxe: Any, size: int) -> None:  # noqa: ANN401
+def test_row_conditions_and_mostly_hold_across_chunks(gxe: Any, size: int) -> None:  # noqa: ANN401
     column = import_module("great_expectations.expectations.row_conditions").Column
     of_a = gxe.ExpectColumnValuesToBeBetween(
         column="n", max_value=1, row_condition=column("c") == "a"
@@ -239,7 +241,7 @@ def test_a_condition_and_a_share_hold_in_chunks_too(gxe: Any, size: int) -> None
 
 
 @pytest.mark.parametrize("size", [1, 9])
-def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: int) -> None:  # noqa: ANN401
+def test_expectations_about_all_rows_see_all_chunks(gxe: Any, size: int) -> None:  # noqa: ANN401
     rows = pa.table({gx.ROW: [0, 1, 2, 3], "n": [BIG + 1, None, 2, 2], "x": [0.5, NAN, None, 0.5]})
     asked = [
         gxe.ExpectColumnValuesToBeUnique(column="n"),
@@ -256,7 +258,7 @@ def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: in
 
 
 NOTHING: dict[str, tuple[dict[str, Any], bool]] = {
-    # Statistics of no value do not meet any bound, and an empty set has no value that is wrong.
+    # A statistic of no values meets no bound, and an empty set has no wrong value.
     "ExpectColumnMeanToBeBetween": ({"min_value": 0}, False),
     "ExpectColumnMedianToBeBetween": ({"min_value": 0}, False),
     "ExpectColumnStdevToBeBetween": ({"min_value": 0}, False),
@@ -274,11 +276,11 @@ NOTHING: dict[str, tuple[dict[str, Any], bool]] = {
     "ExpectColumnValueZScoresToBeLessThan": ({"threshold": 3, "double_sided": True}, True),
     "ExpectColumnValuesToBeUnique": ({}, True),
 }
-"""Expectations about all rows together, and whether they hold of a column without values."""
+"""Expectations about all rows, and whether they hold for a column without values."""
 
 
 @pytest.mark.parametrize("column", ["whole", "price", "double"])
-def test_nothing_to_observe_is_a_result(gxe: Any, column: str) -> None:  # noqa: ANN401
+def test_a_column_without_values_has_a_result(gxe: Any, column: str) -> None:  # noqa: ANN401
     """GX 12026 and 2726: no values, because all are null or no row meets the condition."""
     none_of = import_module("great_expectations.expectations.row_conditions").Column(column) == 77
     expected = [held for _, held in NOTHING.values()]
@@ -294,7 +296,7 @@ def test_nothing_to_observe_is_a_result(gxe: Any, column: str) -> None:  # noqa:
 
 
 @pytest.mark.parametrize("column", ["whole", "price", "double"])
-def test_a_variance_that_is_undefined_or_zero_makes_no_outlier(gxe: Any, column: str) -> None:  # noqa: ANN401
+def test_an_undefined_or_zero_variance_yields_no_outlier(gxe: Any, column: str) -> None:  # noqa: ANN401
     """GX 12144: one value, next to nulls or alone, and values that are all equal."""
     expectation = gxe.ExpectColumnValueZScoresToBeLessThan(
         column=column, threshold=2, double_sided=True
@@ -310,10 +312,10 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 3), st.just(BIG + 1))
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6), st.integers(1, 6))
 @settings(max_examples=12, deadline=None)
-def test_a_null_in_a_sum_or_a_pair_is_one_failing_row(
+def test_nulls_fail_sums_and_are_skipped_in_pairs(
     rows: list[tuple[int | None, int | None]], size: int
 ) -> None:
-    """GX 12095: whatever rows are skipped, and wherever they are among the others."""
+    """GX 12095: any rows may be skipped, at any position among the others."""
     gxe = import_module("great_expectations.expectations")
     told = pa.table(
         {

@@ -1,4 +1,4 @@
-"""A sum that its type can't hold: its window goes to quarantine, and every other one goes on."""
+"""Tests of sums that overflow their type: their windows are quarantined, and others continue."""
 
 import json
 import random
@@ -45,11 +45,13 @@ def reading(second: int, sensor: str, value: float) -> Event:
 
 
 @pytest.mark.parametrize("asset", KINDS, ids=["plain", "with expectations", "sessions"])
-def test_a_window_that_overflows_is_withheld_and_the_others_go_on(
+def test_a_window_that_overflows_is_quarantined_and_others_continue(
     warehouse: Warehouse, asset: WindowedTransform
 ) -> None:
-    """Six on one side and six on the other add up to nothing, but either is too much; so are 4
-    and 6. The means are within bounds all the time."""
+    """The sums 4 + 6 and 5 + 5 overflow in nanoseconds, even if -5 - 5 brings the total to 0.
+
+    The means of these windows stay within the bounds.
+    """
     arrivals = [
         [reading(1, "large", 4), reading(2, "small", 4), reading(3, "even", 5)],
         [reading(4, "large", 6), reading(5, "even", 5), reading(6, "even", -5)],
@@ -106,15 +108,15 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
     assert parity(warehouse, in_decimals).equal
 
 
-def test_balanced_accounts_are_equal(warehouse: Warehouse) -> None:
-    """Amounts that add up to nothing, whatever the order: what is left of them is rounding."""
+def test_batch_and_stream_agree_on_balanced_accounts(warehouse: Warehouse) -> None:
+    """The amounts of an account add up to zero; the remainder is a rounding error."""
     chance = random.Random(3)
     accounts: dict[str, list[float]] = {}
     for n in range(40):
         amounts = [round(chance.uniform(-1000, 1000), 2) for _ in range(7)]
         accounts[f"account{n}"] = [*amounts, -sum(amounts)]
-    # Two of each account at a time: their sum is added to what was there, which a batch adds up one
-    # by one.
+    # Each arrival has two amounts per account. A stream adds their sum to the stored one, and a
+    # batch adds all amounts one by one.
     steps = [
         [reading(i, a, v) for a, vs in accounts.items() for v in vs[i : i + 2]]
         for i in range(0, 8, 2)

@@ -1,4 +1,4 @@
-"""The history of expectations, on made results."""
+"""Tests of the chart of validation results over time, with generated results."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ def result(commit_number: int, expectation: str, level: str, failed: int) -> Che
 
 
 @pytest.mark.parametrize("runs", [1, 60])
-def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> None:
+def test_each_expectation_is_drawn_as_a_strip_of_runs(tmp_path: Path, runs: int) -> None:
     results = [
         result(
             commit_number, expectation, level, failed=commit_number % 4 if level == "warning" else 0
@@ -54,6 +54,6 @@ def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> N
     assert table["share"].max() == (0.3 if runs > 1 else 0)
 
 
-def test_nothing_judged_is_a_sentence() -> None:
+def test_a_chart_without_results_is_refused() -> None:
     with pytest.raises(DataError, match="no expectation result to draw"):
         picture_checks.history([], title="")

@@ -1,4 +1,4 @@
-"""A run takes in so much at most, says what limited it, and loses nothing."""
+"""Tests of limits on a run, which reports the limit that applied and loses no rows."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 def waiting(*rows: int) -> list[Arrival]:
-    """Arrivals with so many rows, of 10 bytes each."""
+    """Return arrivals with the given numbers of rows, of 10 bytes each."""
     return [
         Arrival(n, 0, None, None, count, None, None, 10 * count, "{}")
         for n, count in enumerate(rows)
@@ -37,14 +37,14 @@ def waiting(*rows: int) -> list[Arrival]:
     ],
     ids=str,
 )
-def test_the_first_ones_that_fit_are_taken(
+def test_the_first_arrivals_within_the_limits_are_taken(
     admission: Admission, taken: int, by: str | None
 ) -> None:
     some = waiting(5, 10, 0, 15)
     assert admission.admit(some) == (some[:taken], by)
 
 
-def test_a_limit_is_one_or_more() -> None:
+def test_a_limit_must_be_at_least_one() -> None:
     with pytest.raises(
         DefinitionError, match=r"limit of bytes in a run must be at least 1 \(got 0\)"
     ):
@@ -56,7 +56,7 @@ def test_a_limit_is_one_or_more() -> None:
 
 # A run for each arrival.
 @pytest.mark.slow
-def test_what_a_limit_leaves_waits_and_is_told(logged: Warehouse, engine: Settings) -> None:
+def test_rows_beyond_a_limit_wait_and_are_reported(logged: Warehouse, engine: Settings) -> None:
     asset = renamed(PER_MINUTE, "admitted")
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}), [asset])
 

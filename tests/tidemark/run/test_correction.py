@@ -1,4 +1,4 @@
-"""A correction counts what came too late, in just the windows that lack it, and says so."""
+"""Tests of corrections, which add too-late events to just the windows that lack them."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ Rows = dict[tuple[int, str | None], dict[str, Any]]
 
 
 def changed(old: Rows, new: Rows) -> set[tuple[int, str | None, str]]:
-    """Which values differ."""
+    """Return the values that differ."""
     return {
         (*window, column)
         for window in old.keys() | new.keys()
@@ -51,19 +51,19 @@ def rows(warehouse: Warehouse, table: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(r) for r in found), key=str)
 
 
-def test_ranges_that_touch_are_one() -> None:
+def test_touching_ranges_are_merged() -> None:
     assert merge_ranges([(20, 30), (0, 10), (10, 20), (40, 50)]) == ((0, 30), (40, 50))
     assert merge_ranges([]) == ()
 
 
-def test_of_many_ranges_the_nearest_are_joined() -> None:
+def test_the_nearest_of_many_ranges_are_merged() -> None:
     ranges = [(0, 1), (5, 6), (7, 8), (20, 21), (22, 23)]
     assert merge_ranges(ranges, most=3) == ((0, 1), (5, 8), (20, 23))
     assert merge_ranges(ranges, most=1) == ((0, 23),)
     assert len(merge_ranges((100 * i, 100 * i + 1) for i in range(5000))) == 100
 
 
-def test_it_counts_what_came_too_late_and_says_what_that_changed(logged: Warehouse) -> None:
+def test_a_correction_counts_too_late_events_and_reports_changes(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "corrected")
     run_all(logged, asset, 4)
     streamed, complete = reference(ARRIVALS), reference(ARRIVALS, complete=True)
@@ -85,13 +85,13 @@ def test_it_counts_what_came_too_late_and_says_what_that_changed(logged: Warehou
         for w in complete
         if streamed.get(w, {}).get("n") != complete[w]["n"]
     }
-    # The record stays; nothing is named a second time.
+    # The late table is unchanged, and no window lacks events any more.
     assert rows(logged, asset.late_table) == late
     assert logged.read(asset.late_loss_table).isEmpty()
     assert correct(logged, asset) is None
 
 
-def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> None:
+def test_a_correction_writes_only_windows_that_lack_events(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "just_these")
     run_all(logged, asset, 4)
     done = correct(logged, asset)
@@ -103,7 +103,7 @@ def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> Non
     assert len(starts) < len({start for start, _ in reference(ARRIVALS)})
 
 
-def test_what_comes_later_is_judged_as_ever(warehouse: Warehouse) -> None:
+def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     run_all(warehouse, PER_MINUTE, 4)
     backfill(warehouse, PER_MINUTE, *minutes(-3, 1))
@@ -121,7 +121,7 @@ def test_what_comes_later_is_judged_as_ever(warehouse: Warehouse) -> None:
     assert correct(warehouse, PER_MINUTE) is None
 
 
-def test_it_takes_in_no_arrival(warehouse: Warehouse) -> None:
+def test_a_correction_takes_in_no_new_arrival(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
     incremental(warehouse, PER_MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[4:])
@@ -140,7 +140,7 @@ def test_it_takes_in_no_arrival(warehouse: Warehouse) -> None:
     ("name", "window"),
     [("sliding", Sliding("3 minutes", "1 minute")), ("session", Session("20 seconds"))],
 )
-def test_other_windows_are_as_a_complete_backfill_has_them(
+def test_corrected_sliding_and_session_windows_equal_a_complete_backfill(
     logged: Warehouse, name: str, window: Window
 ) -> None:
     asset = replace(PER_MINUTE, name=name, window=window, accumulation="accumulating")
@@ -178,10 +178,10 @@ def test_a_killed_correction_is_completed_by_the_next_run(
     assert published(logged, asset) == reference(ARRIVALS, complete=True)
 
 
-def test_before_the_first_run_there_is_nothing_to_correct(logged: Warehouse) -> None:
+def test_an_asset_that_never_ran_has_nothing_to_correct(logged: Warehouse) -> None:
     assert correct(logged, renamed(PER_MINUTE, "never_ran")) is None
 
 
-def test_a_marker_of_many_ranges_is_small() -> None:
+def test_commit_info_of_many_ranges_stays_small() -> None:
     ranges = merge_ranges((10**15 + 10**9 * i, 10**15 + 10**9 * i + 1) for i in range(10_000))
     assert len(json.dumps(ranges)) < 5_000

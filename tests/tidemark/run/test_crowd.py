@@ -1,5 +1,7 @@
-"""Two runs of an asset, one of which is killed, a backfill of it and a person who releases its
-windows, all at the same time: every event counts once, and every commit is on record."""
+"""Test of concurrent runs of an asset, one of which is killed, a backfill and releases.
+
+Every event counts once, and every commit is in the ledger.
+"""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,14 +56,14 @@ def _runs(warehouse: Warehouse) -> None:
 
 
 def _fills_back(warehouse: Warehouse) -> None:
-    # A person begins it again where others were quicker, time and again.
+    # A user would retry the backfill if other runs kept committing first.
     with suppress(ConflictError):
         backfill(warehouse, CROWD, *minutes(-3, 2))
 
 
 def _releases(warehouse: Warehouse) -> None:
     for n in range(6):
-        # Nothing is withheld yet, or a run was quicker.
+        # Nothing is quarantined yet, or a run committed first.
         with suppress(DataError, ConflictError):
             first = T0 + (n - 6) * 60_000_000
             quarantine.release(warehouse, CROWD, Choice(first, first + 120_000_000))
@@ -69,7 +71,7 @@ def _releases(warehouse: Warehouse) -> None:
 
 @pytest.fixture
 def crowd(warehouse: Warehouse, engine: Settings) -> Iterator[list[Callable[[], None]]]:
-    """What goes on beside the run that is killed, each in a session of its own."""
+    """Yield functions that run next to the killed run, each in its own session."""
     with ExitStack() as sessions:
 
         def alone(work: Callable[[Warehouse], None]) -> Callable[[], None]:
@@ -80,7 +82,7 @@ def crowd(warehouse: Warehouse, engine: Settings) -> Iterator[list[Callable[[], 
         yield [alone(work) for work in (_runs, _fills_back, _releases)]
 
 
-def test_kills_among_runs_backfills_and_releases_leave_nothing_lost_or_doubled(
+def test_concurrent_runs_kills_and_releases_lose_and_double_nothing(
     warehouse: Warehouse, engine: Settings, crowd: list[Callable[[], None]]
 ) -> None:
     died = 0

@@ -1,4 +1,4 @@
-"""Ways in which rows could vanish or be told wrongly, that no other test goes."""
+"""Tests of cases in which rows could be lost or misreported, and that no other test covers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ FIVE = rollup(of=renamed(PER_MINUTE, "fives"), window=Tumbling("5 minutes"), nam
 
 
 class _Killed(BaseException):
-    """A run ends here, as if its process did."""
+    """The simulated death of a run's process."""
 
 
 def _killed_before(patch: pytest.MonkeyPatch, step: Callable[..., Any]) -> None:
@@ -34,7 +34,7 @@ def _killed_before(patch: pytest.MonkeyPatch, step: Callable[..., Any]) -> None:
 
 
 def _left_behind(warehouse: Warehouse, patch: pytest.MonkeyPatch) -> None:
-    """An asset whose newest commit another process has stored, and not published."""
+    """Leave an asset whose newest commit another process has stored but not published."""
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
@@ -44,7 +44,7 @@ def _left_behind(warehouse: Warehouse, patch: pytest.MonkeyPatch) -> None:
             incremental(Warehouse(warehouse.spark, *warehouse.place), PER_MINUTE)
 
 
-def test_what_another_process_left_behind_is_published_though_nothing_new_arrived(
+def test_an_unpublished_commit_is_published_without_new_arrivals(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding 14."""
@@ -58,10 +58,10 @@ def test_what_another_process_left_behind_is_published_though_nothing_new_arrive
 # Once for each table.
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["readings_timeline", "per_minute_state", "per_minute", "runs"])
-def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
+def test_a_table_whose_creator_was_killed_is_registered(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    """Who reads tables by their names, as marts do, would never find it."""
+    """Readers that use table names, such as marts, would otherwise never find it."""
     enter = Catalog._register
 
     def killed(self: Catalog, name: str) -> None:
@@ -84,7 +84,7 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     assert parity(warehouse, PER_MINUTE).equal
 
 
-def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
+def test_a_stream_with_an_earlier_definition_stops_without_writing(
     warehouse: Warehouse,
 ) -> None:
     """Finding 4."""
@@ -102,7 +102,7 @@ def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
     assert incremental(warehouse, changed, pinned_definition=True) is not None
 
 
-def test_parity_goes_by_what_is_published(
+def test_parity_compares_the_published_commit(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding 11."""
@@ -114,7 +114,7 @@ def test_parity_goes_by_what_is_published(
 
 # Many runs.
 @pytest.mark.slow
-def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
+def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding 10."""

@@ -1,4 +1,4 @@
-"""Many rows go through files and few through memory: what comes out is the same."""
+"""Tests that many rows, which go through files, give the same results as few rows in memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 
 @pytest.fixture(params=[0])
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of events is many, and nothing that came of them is read into memory at once."""
+    """Treat any number of events as many, so that no result is read into memory at once."""
     for module in (plan, incoming_rows, log):
         monkeypatch.setattr(module, "SMALL_BATCH_ROWS", -1)
     for module in (materialize, file_list):
@@ -56,7 +56,7 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
     ("many", "asset"),
-    # Up to how many partials, of so many events, are merged in one piece. Each makes ten runs.
+    # The number of partials up to which they are merged in one piece. Each case makes ten runs.
     [
         (0, PLAIN),
         pytest.param(50_000, JUDGED, marks=pytest.mark.slow),
@@ -66,7 +66,7 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
     ids=lambda given: getattr(given, "name", f"{given}"),
     indirect=["many"],
 )
-def test_runs_of_many_events(warehouse: Warehouse, asset: WindowedTransform) -> None:
+def test_runs_of_many_events_reach_parity(warehouse: Warehouse, asset: WindowedTransform) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     while incremental(warehouse, asset, limit=2):
         pass
@@ -81,7 +81,7 @@ def test_runs_of_many_events(warehouse: Warehouse, asset: WindowedTransform) -> 
     assert warehouse.take(asset.table).num_rows == before
     correct(warehouse, asset)
     if asset.window != SESSIONS.window:
-        # A session of the streamed answer may be part of a larger one of the complete answer.
+        # A session of the streamed result may be part of a larger one in the complete result.
         assert parity(warehouse, asset).wrong == 0
     if asset.window == PER_MINUTE.window:
         whole = reference(ARRIVALS, complete=True)
@@ -91,7 +91,7 @@ def test_runs_of_many_events(warehouse: Warehouse, asset: WindowedTransform) -> 
 
 
 @pytest.mark.usefixtures("many")
-def test_what_was_computed_into_files_is_committed_as_these_files(warehouse: Warehouse) -> None:
+def test_computed_files_are_committed_as_they_are(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     backfill(warehouse, PLAIN)
     for table in (PLAIN.state_table, PLAIN.table):

@@ -1,4 +1,4 @@
-"""Runs: whatever way a log is cut, killed, repeated or filled back, the published rows are one."""
+"""Tests that the published rows do not depend on how a log is split, retried or backfilled."""
 
 import threading
 from dataclasses import replace
@@ -34,7 +34,7 @@ ARRIVALS = some_arrivals()
 
 
 @pytest.mark.parametrize(("limit", "runs"), [(1, 6), (2, 3), (None, 1)])
-def test_any_cut_into_runs_publishes_the_same(
+def test_runs_of_any_size_publish_the_same_rows(
     logged: Warehouse, limit: int | None, runs: int
 ) -> None:
     asset = renamed(PER_MINUTE, f"cut_{limit}".lower())
@@ -48,7 +48,7 @@ def test_the_order_within_an_arrival_does_not_matter(warehouse: Warehouse) -> No
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_backfill_publishes_what_the_stream_publishes(logged: Warehouse) -> None:
+def test_a_backfill_publishes_the_same_rows_as_the_stream(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "filled")
     facts = backfill(logged, asset)
     want = reference(ARRIVALS)
@@ -60,14 +60,14 @@ def test_a_backfill_publishes_what_the_stream_publishes(logged: Warehouse) -> No
     assert published(logged, asset) == want
 
 
-def test_a_backfill_of_ranges_adds_up_to_the_whole(logged: Warehouse) -> None:
+def test_backfills_of_ranges_add_up_to_the_whole(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "in_ranges")
     for first, last in [(-10, 2), (5, 20), (2, 5)]:
         backfill(logged, asset, *minutes(first, last))
     assert published(logged, asset) == reference(ARRIVALS)
 
 
-def test_history_first_and_then_the_stream(warehouse: Warehouse) -> None:
+def test_a_stream_continues_after_a_backfill_of_history(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     backfill(warehouse, PER_MINUTE, *minutes(-10, 2))
     ingest(warehouse, READINGS, ARRIVALS[3:])
@@ -75,7 +75,7 @@ def test_history_first_and_then_the_stream(warehouse: Warehouse) -> None:
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
+def test_a_backfill_between_two_runs_counts_events_once(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "in_between")
     incremental(logged, asset, limit=2)
     backfill(logged, asset, *minutes(-1, 3))
@@ -85,13 +85,15 @@ def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
     run_all(logged, asset, 1)
     want = reference(ARRIVALS)
     assert published(logged, asset) == want
-    # What is published may hide what was stored twice, until a window fires again.
+    # Published rows may hide events that were stored twice, until a window fires again.
     stored = State(logged, asset).read().where(ADMITTED).groupBy("window_start", "sensor")
     held = stored.agg(F.sum("events")).withColumn("window_start", F.unix_micros("window_start"))
     assert {(s, k): n for s, k, n in held.collect()} == {w: r["n"] for w, r in want.items()}
 
 
-def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Settings) -> None:
+def test_a_stream_and_a_concurrent_backfill_reach_parity(
+    logged: Warehouse, engine: Settings
+) -> None:
     asset = renamed(PER_MINUTE, "at_once")
     other = Warehouse(SparkSession.builder.remote(address(engine)).create(), *logged.place)
     side = threading.Thread(target=backfill, args=(other, asset, *minutes(0, 4)))
@@ -116,7 +118,7 @@ def test_a_killed_run_is_completed_by_the_next(
     assert published_through(logged, asset) == 1
 
 
-def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> None:
+def test_the_complete_result_includes_too_late_events(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "complete")
     backfill(logged, asset)
     lost = {
@@ -137,7 +139,7 @@ def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> Non
     assert logged.read(asset.late_loss_table).isEmpty()
 
 
-def test_the_late_table_holds_what_no_window_counts(logged: Warehouse) -> None:
+def test_the_late_table_has_the_events_that_no_window_counts(logged: Warehouse) -> None:
     streamed, filled = renamed(PER_MINUTE, "late_streamed"), renamed(PER_MINUTE, "late_filled")
     run_all(logged, streamed, 4)
     backfill(logged, filled)
@@ -151,13 +153,13 @@ def test_the_late_table_holds_what_no_window_counts(logged: Warehouse) -> None:
     assert {r["reason"] for r in rows} == {"too_late", "no_event_time"}
 
 
-def test_nothing_new_is_no_run(logged: Warehouse) -> None:
+def test_no_run_happens_without_new_arrivals(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "once")
     assert incremental(logged, asset) is not None
     assert incremental(logged, asset) is None
 
 
-def test_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+def test_a_source_that_was_never_ingested_is_refused(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="no table 'readings_timeline'"):
         incremental(warehouse, PER_MINUTE)
     with pytest.raises(DataError, match="no table 'readings_timeline'"):

@@ -1,4 +1,4 @@
-"""A run says in the ledger how long each of its steps took."""
+"""Tests that the ledger records the duration of each step of a run."""
 
 import pyarrow as pa
 import pytest
@@ -17,13 +17,13 @@ INSTANTS = {"window_from", "window_to", "started_at", "watermark", *ledger.ENDED
 
 
 def recorded(warehouse: Warehouse, asset: str) -> list[RunFacts]:
-    """The runs of an asset as the ledger has them."""
+    """Return the runs of an asset from the ledger."""
     rows = warehouse.take(ledger.TABLE).sort_by("commit_number")
     plain = {n: rows[n].cast(pa.int64()) if n in INSTANTS else rows[n] for n in rows.column_names}
     return [RunFacts(**r) for r in pa.table(plain).to_pylist() if r["asset"] == asset]
 
 
-def test_the_steps_of_a_run_add_up_to_it(logged: Warehouse) -> None:
+def test_the_steps_of_a_run_add_up_to_its_duration(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "in_steps")
     made = run_all(logged, asset, 3)
     made.append(backfill(logged, asset, *minutes(0, 3)))
@@ -35,7 +35,7 @@ def test_the_steps_of_a_run_add_up_to_it(logged: Warehouse) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_another_one_ended_tells_no_steps(logged: Warehouse, engine: Settings) -> None:
+def test_a_run_completed_by_another_has_no_steps(logged: Warehouse, engine: Settings) -> None:
     assert killed(engine, logged, "taken_up", "incremental", "published", 4)
     asset = renamed(PER_MINUTE, "taken_up")
     run_all(logged, asset, 3)

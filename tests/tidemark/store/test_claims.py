@@ -1,4 +1,4 @@
-"""Folders of scratch are swept away once the process that claims them is dead, and not before."""
+"""Tests of claims on scratch folders, which are removed only after their process has died."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ time.sleep(60)
 """
 
 
-def test_a_folder_is_swept_away_when_its_process_was_killed(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_removed_after_its_process_is_killed(tmp_path: Path) -> None:
     scratch = tmp_path / "_scratch"
     own, left = scratch / "own", scratch / "left"
     with subprocess.Popen(
@@ -48,7 +48,7 @@ def test_a_folder_is_swept_away_when_its_process_was_killed(tmp_path: Path) -> N
     assert claims.sweep(str(tmp_path / "none")) == SweepResult(0, [])
 
 
-def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: Path) -> None:
+def test_a_claim_follows_a_table_that_is_moved_to_scratch(tmp_path: Path) -> None:
     table, scratch = tmp_path / "table", tmp_path / "_scratch"
     handle = claims.claim(str(table))
     scratch.mkdir()
@@ -58,14 +58,14 @@ def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: 
     assert claims.sweep(str(scratch)) == SweepResult(1, [])
 
 
-def test_what_is_in_a_store_of_objects_is_claimed_by_nobody() -> None:
+def test_object_stores_have_no_claims() -> None:
     assert claims.claim("mock:///bucket/_scratch/1") is None
 
 
-def test_scratch_that_cannot_be_removed_hides_nothing_and_is_claimed_no_more(
+def test_a_failed_removal_keeps_the_first_error_and_frees_the_claim(
     tmp_path: Path,
 ) -> None:
-    """As the engine goes on writing there for a moment after a query that failed."""
+    """The engine may still write there for a moment after a failed query."""
     warehouse = create_autospec(Warehouse, instance=True)
     warehouse.path.side_effect = lambda name: str(tmp_path / name)
     warehouse.materialize.side_effect = ZeroDivisionError

@@ -1,4 +1,4 @@
-"""What a file's statistics tell of its rows: whether some may be within a bound, or all are."""
+"""Tests of file statistics, which show if some or all rows of a file may match a condition."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -28,18 +28,20 @@ def file(low: object, high: object, nulls: int | None = 0) -> dict[str, Any]:
         ({}, True, False),
     ],
 )
-def test_numbers(listed: dict[str, Any], some: bool, every: bool) -> None:
+def test_number_ranges_are_compared_with_statistics(
+    listed: dict[str, Any], some: bool, every: bool
+) -> None:
     assert NUMBERS.may_hold(listed) == some
     assert NUMBERS.holds(listed) == every
 
 
-def test_no_range_is_no_bound() -> None:
+def test_an_empty_list_of_ranges_matches_every_file() -> None:
     for listed in (file(0, 9), {}):
         assert InRanges("n", ()).may_hold(listed)
         assert InRanges("n", ()).holds(listed)
 
 
-def test_an_instant_that_was_cut_may_be_a_little_more() -> None:
+def test_truncated_instants_may_be_up_to_a_millisecond_later() -> None:
     second = 1_000_000
     at = datetime.fromtimestamp(1, UTC)
     bound = InRanges("n", ((0, second + 999),))
@@ -48,7 +50,7 @@ def test_an_instant_that_was_cut_may_be_a_little_more() -> None:
     assert InRanges("n", ((0, second + 1000),)).holds(file(at, at))
 
 
-def test_a_text_may_be_between_what_a_file_has() -> None:
+def test_a_text_may_lie_between_a_files_bounds() -> None:
     def texts(low: str | None, high: str | None) -> dict[str, Any]:
         return {"min.id": low, "max.id": high, "null_count.id": 0}
 
@@ -58,5 +60,5 @@ def test_a_text_may_be_between_what_a_file_has() -> None:
     assert bound.may_hold({})
     assert not bound.may_hold(texts("flights:13:0", "flights:9:7"))
     assert not bound.may_hold(texts("a", "b"))
-    # Statistics may tell of a long text's beginning alone.
+    # Statistics may contain only the beginning of a long text.
     assert not bound.holds(texts("flights:12:3", "flights:12:3"))

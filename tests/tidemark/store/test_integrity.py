@@ -1,8 +1,8 @@
-"""Durability: a home whose tables lack a commit or a data file, as after a power cut or in a copy
-of a live home, is found, named, and has a way back; nothing is published on top of it.
+"""Tests of durability: damaged tables are found, named and repaired, and block new commits.
 
-One home is written by the parts that ingests and runs write with, without an engine. Each case
-damages a copy of it. The way back is gone with an engine in `test_way_back.py`.
+The tables lack a commit or a data file, as after a power cut or in a copy of a live home. One home
+is written without an engine, by the code of ingests and runs. Each case damages a copy of it.
+`test_way_back.py` tests the recovery with an engine.
 """
 
 import itertools
@@ -98,7 +98,7 @@ DAMAGES: Sequence[Callable[[Path], None]] = (
 )
 SIDE_TABLES = (ASSET.late_table, ASSET.quarantine_table, ASSET.table)
 HEALED = (LEDGER, without_commit)
-"""The next run writes this commit once more."""
+"""The next run writes this commit again."""
 
 
 def newest_file(table: Path) -> Path:
@@ -109,7 +109,7 @@ def newest_file(table: Path) -> Path:
 
 
 def arrive(store: Warehouse, number: int) -> None:
-    """Bring in an arrival of ten events."""
+    """Ingest an arrival of ten events."""
     rows = pa.table(
         {
             "ts": pa.array([T0 + number * MINUTE] * 10, pa.int64()).cast(INSTANT),
@@ -145,7 +145,7 @@ def run(store: Warehouse, number: int) -> None:
 
 @pytest.fixture(scope="module")
 def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Copies of a home after each of its arrivals was counted."""
+    """Return copies of a home, one after each arrival was counted."""
     folder, found = tmp_path_factory.mktemp("moments"), list[Path]()
     store = Warehouse(cast("Any", None), str(folder), "home", registered=False)
     store.create(SOURCE.timeline_table, TIMELINE.empty_table())
@@ -162,13 +162,13 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing changes while the tables are looked at."""
+    """Skip the wait before the second check, because nothing else writes the tables."""
     monkeypatch.setattr(integrity, "MOMENT", 0)
 
 
 @pytest.fixture
 def home(moments: list[Path], tmp_path: Path) -> Path:
-    """A copy of the newest of them."""
+    """Return a copy of the newest one."""
     shutil.copytree(moments[-1], tmp_path / "w" / "home")
     return tmp_path / "w" / "home"
 
@@ -181,7 +181,7 @@ def repaired(home: Path) -> list[str]:
     return [*repair(str(home), [SOURCE], [ASSET])]
 
 
-def test_a_whole_home_is_whole(home: Path) -> None:
+def test_an_undamaged_home_has_no_damage(home: Path) -> None:
     assert checked(home) == []
     assert repaired(home) == []
 
@@ -282,7 +282,7 @@ def test_a_commit_that_the_tables_of_a_roll_up_lost_is_found(home: Path) -> None
 
 
 @pytest.mark.parametrize("lost", [*DAMAGES, shutil.rmtree])
-def test_lost_validation_results_leave_the_asset_as_it_is(
+def test_lost_validation_results_leave_the_asset_unchanged(
     home: Path, lost: Callable[[Path], None]
 ) -> None:
     before = versions(home)
@@ -292,7 +292,7 @@ def test_lost_validation_results_leave_the_asset_as_it_is(
     assert "The assets have all their windows." in told[-1]
     assert versions(home) == before
     assert checked(home) == []
-    # The next run goes on as ever.
+    # The next run continues normally.
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     arrive(store, 4)
     run(store, 4)
@@ -302,10 +302,10 @@ def test_lost_validation_results_leave_the_asset_as_it_is(
 # Every pair of tables.
 @pytest.mark.slow
 @pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
-def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> None:
+def test_two_tables_that_lack_a_commit_are_repaired(home: Path, tables: tuple[str, str]) -> None:
     for table in tables:
         without_commit(home / table)
-    # What the ledger lacks as well was not published to its end: the next run does so.
+    # The ledger also lacks commits that were not fully published: the next run completes them.
     healed = {LEDGER, CHECKS, ASSET.table, ASSET.quarantine_table, ASSET.late_table}
     if not checked(home):
         assert set(tables) <= healed
@@ -314,7 +314,7 @@ def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> N
     assert checked(home) == []
 
 
-def test_the_message_names_table_version_and_way_back(home: Path) -> None:
+def test_the_message_names_the_table_version_and_repair_command(home: Path) -> None:
     without_commit(home / SOURCE.log_table)
     version = len(entries(str(home / SOURCE.log_table)))
     with pytest.raises(DamageError) as told:
@@ -327,7 +327,7 @@ def test_the_message_names_table_version_and_way_back(home: Path) -> None:
     assert "`tidemark fsck --repair`" in text
 
 
-def test_an_ingest_is_refused_where_an_asset_has_counted_what_the_timeline_lacks(
+def test_an_ingest_is_refused_if_the_timeline_lacks_counted_arrivals(
     home: Path,
 ) -> None:
     without_commit(home / SOURCE.timeline_table)
@@ -337,7 +337,7 @@ def test_an_ingest_is_refused_where_an_asset_has_counted_what_the_timeline_lacks
 
 
 def mixed(moments: list[Path], target: Path, at: dict[str, int]) -> None:
-    """A copy that was made while the home went on: each table as of another moment."""
+    """Copy a home as if it changed during the copy: each table as of another moment."""
     for table in (p.name for p in moments[-1].iterdir() if (p / LOG).exists()):
         there = moments[at.get(table, len(moments) - 1)] / table
         if there.exists():
@@ -353,15 +353,17 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("at", ORDERS, ids=range(len(ORDERS)))
-def test_a_copy_of_a_live_home(moments: list[Path], tmp_path: Path, at: dict[str, int]) -> None:
+def test_a_copy_of_a_live_home_is_repaired(
+    moments: list[Path], tmp_path: Path, at: dict[str, int]
+) -> None:
     home = tmp_path / "w" / "home"
     mixed(moments, home, at)
-    # Whoever copies the tables in the order of their commits may lack the newest ones only.
+    # A copy in the order of the commits may lack only the newest ones.
     repaired(home)
     assert checked(home) == []
 
 
-def test_tables_of_one_moment_each_earlier_than_the_next_are_refused(
+def test_an_event_log_older_than_its_timeline_is_reported(
     moments: list[Path], tmp_path: Path
 ) -> None:
     home = tmp_path / "w" / "home"

@@ -1,4 +1,4 @@
-"""An asset that is dropped and made anew is not taken for the one that it was."""
+"""Tests that an asset that is dropped and recreated is not confused with the earlier one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tidemark.store import ledger
 from tidemark.store.upkeep.dropping import drop
 from tidemark.store.warehouse import Warehouse
 
-# Assets that are dropped and computed again, several times.
+# Drops and recomputes assets several times.
 pytestmark = pytest.mark.slow
 
 ARRIVALS = some_arrivals()
@@ -44,7 +44,7 @@ def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
-def test_nothing_of_an_asset_is_left_but_what_is_on_record(logged: Warehouse) -> None:
+def test_a_dropped_asset_leaves_only_its_ledger_rows(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "gone")
     incremental(logged, asset)
     own = asset.tables
@@ -58,7 +58,7 @@ def test_nothing_of_an_asset_is_left_but_what_is_on_record(logged: Warehouse) ->
     assert drop(logged, asset) == []
 
 
-def test_a_drop_that_is_killed_leaves_no_checkpoint_beside_tables_that_are_gone(
+def test_a_killed_drop_has_removed_the_checkpoint_first(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asset = renamed(PER_MINUTE, "halfway")
@@ -74,7 +74,9 @@ def test_a_drop_that_is_killed_leaves_no_checkpoint_beside_tables_that_are_gone(
     assert not offsets.exists()
 
 
-def test_a_killed_run_of_a_new_life_is_completed(logged: Warehouse, engine: Settings) -> None:
+def test_a_killed_run_of_a_recreated_asset_is_completed(
+    logged: Warehouse, engine: Settings
+) -> None:
     """The old table's numbers, on record as published, are not the new one's."""
     asset = renamed(PER_MINUTE, "again")
     run_all(logged, asset, 2)
@@ -88,7 +90,7 @@ def test_a_killed_run_of_a_new_life_is_completed(logged: Warehouse, engine: Sett
     assert lives(logged, "again") == [[0, 1, 2], [0, 1]]
 
 
-def test_what_the_engine_reads_is_the_new_table(logged: Warehouse) -> None:
+def test_the_engine_reads_the_recreated_table(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "read")
     run_all(logged, asset, 1)
     assert logged.table(asset.table).count() == len(reference(ARRIVALS))
@@ -104,7 +106,7 @@ def test_what_the_engine_reads_is_the_new_table(logged: Warehouse) -> None:
     assert logged.changes(asset.table, -1).where("_change_type = 'insert'").count() >= some
 
 
-def test_results_of_a_new_life_are_its_own(logged: Warehouse) -> None:
+def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> None:
     asset = replace(renamed(SMALL, "judged"), expectations=(q.between("n", most=1_000),))
     run_all(logged, asset, 2)
     drop(logged, asset)
@@ -125,7 +127,7 @@ def _first_life(warehouse: Warehouse, asset: str) -> str:
 
 # Many runs.
 @pytest.mark.slow
-def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
+def test_a_roll_up_of_a_recreated_base_equals_a_direct_computation(
     logged: Warehouse,
 ) -> None:
     base = renamed(SMALL, "base")
@@ -134,7 +136,7 @@ def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
     assert incremental(logged, whole) is not None
     old = rows(logged, whole)
     drop(logged, base)
-    # Other windows than before: fewer arrivals, and then other values, as they are complete.
+    # First there are fewer arrivals than before, later other values with too-late events.
     incremental(logged, base, limit=3)
     facts = incremental(logged, whole)
     assert facts is not None
@@ -151,7 +153,7 @@ def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
     assert lives(logged, "base_5") == [[5], [0, 1, 2]]
 
 
-def test_a_roll_up_that_was_dropped_is_made_of_all_that_its_base_has(logged: Warehouse) -> None:
+def test_a_dropped_roll_up_is_recreated_from_its_whole_base(logged: Warehouse) -> None:
     base = renamed(SMALL, "stays")
     whole = rollup(of=base, name="stays_5", window=FIVE)
     run_all(logged, base, 3)
@@ -166,7 +168,7 @@ def test_a_roll_up_that_was_dropped_is_made_of_all_that_its_base_has(logged: War
     assert [len(each) for each in lives(logged, "stays_5")] == [1, 1]
 
 
-def test_windows_that_an_interrupted_drop_has_left_are_not_doubled(logged: Warehouse) -> None:
+def test_windows_left_by_an_interrupted_drop_are_not_doubled(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "half")
     run_all(logged, asset)
     logged.drop(asset.state_table)

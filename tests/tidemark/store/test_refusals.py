@@ -1,4 +1,4 @@
-"""Whether another commit came first is told by what an error is, not by what it speaks of."""
+"""Tests of commit conflicts, which are recognized by an error's class and not by its text."""
 
 from pathlib import Path
 
@@ -38,20 +38,20 @@ CONFLICTS = (
 
 
 @pytest.mark.parametrize("error", ELSE, ids=lambda e: type(e).__name__)
-def test_what_only_names_a_conflict_is_none(error: Exception) -> None:
+def test_an_error_that_only_mentions_a_conflict_is_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as raised, translate_refusals(WHAT):
         raise error
     assert raised.value is error
 
 
 @pytest.mark.parametrize("error", CONFLICTS, ids=str)
-def test_a_conflict_of_the_engine_is_one(error: Exception) -> None:
+def test_a_conflict_in_the_engine_is_translated(error: Exception) -> None:
     wrote = "another run wrote it at the same time"
     with pytest.raises(ConflictError, match=wrote), translate_refusals(WHAT):
         raise error
 
 
-def test_a_conflict_of_two_writers_is_one(tmp_path: Path) -> None:
+def test_a_conflict_of_two_writers_is_translated(tmp_path: Path) -> None:
     place, rows = str(tmp_path / "t"), pa.table({"a": [1]})
     own = CommitProperties(app_transactions=[Transaction("app", 1)])
     write_deltalake(place, rows)
@@ -62,7 +62,7 @@ def test_a_conflict_of_two_writers_is_one(tmp_path: Path) -> None:
             write_deltalake(late, rows, mode="overwrite", commit_properties=properties)
 
 
-def test_a_place_that_cannot_be_written_is_told_before_all_else() -> None:
+def test_a_full_disk_is_reported_instead_of_a_conflict() -> None:
     with (
         pytest.raises(DataError, match="'conflicts_hourly': the disk is full"),
         translate_refusals(WHAT),

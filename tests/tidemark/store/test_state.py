@@ -1,4 +1,4 @@
-"""The coverage says through which arrival each window is complete; a number is taken once."""
+"""Tests of coverage, the arrival through which each window is complete, and of commit numbers."""
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list
     return [r[0] for r in rows.orderBy("i").select(picked).collect()]
 
 
-def test_a_backfilled_range_is_ahead_of_the_rest_until_the_stream_catches_up(
+def test_a_backfilled_range_is_ahead_until_the_stream_catches_up(
     spark: SparkSession,
 ) -> None:
     coverage = Coverage(TimelinePosition(3)).cover(cover(100, 200, 9))
@@ -37,7 +37,7 @@ def test_a_backfilled_range_is_ahead_of_the_rest_until_the_stream_catches_up(
     assert coverage.advance(TimelinePosition(9)) == Coverage(TimelinePosition(9))
 
 
-def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
+def test_a_newer_backfilled_range_overrides_older_ones(spark: SparkSession) -> None:
     old = Coverage(TimelinePosition(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
     new = old.cover(cover(150, 350, 9))
     assert arrivals(spark, new, [100, 149, 150, 250, 349, 350, 399]) == [7, 7, 9, 9, 9, 7, 7]
@@ -45,11 +45,11 @@ def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
     assert arrivals(spark, inside, [119, 120, 130, 199]) == [7, 9, 7, 7]
 
 
-def test_a_cover_that_is_not_ahead_is_none() -> None:
+def test_a_backfilled_range_that_is_not_ahead_is_ignored() -> None:
     assert Coverage(TimelinePosition(9)).cover(cover(0, 10, 9)) == Coverage(TimelinePosition(9))
 
 
-def test_a_marker_survives_its_text() -> None:
+def test_commit_info_round_trips_through_json() -> None:
     marker = CommitInfo(
         run="r",
         mode=Mode.BACKFILL,
@@ -74,7 +74,7 @@ def stored(spark: SparkSession, events: int, commit_number: int = 0) -> DataFram
     return with_commit_number(partials(spark, events), commit_number)
 
 
-def test_of_two_runs_with_one_number_only_the_first_counts(
+def test_only_the_first_of_two_runs_with_one_number_commits(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     state = State(warehouse, PER_MINUTE)

@@ -1,4 +1,4 @@
-"""Table names: two tables of one name are refused, and a writer refuses a table of another."""
+"""Tests of table names: no two tables share one, and a writer refuses another owner's table."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def test_two_tables_of_one_name_are_refused(
         check_names(known(sources, assets).tables())
 
 
-def test_lookup_tables_are_in_the_same_namespace() -> None:
+def test_lookup_tables_share_the_namespace() -> None:
     inlet = Inlet(
         READINGS, lambda _: cast("Any", None), lookups={"per_minute": lambda _: cast("Any", 0)}
     )
@@ -72,7 +72,7 @@ def test_lookup_tables_are_in_the_same_namespace() -> None:
         check_names(found.tables())
 
 
-def test_names_differ_by_more_than_case() -> None:
+def test_names_that_differ_only_in_case_are_refused() -> None:
     (ledger, *_) = SYSTEM_TABLES
     with pytest.raises(DefinitionError, match="'Runs'"):
         check_names([TableName("Runs", "asset Runs", ledger.role)])
@@ -82,7 +82,7 @@ def test_names_differ_by_more_than_case() -> None:
     st.lists(NAMES, max_size=2, unique=True),
     st.lists(st.tuples(NAMES, SUFFIXES).map("".join), max_size=3, unique=True),
 )
-def test_names_are_refused_exactly_if_two_tables_are_one(
+def test_names_are_refused_exactly_if_two_tables_share_one(
     sources: list[str], assets: list[str]
 ) -> None:
     found = known(sources, assets)
@@ -98,7 +98,7 @@ def test_a_name_keeps_its_owner(again: Callable[[TableName], TableName]) -> None
 
 @pytest.fixture
 def store(tmp_path: Path) -> Warehouse:
-    """A warehouse without an engine."""
+    """Return a warehouse without an engine."""
     return Warehouse(cast("Any", None), str(tmp_path), registered=False)
 
 

@@ -1,4 +1,4 @@
-"""Tables: an idempotent write counts once, and what can't be used is refused in one sentence."""
+"""Tests of tables: a repeated write counts once, and unusable tables are refused."""
 
 from pathlib import Path
 
@@ -37,13 +37,15 @@ def test_a_version_is_written_once(spark: SparkSession, warehouse: Warehouse) ->
     assert stored(warehouse) == [1, 5]
 
 
-def test_a_table_that_is_not_there(warehouse: Warehouse) -> None:
+def test_a_missing_table_is_reported(warehouse: Warehouse) -> None:
     assert not warehouse.exists("nothing")
     with pytest.raises(DataError, match="There is no table 'nothing' in"):
         warehouse.read("nothing")
 
 
-def test_a_table_written_by_a_newer_version(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_table_written_by_a_newer_version_is_refused(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
     warehouse.create("numbers", "n BIGINT, odd INT")
     path = warehouse.path("numbers")
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
@@ -54,7 +56,9 @@ def test_a_table_written_by_a_newer_version(spark: SparkSession, warehouse: Ware
         fresh.create("numbers", "n BIGINT, odd INT")
 
 
-def test_a_table_written_by_an_earlier_version(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_table_written_by_an_earlier_version_is_refused(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
     path = warehouse.path("numbers")
     spark.sql(
         f"CREATE TABLE delta.`{path}` (n BIGINT) USING delta TBLPROPERTIES ('tidemark.format' = 1)"
@@ -63,7 +67,7 @@ def test_a_table_written_by_an_earlier_version(spark: SparkSession, warehouse: W
         warehouse.read("numbers")
 
 
-def test_a_warehouse_that_can_t_be_written(
+def test_an_unwritable_warehouse_is_reported(
     spark: SparkSession, engine: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("in the way of a folder")
@@ -74,7 +78,7 @@ def test_a_warehouse_that_can_t_be_written(
         warehouse.create("numbers", "n BIGINT")
 
 
-def test_a_database_whose_tables_are_in_another_warehouse(
+def test_a_database_registered_at_another_location_is_refused(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     warehouse.create("numbers", "n BIGINT")
@@ -83,7 +87,7 @@ def test_a_database_whose_tables_are_in_another_warehouse(
         moved.create("numbers", "n BIGINT")
 
 
-def test_a_table_whose_definition_has_changed_since(
+def test_rows_with_other_columns_than_the_table_are_refused(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     warehouse.create("numbers", "n BIGINT, odd INT")

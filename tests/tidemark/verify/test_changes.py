@@ -1,4 +1,4 @@
-"""What differs between two definitions is named, and which windows that changes is computed."""
+"""Tests of comparing two definitions: the parts that differ and the windows that would change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -96,7 +96,7 @@ CHANGED: Mapping[str, tuple[WindowedTransform, list[str], Effect]] = {
 
 @pytest.fixture(scope="module")
 def made(shared: Warehouse) -> Warehouse:
-    """A warehouse with `PER_MINUTE`, run in two parts."""
+    """Return a warehouse with `PER_MINUTE`, computed in two runs."""
     ingest(shared, READINGS, ARRIVALS[:3], ends=False)
     incremental(shared, PER_MINUTE)
     ingest(shared, READINGS, ARRIVALS[3:], ends=False)
@@ -114,7 +114,7 @@ def test_the_parts_that_differ_are_named(
     assert max((c.effect for c in found), key=list(Effect).index, default=Effect.NONE) == effect
 
 
-def test_changed_code_is_named_by_its_version(made: Warehouse) -> None:
+def test_changed_code_is_reported_with_its_versions(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, function=halved))
     (code,) = found.differences
     assert code.part == "code"
@@ -122,14 +122,14 @@ def test_changed_code_is_named_by_its_version(made: Warehouse) -> None:
     assert found.effect is Effect.FORWARD
 
 
-def test_where_nothing_differs_nothing_is_computed(made: Warehouse) -> None:
+def test_equal_definitions_compute_nothing(made: Warehouse) -> None:
     found = compute_changes(made, PER_MINUTE)
     assert found.same
     assert (found.windows, found.as_of) == (0, 5)
 
 
-def test_the_windows_that_would_change_are_computed(made: Warehouse) -> None:
-    """As many as a backfill by the new definition does change."""
+def test_the_windows_that_would_change_are_reported(made: Warehouse) -> None:
+    """The number equals the windows that a backfill with the new definition changes."""
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
     found = compute_changes(made, less)
     rows = made.take(PER_MINUTE.table).to_pylist()
@@ -148,21 +148,21 @@ def test_the_windows_that_would_change_are_computed(made: Warehouse) -> None:
     assert first.before != first.after
 
 
-def test_a_range_bounds_what_is_compared(made: Warehouse) -> None:
+def test_a_range_limits_the_windows_that_are_compared(made: Warehouse) -> None:
     less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
     whole, part = compute_changes(made, less), compute_changes(made, less, *minutes(-1, 2))
     assert 0 < part.windows < whole.windows
     assert part.rows["changed"] < whole.rows["changed"]
 
 
-def test_of_other_keys_all_rows_go_and_come(made: Warehouse) -> None:
+def test_other_keys_replace_all_rows(made: Warehouse) -> None:
     found = compute_changes(made, replace(PER_MINUTE, keys=()))
     starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
     count = made.take(PER_MINUTE.table).num_rows
     assert found.rows == {"new": len(starts), "removed": count}
 
 
-def test_a_new_column_is_told_and_no_value_of_the_others(made: Warehouse) -> None:
+def test_a_new_column_is_reported_without_value_changes(made: Warehouse) -> None:
     more = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "final_value": agg.max("ts")})
     found = compute_changes(made, more)
     assert found.columns == {"final_value": None}
@@ -170,7 +170,7 @@ def test_a_new_column_is_told_and_no_value_of_the_others(made: Warehouse) -> Non
 
 
 @pytest.mark.parametrize("name", ["window", "keys", "aggregates", "accumulation"])
-def test_no_run_goes_on_with_tables_of_another_kind(made: Warehouse, name: str) -> None:
+def test_runs_are_refused_if_the_tables_need_a_rebuild(made: Warehouse, name: str) -> None:
     now, (told, *_), _ = CHANGED[name]
     tables = [PER_MINUTE.table, PER_MINUTE.state_table]
     before = [made.version(table) for table in tables]
@@ -184,10 +184,10 @@ def test_no_run_goes_on_with_tables_of_another_kind(made: Warehouse, name: str) 
 
 # Many runs.
 @pytest.mark.slow
-def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behind(
+def test_an_earlier_definition_does_not_publish_a_newer_ones_commit(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the newer definition left behind is not published by the earlier one."""
+    """The newer definition was interrupted before it published its commit."""
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
     later = replace(PER_MINUTE, allowed_lateness=MINUTE)
@@ -201,7 +201,7 @@ def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behi
 
 # Many runs.
 @pytest.mark.slow
-def test_what_an_earlier_definition_counted_is_told_until_all_is_counted_anew(
+def test_an_earlier_definitions_windows_are_reported_until_a_full_backfill(
     warehouse: Warehouse,
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
@@ -219,11 +219,11 @@ def test_what_an_earlier_definition_counted_is_told_until_all_is_counted_anew(
 
 
 def _repeated(found: Any) -> int:  # noqa: ANN401
-    """Parity counts values, of which a row may have several."""
+    """Return how many changed values exceed one per row, because parity counts values."""
     return sum(n or 0 for n in found.columns.values()) - found.rows["changed"]
 
 
-def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
+def test_a_full_backfill_may_change_the_columns(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
     now, _, _ = CHANGED["aggregates"]
@@ -238,11 +238,13 @@ def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
 # Many runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["rebuild", "backfill"])
-def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
+def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     engine: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Its log begins at arrival 0, wherever the asset stands in that of the earlier one, also where
-    a stream goes on by that while all is counted anew."""
+    """The asset's position in the earlier event log does not matter.
+
+    This also holds if a stream continues with the earlier log during the backfill.
+    """
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE, limit=6)
     others = replace(READINGS, name="others")
@@ -277,7 +279,7 @@ def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
 
 
 def beside(patch: pytest.MonkeyPatch, asset: WindowedTransform, stream: Callable[[], Any]) -> None:
-    """Let a stream go on while an asset is counted by a definition."""
+    """Run a stream whenever the events of an asset are counted."""
     count = compute.count_events
 
     def alive(counted: Asset, todo: Plan, place: TempTables) -> Rows:
@@ -289,7 +291,7 @@ def beside(patch: pytest.MonkeyPatch, asset: WindowedTransform, stream: Callable
     patch.setattr(compute, "count_events", alive)
 
 
-def test_the_windows_of_an_asset_that_never_ran_are_not_compared(warehouse: Warehouse) -> None:
+def test_an_asset_that_never_ran_is_not_compared(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     with pytest.raises(DataError, match="has not run yet"):
         compute_changes(warehouse, PER_MINUTE)

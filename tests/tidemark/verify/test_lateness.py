@@ -1,4 +1,4 @@
-"""Observed lateness: lags behind what came before, and what a bound would lose."""
+"""Tests of observed lateness: lags behind earlier events, and the events a bound would lose."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.bounds import measure_lags
 
 
-def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> None:
+def test_lag_is_measured_from_earlier_arrivals(warehouse: Warehouse) -> None:
     # arrival   0          1                  2
     # minute    10, 2      11, 7, none        4
     # lag        0, 0       0, 3              7
@@ -31,7 +31,7 @@ def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> No
     assert found.recommended.share == pytest.approx(0.2)
 
 
-def test_a_candidate_loses_what_its_watermark_leaves_behind(warehouse: Warehouse) -> None:
+def test_a_candidate_bound_loses_events_behind_its_watermark(warehouse: Warehouse) -> None:
     arrivals = some_arrivals(count=6, size=20)
     ingest(warehouse, READINGS, arrivals)
     found = {c.bound: c.lost for c in measure_lags(warehouse, READINGS).candidates}
@@ -42,12 +42,12 @@ def test_a_candidate_loses_what_its_watermark_leaves_behind(warehouse: Warehouse
         assert found[duration(bound)] == behind
 
 
-def test_without_events_there_is_nothing_to_measure(warehouse: Warehouse) -> None:
+def test_a_log_without_events_is_refused(warehouse: Warehouse) -> None:
     Log(warehouse, READINGS).create()
     with pytest.raises(DataError, match="no events with an event time yet"):
         measure_lags(warehouse, READINGS)
 
 
-def test_a_target_is_a_share(warehouse: Warehouse) -> None:
+def test_a_target_must_be_a_share(warehouse: Warehouse) -> None:
     with pytest.raises(DefinitionError, match=r"at least 0 and less than 1 \(got 5\)"):
         measure_lags(warehouse, READINGS, target=5)

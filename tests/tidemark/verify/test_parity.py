@@ -1,4 +1,4 @@
-"""Parity finds every kind of planted difference, and nothing where nothing was planted."""
+"""Tests that parity finds every kind of injected difference and nothing else."""
 
 from collections import Counter
 from typing import Any, NoReturn
@@ -51,7 +51,7 @@ WINDOW = f"window_start = timestamp_micros({T0})"
 START = at(T0).replace("+00:00", ".000000Z")
 
 
-def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None:
+def test_each_injected_difference_is_found_and_named(streamed: Warehouse) -> None:
     report = parity(streamed, PER_MINUTE)
     assert report.equal
     assert report.windows == len(published(streamed, PER_MINUTE)) > 10
@@ -84,7 +84,7 @@ def test_few_rows_are_compared_in_memory(
 
     monkeypatch.setattr(Warehouse, "materialize", materialize)
     assert parity(streamed, PER_MINUTE).windows > 10
-    # Either its events are many, or the rows that they came to.
+    # Either the events are many, or the resulting rows.
     for module, bound in ((log, "SMALL_BATCH_ROWS"), (asset, "IN_MEMORY_ROWS")):
         with monkeypatch.context() as patch:
             patch.setattr(module, bound, 10)
@@ -92,6 +92,6 @@ def test_few_rows_are_compared_in_memory(
                 parity(streamed, PER_MINUTE)
 
 
-def test_an_asset_that_was_never_published(warehouse: Warehouse) -> None:
+def test_parity_of_an_unpublished_asset_is_refused(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="no table 'per_minute'"):
         parity(warehouse, PER_MINUTE)

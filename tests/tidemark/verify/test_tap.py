@@ -1,4 +1,4 @@
-"""What `tidemark tap` shows is what passed in the run itself."""
+"""Tests that `tidemark tap` shows the rows of the run itself."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ def tapped(
 
 
 def rows(found: Iterable[Mapping[str, Any]], without: Iterable[str] = ()) -> Counter[str]:
-    """Rows in any order, with whole numbers for doubles that are added up in another."""
+    """Count rows in any order, with doubles rounded because the order of addition differs."""
     return Counter(
         repr([(k, f"{v:.9g}" if isinstance(v, float) else v) for k, v in sorted(row.items())])
         for row in ({k: v for k, v in r.items() if k not in without} for r in found)
@@ -50,13 +50,13 @@ def rows(found: Iterable[Mapping[str, Any]], without: Iterable[str] = ()) -> Cou
 def stored(
     warehouse: Warehouse, asset: WindowedTransform, commit_number: int
 ) -> list[dict[str, Any]]:
-    """The partials that the state took in."""
+    """Return the partials that the state has stored."""
     found = State(warehouse, asset).of(commit_number).toArrow()
     return [{**r, VERDICT: judge.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
 
 
 def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> None:
-    """The edges of a run, against what it has counted and written."""
+    """Compare the steps of a run with the events that it counted and wrote."""
     seen = Counter(r[VERDICT] for r in tapped(warehouse, asset, "classified", facts.commit_number))
     assert seen == Counter({w: n for w in judge.VERDICTS.values() if (n := getattr(facts, w))})
     late = tapped(warehouse, asset, "late", facts.commit_number)
@@ -77,7 +77,9 @@ def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> No
     ],
     ids=lambda asset: asset.name,
 )
-def test_each_edge_has_what_passed_there(logged: Warehouse, asset: WindowedTransform) -> None:
+def test_each_step_shows_the_rows_that_passed_it(
+    logged: Warehouse, asset: WindowedTransform
+) -> None:
     made = run_all(logged, asset, 3)
     for facts in made:
         check(logged, asset, facts)
@@ -101,7 +103,7 @@ def test_each_edge_has_what_passed_there(logged: Warehouse, asset: WindowedTrans
     assert len(tapped(logged, asset, "read", 0, limit=5)) == 5
 
 
-def test_the_function_s_rows_are_those_of_the_transform(logged: Warehouse) -> None:
+def test_the_prepared_step_shows_the_functions_rows(logged: Warehouse) -> None:
     asset = renamed(
         replace(PER_MINUTE, function=lambda rows: rows.where("value > 0.5")), "tapped_filtered"
     )
@@ -112,7 +114,7 @@ def test_the_function_s_rows_are_those_of_the_transform(logged: Warehouse) -> No
     assert len(prepared) == log.where("value > 0.5").count() > 0
 
 
-def test_what_is_not_there_is_one_sentence(logged: Warehouse) -> None:
+def test_an_unknown_step_or_run_is_refused(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "tapped_plain")
     assert [step.name for step in list_steps(asset)] == [
         *("read", "prepared", "classified", "late", "partials", "published")

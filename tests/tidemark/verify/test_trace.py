@@ -1,11 +1,11 @@
-"""An event is followed to every row that it is in, and to none that it is not in.
+"""Tests of tracing an event to every row that contains it, and to no other row.
 
     arrival    0        1        2          3          4               5
     a          0:12 1   1:30 1   3:30 9     1:18 1                     0:18 1
     b                                                  6:30 6:31 6:32  without a time
     watermark  -        -0:48    0:30       2:30       2:30            5:32
 
-The watermark is that before the arrival; windows are minutes, and take late events for two.
+The watermark is the one before the arrival. Windows are one minute and accept late events for two.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ ARRIVALS = [
 
 @pytest.fixture(scope="module")
 def log(shared: Warehouse) -> Warehouse:
-    """A warehouse with the log, and what runs made of it."""
+    """Return a warehouse with the log and the tables of several assets."""
     ingest(shared, READINGS, ARRIVALS, ends=False)
     for transform in (GATED, PAIRS, BELOW_9, SESSIONS, PANES, BY_TWO, ONCE, OVERLAPPING):
         incremental(shared, transform)
@@ -94,7 +94,7 @@ def fates(log: Warehouse, which: str, *transforms: Definition) -> Sequence[Fate]
 
 
 def place(log: Warehouse, which: str, transform: Definition) -> WindowMembership:
-    """The one place of an event in an asset."""
+    """Return the only place of an event in an asset."""
     (fate,) = fates(log, which, transform)
     assert fate.state == PLACED
     (found,) = fate.places
@@ -140,7 +140,7 @@ def test_a_dead_letter_is_found_with_its_reason(warehouse: Warehouse) -> None:
     assert event.dead_letter is None
 
 
-def test_an_event_on_time_is_in_its_row_and_in_the_larger_one(log: Warehouse) -> None:
+def test_an_on_time_event_is_in_base_and_roll_up(log: Warehouse) -> None:
     own, larger = fates(log, "0:0", PAIRS, GATED)
     assert (own.asset, larger.asset, larger.follows) == ("per_minute", "pairs", "per_minute")
     (mine,), (whole,) = own.places, larger.places
@@ -157,29 +157,29 @@ def test_a_late_event_is_in_the_row_that_it_revised(log: Warehouse) -> None:
     assert (late.row["n"], late.row["revision"], late.row["timing"]) == (2, 1, "LATE")
 
 
-def test_what_is_withheld_is_told_with_its_reason(log: Warehouse) -> None:
+def test_a_quarantined_window_is_reported_with_its_reason(log: Warehouse) -> None:
     held = place(log, "2:0", GATED)
     assert (held.counts, held.in_row, held.row) == (True, False, None)
     assert held.withheld is not None
     assert held.withheld["failed"][0]["observed"] == "9"
 
 
-def test_what_a_preparation_drops_is_left_out(log: Warehouse) -> None:
+def test_an_event_that_the_function_drops_is_left_out(log: Warehouse) -> None:
     assert [f.state for f in fates(log, "2:0", BELOW_9)] == [LEFT_OUT]
     assert place(log, "0:0", BELOW_9).in_row
 
 
-def test_an_asset_that_is_not_so_far_says_so(log: Warehouse) -> None:
+def test_an_asset_that_has_not_read_the_event_says_so(log: Warehouse) -> None:
     assert [f.state for f in fates(log, "3:0", SOME, NONE)] == [NOT_YET, NOT_RUN]
 
 
-def test_an_open_window_holds_the_event_and_has_no_row(log: Warehouse) -> None:
+def test_an_open_window_counts_the_event_without_a_row(log: Warehouse) -> None:
     waiting = place(log, "4:0", GATED)
     assert (waiting.verdict, waiting.counts, waiting.in_row) == ("on_time", True, False)
     assert (waiting.row, waiting.withheld) == (None, None)
 
 
-def test_an_event_that_waits_for_a_count_is_not_in_the_row_that_is_there(log: Warehouse) -> None:
+def test_an_event_awaiting_a_count_is_not_in_the_row(log: Warehouse) -> None:
     first, third = place(log, "4:0", BY_TWO), place(log, "4:2", BY_TWO)
     assert first.row is not None
     assert first.row == third.row
@@ -187,27 +187,27 @@ def test_an_event_that_waits_for_a_count_is_not_in_the_row_that_is_there(log: Wa
     assert (first.in_row, third.in_row, third.counts) == (True, False, True)
 
 
-def test_a_session_is_the_merged_one(log: Warehouse) -> None:
+def test_an_events_session_is_the_merged_one(log: Warehouse) -> None:
     first, late = place(log, "0:0", SESSIONS), place(log, "3:0", SESSIONS)
     assert first.row == late.row
     assert first.row is not None
     assert (first.row["n"], first.in_row, late.in_row) == (4, True, True)
 
 
-def test_panes_are_those_that_hold_the_event(log: Warehouse) -> None:
+def test_an_events_panes_are_those_that_contain_it(log: Warehouse) -> None:
     early, late = place(log, "1:0", PANES), place(log, "3:0", PANES)
     told = [(p["pane"], p["timing"], p["n"]) for p in early.panes]
     assert told == [(0, "EARLY", 1), (1, "ON_TIME", 1), (2, "LATE", 2)]
     assert [(p["pane"], p["timing"]) for p in late.panes] == [(2, "LATE")]
 
 
-def test_every_window_of_a_sliding_asset_is_told(log: Warehouse) -> None:
+def test_every_sliding_window_of_an_event_is_reported(log: Warehouse) -> None:
     (fate,) = fates(log, "1:0", OVERLAPPING)
     assert sorted(map(minute, fate.places)) == [(0, 2), (1, 3)]
     assert all(p.in_row for p in fate.places)
 
 
-def test_a_duplicate_is_told_as_one(log: Warehouse) -> None:
+def test_a_duplicate_is_reported_as_one(log: Warehouse) -> None:
     assert place(log, "0:0", ONCE).verdict == "on_time"
     again = place(log, "1:0", ONCE)
     assert (again.verdict, again.counts, again.in_row) == ("duplicate", False, False)
@@ -220,7 +220,7 @@ def test_an_event_without_a_time_is_in_the_late_table(log: Warehouse) -> None:
     assert found.late["reason"] == "no_event_time"
 
 
-def test_what_came_too_late_is_counted_once_a_correction_has_taken_it_in(log: Warehouse) -> None:
+def test_a_too_late_event_counts_after_a_correction(log: Warehouse) -> None:
     own, larger = fates(log, "5:0", GATED, PAIRS)
     (missed,) = own.places
     assert (missed.verdict, missed.counts, missed.in_row) == ("too_late", False, False)
@@ -235,5 +235,5 @@ def test_what_came_too_late_is_counted_once_a_correction_has_taken_it_in(log: Wa
     assert taken.row is not None
     assert taken.row["n"] == 2
     assert whole.in_row
-    # An event of the same window that came in time is where it was.
+    # An on-time event of the same window stays in its row.
     assert place(log, "0:0", GATED).in_row

@@ -1,6 +1,6 @@
-"""Classes come from the archive where it fits, and Java starts all the same where it does not.
+"""Tests of the class archive (AppCDS): Java uses a matching one and starts without any other.
 
-`SparkSubmit --version` stands in for the server: it starts within a second, from the same jars.
+`SparkSubmit --version` replaces the server: it starts within a second, from the same jars.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from tidemark.engine.launch import archive
 from tidemark.engine.launch import command as launch
 from tidemark.engine.launch.java import Java, find_java
 
-# Java makes archives of classes.
+# Java writes class archives, which is slow.
 pytestmark = pytest.mark.slow
 
 JAVA = find_java()
@@ -24,7 +24,7 @@ WELCOME = "version 4.2.0"
 
 
 def start(options: list[str]) -> tuple[int, str, int]:
-    """Exit code, what was said, and how many classes came from the upper archive."""
+    """Return the exit code, the output, and the number of classes from the top archive."""
     command = launch.submit(JAVA, ["--version"], [*options, "-Xlog:class+load=info"])
     done = subprocess.run(command, capture_output=True, text=True)
     lines = (done.stdout + done.stderr).splitlines()
@@ -40,7 +40,7 @@ def train(java_options: str) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an archive of few classes."""
+    """Return a folder with an archive of a few classes."""
     folder = tmp_path_factory.mktemp("classes")
     archive.make(JAVA, [], train, folder)
     return folder
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(made: Path, tmp_path: Path) -> Path:
-    """The same, to be spoilt."""
+    """Return a copy of that folder, which a test may damage."""
     return shutil.copytree(made, tmp_path / "classes")
 
 
@@ -58,18 +58,18 @@ def top(folder: Path) -> Path:
     return file
 
 
-def test_classes_come_from_the_archive(made: Path) -> None:
+def test_classes_load_from_the_archive(made: Path) -> None:
     code, said, taken = start(archive.options(JAVA, [], made))
     assert code == 0
     assert WELCOME in said
     assert taken > 500
 
 
-def test_without_an_archive_there_are_no_options(tmp_path: Path) -> None:
+def test_a_missing_archive_adds_no_java_options(tmp_path: Path) -> None:
     assert archive.options(JAVA, [], tmp_path / "none") == []
 
 
-def test_another_java_or_another_jar_does_not_use_it(made: Path, tmp_path: Path) -> None:
+def test_an_archive_of_another_java_or_jar_is_not_used(made: Path, tmp_path: Path) -> None:
     assert archive.options(Java(JAVA.command, "another build", ""), [], made) == []
     assert archive.options(JAVA, [Path(__file__)], made) == []
     jar = tmp_path / "a.jar"
@@ -103,7 +103,7 @@ def empty(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, empty, behead, spoil])
-def test_a_damaged_archive_is_passed_over_without_a_word(
+def test_a_damaged_archive_is_skipped_without_a_warning(
     copy: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(top(copy))
@@ -114,11 +114,11 @@ def test_a_damaged_archive_is_passed_over_without_a_word(
     assert "[warning]" not in said
 
 
-def test_one_that_is_there_is_not_made_again(made: Path) -> None:
+def test_an_existing_archive_is_not_rebuilt(made: Path) -> None:
     archive.make(JAVA, [], pytest.fail, made)
 
 
-def test_a_new_one_takes_the_place_of_old_ones(copy: Path, tmp_path: Path) -> None:
+def test_a_new_archive_replaces_old_ones(copy: Path, tmp_path: Path) -> None:
     jar = tmp_path / "a.jar"
     jar.touch()
     archive.make(JAVA, [jar], train, copy)
@@ -127,13 +127,13 @@ def test_a_new_one_takes_the_place_of_old_ones(copy: Path, tmp_path: Path) -> No
     assert archive.options(JAVA, [jar], copy) != []
 
 
-def test_a_training_that_wrote_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_training_run_without_output_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="did not create an archive"):
         archive.make(JAVA, [], lambda options: None, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_training_that_fails_keeps_the_archive_before(copy: Path, tmp_path: Path) -> None:
+def test_a_failed_training_run_keeps_the_previous_archive(copy: Path, tmp_path: Path) -> None:
     def fail(options: str) -> None:
         raise EngineError("no memory")
 

@@ -1,4 +1,4 @@
-"""Where what all homes share is kept: beside a checkout, or in the user's caches."""
+"""Tests of the cache that all homes share: in a checkout, or in the user's cache folder."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from tidemark.engine.launch.cache import cache_root
 from tidemark.engine.launch.file_lock import lock_folder
 
 
-def test_a_checkout_keeps_it_beside_itself(tmp_path: Path) -> None:
+def test_a_checkout_has_its_own_cache_folder(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "setup").touch()
     assert cache_root(tmp_path, {"XDG_CACHE_HOME": "/caches"}) == tmp_path / ".engine"
 
 
-def test_a_package_keeps_it_in_the_users_caches(
+def test_an_installed_package_uses_the_users_cache_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/of/somebody")
@@ -24,7 +24,7 @@ def test_a_package_keeps_it_in_the_users_caches(
         assert cache_root(tmp_path, none) == Path("/home/of/somebody/.cache/tidemark")
 
 
-def test_a_folder_that_cant_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_cache_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "caches").touch()
     with (
         pytest.raises(EngineError, match=rf"can't write in {tmp_path}/caches/jars \(") as raised,

@@ -1,4 +1,4 @@
-"""Spark's own settings reach the engine that Tidemark starts; its pages and event log are shown."""
+"""Tests of Spark settings for the embedded engine, its web UI and its event log."""
 
 import json
 import urllib.request
@@ -18,9 +18,9 @@ from tidemark.engine.ports import free_port
 from tidemark.engine.server import managed_of
 
 
-# Starts an engine of its own.
+# Starts its own engine.
 @pytest.mark.slow
-def test_an_engine_has_what_its_user_gives_it(
+def test_an_engine_uses_the_configured_settings_and_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zipfile.ZipFile(tmp_path / "own.jar", "w") as jar:
@@ -66,7 +66,7 @@ def test_an_engine_has_what_its_user_gives_it(
         spark_engine.stop(settings)
 
 
-def test_a_table_of_the_file_is_read_with_and_without_quotes(
+def test_engine_conf_is_read_from_toml_with_and_without_quotes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -93,13 +93,15 @@ def test_a_table_of_the_file_is_read_with_and_without_quotes(
         ({"spark.hadoop.fs.s3a.secret.key": "x"}, "which would put a secret into"),
     ],
 )
-def test_what_is_tidemarks_own_is_refused(conf: dict[str, str], sentence: str) -> None:
+def test_unsupported_spark_settings_are_refused_with_a_reason(
+    conf: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(DefinitionError) as raised:
         Settings(engine_conf=conf)
     assert sentence in str(raised.value)
 
 
-def test_a_jar_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_or_missing_jar_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.jar").write_text("no zip")
     with pytest.raises(EngineError, match=r"text.jar', which is not a jar file"):
         jars.check_extra_jars([tmp_path / "text.jar"])

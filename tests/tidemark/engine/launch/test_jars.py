@@ -1,4 +1,4 @@
-"""Jars come whole and verified, or not at all. A folder stands in for the Maven repository."""
+"""Tests of fetching and verifying jars. A folder replaces the Maven repository."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,7 @@ JAR = Jar("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())
 
 @pytest.fixture
 def repository(tmp_path: Path) -> str:
-    """A Maven repository that has the one jar."""
+    """Return the URI of a Maven repository with one jar."""
     root = tmp_path / "repository"
     folder = root / "org/example/thing/1.0"
     folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: str) -> None
     assert (folder / JAR.file).read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_is_refused_and_leaves_nothing(tmp_path: Path, repository: str) -> None:
+def test_a_wrong_checksum_is_refused_and_leaves_no_file(tmp_path: Path, repository: str) -> None:
     folder = tmp_path / "jars"
     other = Jar(JAR.group, JAR.artifact, JAR.version, "0" * 64)
     with pytest.raises(EngineError, match=rf"thing-1\.0\.jar is not the file.*{JAR.sha256}"):
@@ -50,7 +50,7 @@ def test_a_wrong_checksum_is_refused_and_leaves_nothing(tmp_path: Path, reposito
     assert list(folder.iterdir()) == []
 
 
-def test_a_repository_without_the_jar_is_one_sentence(tmp_path: Path) -> None:
+def test_a_jar_missing_from_the_repository_is_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(EngineError) as raised:

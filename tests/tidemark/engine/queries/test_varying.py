@@ -1,4 +1,4 @@
-"""Numbers that differ from run to run: the same answers, and the same generated code."""
+"""Tests of literals that differ between runs: the results and the generated code stay the same."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def plain(value: int) -> Column:
 
 
 def code(spark: SparkSession, number: Callable[[int], Column], value: int) -> str:
-    """What the engine generates for a query that has a number in it, more than once."""
+    """Return the code that the engine generates for a query that uses a number several times."""
     rows = spark.range(100).where(F.col("id") > number(value))
     told = F.when(F.max("id") <= number(value + 50), number(value)).otherwise(number(value + 1))
     found = StringIO()
@@ -41,7 +41,7 @@ def code(spark: SparkSession, number: Callable[[int], Column], value: int) -> st
 
 
 @pytest.mark.parametrize(("number", "same"), [(uncompiled_literal, True), (plain, False)])
-def test_queries_that_differ_in_varying_numbers_alone_are_one_code(
+def test_only_uncompiled_literals_share_generated_code(
     spark: SparkSession, number: Callable[[int], Column], same: bool
 ) -> None:
     own = read_settings(spark, [*_CODEGEN, *CHANGED_SETTINGS])
@@ -51,7 +51,7 @@ def test_queries_that_differ_in_varying_numbers_alone_are_one_code(
 
 
 @pytest.mark.parametrize("value", [-(1 << 62), -1, 0, 1 << 62, None])
-def test_a_varying_number_is_a_bigint(spark: SparkSession, value: int | None) -> None:
+def test_an_uncompiled_literal_is_a_bigint(spark: SparkSession, value: int | None) -> None:
     found = spark.range(1).select(uncompiled_literal(value).alias("v"))
     assert found.dtypes == [("v", "bigint")]
     assert found.collect() == [(value,)]
@@ -59,7 +59,7 @@ def test_a_varying_number_is_a_bigint(spark: SparkSession, value: int | None) ->
         assert spark.sql(f"SELECT {uncompiled_literal_sql(value)}").collect() == [(value,)]
 
 
-def test_rules_that_an_engine_excludes_already_stay_excluded() -> None:
+def test_rules_that_an_engine_already_excludes_stay_excluded() -> None:
     (excluded, other) = CHANGED_SETTINGS
     told = share_compiled_code({excluded: "a.Rule, b.Rule", other: None})
     assert (told[excluded] or "").startswith("a.Rule,b.Rule,")

@@ -1,4 +1,4 @@
-"""An erasure: events leave the log, and nothing that was computed from them stays."""
+"""Tests of erasure, which removes events from the event log and from everything computed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ KEYED = renamed(PER_MINUTE, "keyed")
 PLAIN = replace(
     renamed(PER_MINUTE, "plain"),
     keys=(),
-    # Ann's first event of a value makes another's a duplicate, and with hers there are two.
+    # Ann's event of value 7 makes another a duplicate. Her first one brings a window to two.
     deduplicate=Deduplicate("value", within="1 hour"),
     aggregates={"n": agg.count(), "who": agg.max("sensor")},
     expectations=(q.between("n", least=2), q.matches_log()),
@@ -61,7 +61,7 @@ HERS = {(a, p) for a, some in enumerate(ARRIVALS) for p, e in enumerate(some) if
 
 
 def killed_at(point: str) -> Callable[[str], None]:
-    """What ends an erasure at a fail point."""
+    """Return a function that ends an erasure at a fail point."""
 
     def reach(reached: str) -> None:
         if reached == point:
@@ -70,9 +70,9 @@ def killed_at(point: str) -> Callable[[str], None]:
     return reach
 
 
-# Every file of a home is searched.
+# Searches every file of a home.
 @pytest.mark.slow
-def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None:
+def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     for asset in EVERY:
         run_all(warehouse, asset)
@@ -89,13 +89,13 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
     assert {p.table for p in did.places} >= {"keyed", "keyed_late", "plain", "plain_state"}
     assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
     assert all(parity(warehouse, asset).equal for asset in EVERY)
-    # Alone, the other's event is too few: it is withheld, and the row with both went.
+    # The other event alone is too few: its window is quarantined, and no row is published.
     rows = warehouse.take("plain").to_pylist()
     assert [r["n"] for r in rows if r["window_start"] == first["window_start"]] == []
-    # What was Ann's duplicate counts now.
+    # The duplicate of Ann's event counts now.
     (third,) = (r for r in rows if r["window_start"].timestamp() * 1e6 == T0 + 2 * MINUTE)
     assert third["n"] == 2
-    # What checks told of before is told no more, and what they tell of now is.
+    # Earlier validation results hide their values. Results of the erasure have them.
     told = [
         (r["mode"], r["observed"], r["failures"]) for r in warehouse.take(results.TABLE).to_pylist()
     ]
@@ -122,14 +122,14 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["erasure", "erased"])
-def test_killed_anywhere_it_is_ended_by_the_next(
+def test_a_killed_erasure_is_completed_by_the_next(
     shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     asset = replace(renamed(PER_MINUTE, "of_sessions"), window=Session("90 seconds"))
     if not shared.exists(READINGS.log_table):
         ingest(shared, READINGS, ARRIVALS)
         run_all(shared, asset)
-    # Each time somebody else.
+    # Each case erases other events.
     where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
 
     with monkeypatch.context() as dying:
@@ -146,7 +146,7 @@ def test_killed_anywhere_it_is_ended_by_the_next(
 # Many runs.
 @pytest.mark.slow
 @pytest.mark.parametrize("defined", [True, False])
-def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
+def test_a_dropped_asset_does_not_block_an_erasure(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, defined: bool
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
@@ -169,7 +169,7 @@ def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
         assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})
 
 
-def test_a_condition_that_cannot_be_read_is_one_sentence(warehouse: Warehouse) -> None:
+def test_an_invalid_condition_is_refused_with_the_columns(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1])
     with pytest.raises(DefinitionError, match="condition on the columns ts, sensor, value, price"):
         erase(warehouse, READINGS, [], "customer = 'x'")

@@ -1,4 +1,4 @@
-"""An erasure beside runs that have counted events and have no state yet: nothing stays of them."""
+"""Tests of an erasure during a run that has counted the events: no table keeps them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ LEFT = reference(ARRIVALS, left_out=HERS)
 
 
 def hers(warehouse: Warehouse) -> list[str]:
-    """The tables that have a row of hers."""
+    """Return the tables that have a row of Ann's."""
     keyed = [t for t in own_tables(warehouse) if "sensor" in warehouse.schema(t).names]
     return [t for t in keyed if ANN in warehouse.take(t, columns=["sensor"])["sensor"].to_pylist()]
 
@@ -59,7 +59,7 @@ Run = Callable[[Warehouse, Definition], object]
 
 @pytest.fixture
 def erase_before(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Makes an erasure go through, once, before something is called."""
+    """Return a function that runs one erasure just before a given call."""
     ingest(warehouse, READINGS, ARRIVALS)
     done = False
 
@@ -79,17 +79,17 @@ def erase_before(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Befor
 
 
 MADE = (State, "create", None)
-"""Its events are counted, and its state has no table yet."""
+"""The run has counted its events, and its state has no table yet."""
 STORED = (commit, "pass_fail_point", "state")
-"""It has looked at the erasures for the last time, and commits."""
+"""The run has checked for erasures for the last time, and commits."""
 PUBLISHED = (commit, "pass_fail_point", "late")
-"""It has committed, and publishes."""
+"""The run has committed, and publishes."""
 
 
 @pytest.mark.parametrize(
     ("way", "moment"), [(incremental, MADE), (backfill, STORED), (incremental, PUBLISHED)]
 )
-def test_a_first_run_that_had_counted_them_counts_anew(
+def test_a_first_run_recounts_after_an_erasure(
     warehouse: Warehouse, erase_before: Before, way: Run, moment: Moment
 ) -> None:
     erase_before(*moment)
@@ -100,7 +100,7 @@ def test_a_first_run_that_had_counted_them_counts_anew(
     assert parity(warehouse, PER_MINUTE).equal
 
 
-def test_a_first_run_of_a_roll_up_follows_what_was_computed_anew(
+def test_a_roll_ups_first_run_follows_an_erasure_of_its_base(
     warehouse: Warehouse, erase_before: Before
 ) -> None:
     sixes = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")
@@ -114,7 +114,7 @@ def test_a_first_run_of_a_roll_up_follows_what_was_computed_anew(
 @pytest.mark.parametrize(
     ("moment", "removed"), [(MADE, True), (STORED, True), (PUBLISHED, True), (PUBLISHED, False)]
 )
-def test_tables_that_are_made_beside_are_made_without_them(
+def test_side_tables_created_during_an_erasure_exclude_erased_events(
     warehouse: Warehouse,
     erase_before: Before,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +125,7 @@ def test_tables_that_are_made_beside_are_made_without_them(
     incremental(warehouse, PER_MINUTE)
     erase_before(*moment)
     if not removed:
-        # As if they were made just after the erasure had looked which there are.
+        # As if they were created just after the erasure listed the side tables.
         monkeypatch.setattr(erasing, "_list_side_tables", lambda *_: [])
     if moment is MADE:
         replay_to_side_tables(warehouse, PER_MINUTE, 0, "tried")
@@ -137,14 +137,14 @@ def test_tables_that_are_made_beside_are_made_without_them(
     assert hers(warehouse) == []
 
 
-def test_what_was_left_beside_by_a_process_that_was_killed_is_not_gone_on_with(
+def test_side_tables_with_erased_events_must_be_rebuilt(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
     rebuild.rebuild(warehouse, WIDER)
     with monkeypatch.context() as later:
-        # As if they had been made just after.
+        # As if they had been created just after the erasure listed them.
         later.setattr(erasing, "_list_side_tables", lambda *_: [])
         erase(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
     assert hers(warehouse)

@@ -1,4 +1,4 @@
-"""Tables are made anew beside those that are there, and change places with them in one commit."""
+"""Tests of rebuilds: side tables replace the current tables in one commit each."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ getattr(work, way)(warehouse, WIDER)
 
 
 def rows(warehouse: Warehouse, table: str = PER_MINUTE.table) -> list[dict[str, Any]]:
-    """A table's rows without what numbers its commits."""
+    """Return a table's rows without its commit numbers."""
     found = warehouse.take(table).to_pylist()
     plain = [{k: v for k, v in row.items() if k not in ("commit_number", "as_of")} for row in found]
     return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
@@ -73,7 +73,7 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_promotion
     made = work.rebuild(warehouse, WIDER)
     assert (made.through, made.current) == (3, 3)
     assert "per_minute__rebuild" in made.tables
-    # Nothing of the asset's own has changed, and its stream takes in what arrives.
+    # The asset's own tables are unchanged, and its stream processes new arrivals.
     assert parity(warehouse, PER_MINUTE).equal
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
@@ -104,7 +104,7 @@ def test_a_promotion_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
     assert rows(warehouse) == rows(warehouse, other.table)
 
 
-def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
+def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     warehouse: Warehouse,
 ) -> None:
     ran(warehouse)
@@ -130,8 +130,8 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
 
 # Many runs.
 @pytest.mark.slow
-def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: Warehouse) -> None:
-    """Not even one with which runs could go on."""
+def test_no_other_definition_takes_over_after_a_rollback(warehouse: Warehouse) -> None:
+    """Not even a definition with which runs could otherwise continue."""
     ran(warehouse)
     later = replace(PER_MINUTE, allowed_lateness=0)
     work.rebuild(warehouse, later)
@@ -145,7 +145,7 @@ def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: 
 
 
 def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
-    """Rebuild an asset that has run: its rows, and those of the table beside."""
+    """Rebuild an asset that has run. Return its rows and those of the side table."""
     ran(warehouse)
     work.rebuild(warehouse, WIDER)
     return rows(warehouse), rows(warehouse, work.side_definition(WIDER).table)
@@ -167,7 +167,7 @@ def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal
-    # The way back leads to what was there before, however often the switch was asked for.
+    # A rollback restores the earlier rows, however often the switch was requested.
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
 
@@ -178,7 +178,7 @@ def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
 def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
-    """Whatever its definition: a swap asks for none."""
+    """The run may have any definition, because a swap needs none."""
     old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "promote")
     with pytest.raises(DefinitionChangedError):
@@ -194,7 +194,7 @@ def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
 
 
 @pytest.mark.slow
-def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
+def test_a_switch_includes_commits_made_just_before_it(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(warehouse)
@@ -242,7 +242,7 @@ def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
 
 # Many runs.
 @pytest.mark.slow
-def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> None:
+def test_quarantined_windows_and_panes_are_switched_too(warehouse: Warehouse) -> None:
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
     ran(warehouse)
     work.rebuild(warehouse, few)
@@ -260,7 +260,7 @@ def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> N
 
 # Many runs.
 @pytest.mark.slow
-def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
+def test_maintenance_keeps_the_backup_until_it_is_discarded(
     warehouse: Warehouse,
 ) -> None:
     ran(warehouse)
@@ -281,7 +281,7 @@ def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
 
 
 @pytest.mark.parametrize("act", [work.promote, work.roll_back])
-def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
+def test_a_switch_or_rollback_without_a_rebuild_is_refused(
     warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
 ) -> None:
     ran(warehouse)
@@ -291,7 +291,7 @@ def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
 
 
 @pytest.mark.slow
-def test_a_rebuild_follows_a_definition_that_changes_again(warehouse: Warehouse) -> None:
+def test_a_rebuild_follows_a_second_definition_change(warehouse: Warehouse) -> None:
     ran(warehouse)
     work.rebuild(warehouse, WIDER)
     with pytest.raises(DataError, match="nothing to promote"):

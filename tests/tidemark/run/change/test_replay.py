@@ -1,4 +1,4 @@
-"""A replay counts anew what arrived from some arrival on: in place, or beside."""
+"""Tests of replays, which recompute from a given arrival on, in place or in side tables."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,13 +39,13 @@ def halved(rows: DataFrame) -> DataFrame:
 
 
 def reached() -> set[int]:
-    """The starts of the windows that hold an event of the arrivals from `SINCE` on."""
+    """Return the starts of the windows with an event from arrival `SINCE` on."""
     times = [e.ts for events in ARRIVALS[SINCE:] for e in events if e.ts is not None]
     return {ts - ts % MINUTE for ts in times}
 
 
-def test_just_the_windows_of_these_arrivals_are_computed_anew(warehouse: Warehouse) -> None:
-    """By a function that was mended since, in one commit of each table."""
+def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) -> None:
+    """The function was fixed in the meantime, and each table gets one commit."""
     ingest(warehouse, READINGS, ARRIVALS)
     run_all(warehouse, PER_MINUTE, 2)
     before = published(warehouse, PER_MINUTE)
@@ -64,7 +64,7 @@ def test_just_the_windows_of_these_arrivals_are_computed_anew(warehouse: Warehou
         half = window[0] in starts
         assert row["most"] == before[window]["most"] / (2 if half else 1), window
         assert row["n"] == before[window]["n"]
-    # With all arrivals they are what the definition gives.
+    # A replay of all arrivals gives the results of the definition.
     work.replay(warehouse, mended, 0)
     assert parity(warehouse, mended).equal
 
@@ -76,11 +76,11 @@ def test_just_the_windows_of_these_arrivals_are_computed_anew(warehouse: Warehou
     [Tumbling("1 minute"), Sliding("2 minutes", "1 minute"), Session("20 seconds")],
     ids=str,
 )
-def test_parity_holds_after_a_replay_beside_a_stream(warehouse: Warehouse, window: Window) -> None:
+def test_parity_holds_after_replays_next_to_a_stream(warehouse: Warehouse, window: Window) -> None:
     asset = replace(PER_MINUTE, window=window)
     ingest(warehouse, READINGS, ARRIVALS[:5], ends=False)
     incremental(warehouse, asset, limit=3)
-    # What was not taken in yet is, and counts once.
+    # Arrivals that no run had read yet are included, and count once.
     assert work.replay(warehouse, asset, 3).through == 4
     assert parity(warehouse, asset).equal
     ingest(warehouse, READINGS, ARRIVALS[5:])
@@ -97,7 +97,7 @@ def test_parity_holds_after_a_replay_beside_a_stream(warehouse: Warehouse, windo
 
 
 def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
-    """A table's rows without what numbers its commits, and a mean, which goes by the order."""
+    """Return a table's rows without commit numbers and the mean, which depends on the order."""
     found = warehouse.take(table).to_pylist()
     return [
         {k: v for k, v in row.items() if k not in ("commit_number", "as_of", "average")}
@@ -106,7 +106,7 @@ def rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_beside_it_disturbs_nothing_whatever_the_definition(warehouse: Warehouse) -> None:
+def test_a_replay_to_side_tables_changes_no_other_table(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
     own = [*PER_MINUTE.tables, "readings_log", "readings_timeline"]
@@ -125,12 +125,12 @@ def test_beside_it_disturbs_nothing_whatever_the_definition(warehouse: Warehouse
 
 
 def span(warehouse: Warehouse) -> tuple[int, int]:
-    """From the first to the last window that the side table has, which are the newest."""
+    """Return the range of the newest windows, which the side table has."""
     newest = max(reached())
     return newest - MINUTE, newest + MINUTE
 
 
-def test_from_where_it_begins(warehouse: Warehouse) -> None:
+def test_a_replay_starts_at_an_arrival_or_an_instant(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     log = Log(warehouse, READINGS)
     assert work.find_first_arrival(log, 2, None) == 2
@@ -168,7 +168,7 @@ getattr(work, way)(warehouse, PER_MINUTE, 4, *name)
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["state", "published", "ledger"])
-def test_a_replay_that_is_killed_counts_nothing_twice(
+def test_a_killed_replay_counts_nothing_twice(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
@@ -178,7 +178,7 @@ def test_a_replay_that_is_killed_counts_nothing_twice(
     side = work.replay_to_side_tables(warehouse, PER_MINUTE, SINCE, "tried")
     assert side.windows == len(rows(warehouse, side.table))
     assert dies(_DYING, engine, warehouse, where, "replay")
-    # Whoever comes next ends it.
+    # The next run completes it.
     incremental(warehouse, PER_MINUTE)
     asset = Asset(warehouse, PER_MINUTE)
     assert asset.published() == asset.state.last().commit_number == (0 if where == "state" else 1)

@@ -52,14 +52,16 @@ def test_a_warehouse_needs_a_store_that_creates_a_file_only_once(spark: SparkSes
 
 @pytest.mark.parametrize("span", [None, minutes(0, 3)], ids=["whole", "a range"])
 @pytest.mark.parametrize("more", [0, 2], ids=["behind", "ahead"])
-def test_a_backfill_goes_on_top_of_what_a_stream_commits_meanwhile(
+def test_a_backfill_includes_concurrent_commits_of_a_stream(
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
     span: tuple[int, int] | None,
     more: int,
 ) -> None:
-    """While it counts, a stream takes in one arrival after the other, `more` of which it has not
-    seen: it counts these alone, and nothing anew."""
+    """During the backfill, a stream commits arrivals, `more` of which the backfill has not read.
+
+    The backfill counts events only once.
+    """
     ingest(warehouse, READINGS, ARRIVALS[: len(ARRIVALS) - more], ends=False)
     incremental(warehouse, PER_MINUTE, limit=1)
     count, counted = compute.count_events, 0
@@ -84,10 +86,10 @@ def test_a_backfill_goes_on_top_of_what_a_stream_commits_meanwhile(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_session_that_grew_while_it_was_released_comes_back_no_second_time(
+def test_a_session_that_grows_during_release_is_published_once(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Held at first, it is released just when a run makes it part of a longer session."""
+    """A quarantined session is released just when a run merges it into a longer one."""
     asset = replace(
         PER_MINUTE,
         window=Session("20 seconds"),
@@ -107,7 +109,7 @@ def test_a_session_that_grew_while_it_was_released_comes_back_no_second_time(
         looked += 1
         found = read(store, transform, choice)
         if looked == 2:
-            # After the published table was looked at, and before the release is written.
+            # After the published table was read, and before the release is written.
             late = [Event(T0 + 20 * second, "a", 1.0), Event(T0 + 40 * second, "a", 1.0)]
             ingest(warehouse, READINGS, [late], ends=False)
             wider = replace(asset, expectations=(q.between("n", most=9),))
@@ -118,11 +120,11 @@ def test_a_session_that_grew_while_it_was_released_comes_back_no_second_time(
     with pytest.raises(DataError, match="No such window"):
         quarantine.release(warehouse, asset, Choice())
     rows = [r.asDict() for r in warehouse.read(asset.table).collect()]
-    # That of b is still open.
+    # The session of b is still open.
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
 
 
-def test_rows_are_read_again_where_the_application_commits_meanwhile(
+def test_rows_are_reread_if_the_application_commits_in_between(
     warehouse: Warehouse,
 ) -> None:
     read, store = list[int](), warehouse

@@ -1,4 +1,4 @@
-"""What delta-rs is relied on for, at the sizes at which its users saw it fail."""
+"""Tests of delta-rs behavior that Tidemark relies on, at sizes at which users saw it fail."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.merging import merge_rows
 
 BATCH = 8_192
-"""Rows that its library reads at once."""
+"""Rows that delta-rs reads at once."""
 
 
 def windows(first: int, last: int, value: int) -> pa.Table:
-    """Rows of 50 keys in each minute, one of which is null; every eleventh is to go."""
+    """Return rows of 50 keys per minute, one of which is null. Every eleventh is a deletion."""
     numbers = range(first, last)
     starts = pa.array([n // 50 * 60_000_000 for n in numbers], pa.int64())
     return pa.table(
@@ -29,8 +29,8 @@ def windows(first: int, last: int, value: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("rows", [BATCH, BATCH + 1, 3 * BATCH])
-def test_more_windows_than_a_batch_holds_are_merged(tmp_path: Path, rows: int) -> None:
-    """delta-rs 4475: each window is put in place of the one that it continues, in any number."""
+def test_more_windows_than_one_batch_are_merged(tmp_path: Path, rows: int) -> None:
+    """delta-rs 4475: each window replaces its earlier version, for any number of windows."""
     path = str(tmp_path / "windows")
     write_deltalake(
         path,
@@ -46,7 +46,7 @@ def test_more_windows_than_a_batch_holds_are_merged(tmp_path: Path, rows: int) -
 
 
 def test_a_table_that_is_compacted_after_a_checkpoint_keeps_its_rows(tmp_path: Path) -> None:
-    """delta-rs 3047: each row stays once, however often a table is compacted."""
+    """delta-rs 3047: each row stays exactly once, however often a table is compacted."""
     path = str(tmp_path / "windows")
     for first in range(0, 800, 100):
         write_deltalake(path, windows(first, first + 100, first), mode="append")

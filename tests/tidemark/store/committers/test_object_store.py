@@ -1,5 +1,7 @@
-"""Tables in an object store, against a server of the S3 protocol: commits are taken once, none is
-lost among many, and what needs no engine reads them there."""
+"""Tests of tables in an object store, with a local S3 server.
+
+Commits happen once, concurrent writers lose none, and readers without an engine find the tables.
+"""
 
 import os
 import subprocess
@@ -24,7 +26,7 @@ from tidemark.engine.ports import free_port
 from tidemark.store.committers import Committer, Merge, conditional
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-# Starts a server of the S3 protocol, and many writers.
+# Starts an S3 server and many writers.
 pytestmark = pytest.mark.slow
 
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
@@ -32,7 +34,7 @@ ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """The address of a bucket, which this process's environment says how to reach."""
+    """Yield the address of a bucket, which environment variables make accessible."""
     port = free_port()
     server = Path(sys.executable).with_name("moto_server")
     running = subprocess.Popen(
@@ -62,7 +64,7 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture
 def place(bucket: str) -> str:
-    """The address of an empty database."""
+    """Return the address of an empty database."""
     return f"{bucket}/{uuid4().hex}/tidemark"
 
 
@@ -72,7 +74,7 @@ def committer(spark: SparkSession, place: str) -> Committer:
     return made
 
 
-def test_a_version_of_an_application_is_taken_once(spark: SparkSession, place: str) -> None:
+def test_an_application_version_is_committed_once(spark: SparkSession, place: str) -> None:
     numbers = committer(spark, place)
     assert numbers.append("numbers", ROWS, "run", 0) == 2
     assert committer(spark, place).append("numbers", ROWS, "run", 0) is None
@@ -83,7 +85,7 @@ def test_a_version_of_an_application_is_taken_once(spark: SparkSession, place: s
     assert (head.version, sorted(rows["n"].to_pylist())) == (2, [1, 2, 3])
 
 
-def test_of_many_writers_no_commit_is_lost_or_doubled(spark: SparkSession, place: str) -> None:
+def test_concurrent_writers_lose_and_double_no_commit(spark: SparkSession, place: str) -> None:
     committer(spark, place)
 
     def write(writer: int) -> list[int | None]:
@@ -93,12 +95,12 @@ def test_of_many_writers_no_commit_is_lost_or_doubled(spark: SparkSession, place
     with ThreadPoolExecutor(3) as pool:
         found = [taken for each in pool.map(write, range(3)) for taken in each]
     head, rows = Committer(spark, place).snapshot("numbers")
-    # Each of eight versions was written by one of the three, and passed over by the others.
+    # Each of eight versions was written by one of the three, and skipped by the others.
     assert sorted(found, key=bool) == [None] * 16 + [2] * 8
     assert (head.version, rows.num_rows) == (8, 16)
 
 
-def test_what_needs_no_engine_reads_tables_there(spark: SparkSession, place: str) -> None:
+def test_tables_are_readable_without_an_engine(spark: SparkSession, place: str) -> None:
     committer(spark, place).append("numbers", ROWS, "run", 0)
     settings = Settings(warehouse=place.rpartition("/")[0], database="tidemark")
     found = Snapshot(settings).tables.read("numbers", ["n"])
@@ -108,7 +110,7 @@ def test_what_needs_no_engine_reads_tables_there(spark: SparkSession, place: str
 
 
 class Careless(BaseHTTPRequestHandler):
-    """Passes requests on to a store without the condition that a key must not exist."""
+    """Proxy that removes the condition that a key must not exist."""
 
     store = ""
 
@@ -141,7 +143,7 @@ for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
 
 @pytest.fixture
 def careless(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a database in a store that ignores conditions."""
+    """Yield the address of a database in a store that ignores conditions."""
     Careless.store = os.environ["AWS_ENDPOINT_URL"]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -168,7 +170,7 @@ def test_a_store_that_overwrites_a_key_is_refused(
     assert Committer(cast("SparkSession", None), careless).tables() == []
 
 
-def test_a_store_that_refuses_an_existing_key_is_tried_once(
+def test_a_verified_store_is_not_verified_again(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct = made_in(place)
@@ -178,7 +180,7 @@ def test_a_store_that_refuses_an_existing_key_is_tried_once(
     assert (tried, direct.tables()) == ([], ["more", "numbers"])
 
 
-def test_a_client_that_does_without_conditions_is_refused(
+def test_a_client_with_conditional_writes_disabled_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
@@ -186,11 +188,11 @@ def test_a_client_that_does_without_conditions_is_refused(
         made_in(place)
 
 
-def test_a_store_that_fails_is_one_message_with_an_exit_code_of_its_own(
+def test_a_failing_store_gives_one_message_and_its_own_exit_code(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_WAREHOUSE", f"{bucket}-elsewhere/{uuid4().hex}")
-    # A process of its own, as of users.
+    # A separate process, as a user starts it.
     command = [Path(sys.executable).with_name("tidemark"), "fsck"]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (told.returncode, told.stdout) == (3, "")

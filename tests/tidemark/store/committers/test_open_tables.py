@@ -1,4 +1,4 @@
-"""Tables that stay open are as they are now, whoever wrote them meanwhile."""
+"""Tests that tables that stay open show the newest commits of all writers."""
 
 import shutil
 import threading
@@ -26,7 +26,7 @@ def _count(table: DeltaTable) -> int:
     return sum(pa.table(table.get_add_actions(flatten=True))["num_records"].to_pylist())
 
 
-def test_what_others_commit_is_seen(tables: OpenTables) -> None:
+def test_commits_of_other_writers_are_visible(tables: OpenTables) -> None:
     _write(tables, 1)
     first = tables.newest("t")
     assert _count(first) == 1
@@ -35,7 +35,7 @@ def test_what_others_commit_is_seen(tables: OpenTables) -> None:
     assert (first.version(), _count(first)) == (3, 7)
 
 
-def test_a_table_that_was_dropped_is_not_there(tables: OpenTables) -> None:
+def test_a_dropped_table_is_not_found(tables: OpenTables) -> None:
     _write(tables, 1)
     tables.newest("t")
     shutil.rmtree(tables.path("t"))
@@ -43,11 +43,11 @@ def test_a_table_that_was_dropped_is_not_there(tables: OpenTables) -> None:
         tables.newest("t")
 
 
-def test_a_table_made_anew_is_not_taken_for_the_old_one(tables: OpenTables) -> None:
+def test_a_recreated_table_is_not_confused_with_the_old_one(tables: OpenTables) -> None:
     _write(tables, 1, commits=5)
     table_id = tables.newest("t").metadata().id
     for _ in range(5):
-        # Once is not enough: the file system likes to give the same number to the next folder.
+        # Once is not enough: a file system often gives the same inode number to the next folder.
         shutil.rmtree(tables.path("t"))
         _write(tables, 10)
         again = tables.newest("t")
@@ -56,7 +56,7 @@ def test_a_table_made_anew_is_not_taken_for_the_old_one(tables: OpenTables) -> N
         table_id = again.metadata().id
 
 
-def test_log_that_was_cleaned_up(tables: OpenTables) -> None:
+def test_a_table_with_a_cleaned_up_transaction_log_is_updated(tables: OpenTables) -> None:
     write_deltalake(
         tables.path("t"),
         pa.table({"a": [1]}),
@@ -71,7 +71,7 @@ def test_log_that_was_cleaned_up(tables: OpenTables) -> None:
     assert (opened.version(), _count(opened)) == (9, 10)
 
 
-def test_each_thread_has_its_own(tables: OpenTables) -> None:
+def test_each_thread_has_its_own_table_object(tables: OpenTables) -> None:
     _write(tables, 1)
     mine, theirs = tables.newest("t"), []
     thread = threading.Thread(target=lambda: theirs.append(tables.newest("t")))
@@ -80,7 +80,7 @@ def test_each_thread_has_its_own(tables: OpenTables) -> None:
     assert theirs[0] is not mine
 
 
-def test_a_look_that_is_to_stay_is_not_moved_on(tables: OpenTables) -> None:
+def test_a_reopened_table_stays_at_its_version(tables: OpenTables) -> None:
     _write(tables, 1)
     stays = tables.reopen("t")
     _write(tables, 1)

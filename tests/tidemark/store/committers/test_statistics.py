@@ -1,4 +1,4 @@
-"""A table with an instant or a date that Python can't hold is written, folded and read."""
+"""Tests of tables with instants or dates that Python can't represent."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ def told(rows: pa.Table, place: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "at"), BEYOND)
-def test_a_column_that_python_can_t_hold_has_no_extremes(
+def test_values_beyond_pythons_range_have_no_min_and_max(
     tmp_path: Path, kind: pa.DataType, at: int
 ) -> None:
     found = told(several(kind, at), tmp_path)
@@ -44,7 +44,7 @@ def test_a_column_that_python_can_t_hold_has_no_extremes(
     assert found["nullCount"] == {"at": 0, "arrived": 0}
 
 
-def test_a_year_has_four_digits(tmp_path: Path) -> None:
+def test_years_in_statistics_have_four_digits(tmp_path: Path) -> None:
     found = told(several(INSTANT, YEAR_1), tmp_path)
     assert found["minValues"]["at"] == "0001-01-01T00:00:00.000000Z"
     assert found["maxValues"]["arrived"] == "2023-11-14T22:13:20.000000Z"
@@ -59,13 +59,15 @@ def test_a_year_has_four_digits(tmp_path: Path) -> None:
         (INSTANT, NEAR, datetime.fromtimestamp(NEAR // 1_000_000, UTC)),
     ],
 )
-def test_what_python_can_t_hold_is_shown_as_text(kind: pa.DataType, at: int, text: object) -> None:
+def test_values_beyond_pythons_range_are_shown_as_text(
+    kind: pa.DataType, at: int, text: object
+) -> None:
     (row,) = shown(several(kind, at))
     assert row == {"at": text, "arrived": datetime.fromtimestamp(NEAR // 1_000_000, UTC)}
 
 
 @pytest.mark.parametrize(("kind", "at"), BEYOND)
-def test_its_table_is_written_folded_and_read(
+def test_tables_beyond_pythons_range_are_written_compacted_and_read(
     tmp_path: Path, kind: pa.DataType, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "_FOLD_EVERY", 3)
@@ -84,7 +86,7 @@ def test_its_table_is_written_folded_and_read(
         assert store.take("t", InRanges("at", ((0, NEAR),))).num_rows == 28 - 2 - 6
 
 
-def test_a_commit_stands_whatever_becomes_of_the_folding(
+def test_a_commit_succeeds_even_if_its_compaction_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Rows on their way into the log, in memory and in the engine."""
+"""Tests of rows that are written to the event log, in memory and in the engine."""
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ COME = [
 
 
 def fares(*places: tuple[int, int]) -> pa.Table:
-    """Rows at these arrivals and positions."""
+    """Return rows with the given arrivals and positions."""
     arrival, position = zip(*places, strict=True)
     return pa.table(
         {
@@ -39,20 +39,20 @@ def fares(*places: tuple[int, int]) -> pa.Table:
 
 
 def check(arriving: IncomingRows) -> None:
-    """Whether they go into the log in their order, with the facts of their arrivals."""
+    """Check the order of rows in the event log and the facts of their arrivals."""
     events = arriving.events()
     assert not isinstance(events, DataFrame | None)
     assert events["n"].to_pylist() == [40, 41, 50]
     assert events["correlation_id"].to_pylist() == ["fares:4:0", "fares:4:1", "fares:5:0"]
     assert events["arrived_at"].cast(pa.int64()).to_pylist() == [100, 100, 200]
-    # What they are judged by is the watermark before their arrival.
+    # They are classified against the watermark before their arrival.
     assert events["watermark"].cast(pa.int64()).to_pylist() == [None, None, 20]
 
 
 @pytest.mark.parametrize("places", [[(4, 0), (4, 1), (5, 0)], [(5, 0), (4, 1), (4, 0)]])
-def test_events_go_into_the_log_by_arrival_and_position(places: list[tuple[int, int]]) -> None:
+def test_events_are_logged_by_arrival_and_position(places: list[tuple[int, int]]) -> None:
     check(IncomingRows(FARES, fares(*places), COME))
 
 
-def test_events_that_the_engine_has_go_there_with_the_same_facts(spark: SparkSession) -> None:
+def test_events_from_the_engine_are_logged_with_the_same_facts(spark: SparkSession) -> None:
     check(IncomingRows(FARES, to_dataframe(spark, fares((5, 0), (4, 1), (4, 0))), COME))

@@ -1,4 +1,4 @@
-"""The log: whole arrivals, in or not, and one writer whatever others left behind."""
+"""Tests of the event log: atomic arrivals, and one writer at a time."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def arrivals_in_table(log: Log) -> list[int]:
     return sorted(r[0] for r in rows)
 
 
-def test_a_log_gives_back_what_was_added(warehouse: Warehouse) -> None:
+def test_a_log_returns_the_ingested_arrivals(warehouse: Warehouse) -> None:
     added = ingest(warehouse, READINGS, ARRIVALS)
     log = Log(warehouse, READINGS)
     assert log.timeline() == added
@@ -43,7 +43,7 @@ def test_a_log_gives_back_what_was_added(warehouse: Warehouse) -> None:
     assert all(r.before == added[r.arrival].before for r in found)
 
 
-def test_who_counts_some_arrivals_is_told_of_their_watermarks_alone(warehouse: Warehouse) -> None:
+def test_a_span_of_arrivals_has_only_its_own_watermarks(warehouse: Warehouse) -> None:
     made = ingest(warehouse, READINGS, some_arrivals(), ends=False)
     log = Log(warehouse, READINGS)
     every = {a.arrival: a.after for a in made}
@@ -51,7 +51,7 @@ def test_who_counts_some_arrivals_is_told_of_their_watermarks_alone(warehouse: W
     for known in (NO_ARRIVALS, RecentArrivals(made[2:5])):
         some = Log(warehouse, READINGS, known).spanning(1, 3)
         assert dict(map(tuple, some.reached().collect())) == {n: every[n] for n in (2, 3)}
-    # What is in memory is not looked for in the table.
+    # Arrivals in memory are not read from the table.
     gone = replace(READINGS, name="gone")
     told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).reached()
     assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
@@ -64,7 +64,7 @@ def test_an_empty_log_has_no_last_arrival(warehouse: Warehouse) -> None:
     assert log.timeline() == []
 
 
-def test_a_log_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+def test_a_missing_log_is_reported(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="There is no table 'readings_timeline'"):
         Log(warehouse, READINGS).last()
 
@@ -86,7 +86,7 @@ def test_rows_beyond_the_timeline_are_removed_by_the_next_writer(warehouse: Ware
     assert log.read(1, 2).count() == 4
 
 
-def test_the_writer_before_is_refused_and_leaves_nothing(warehouse: Warehouse) -> None:
+def test_the_previous_writer_is_refused_and_writes_nothing(warehouse: Warehouse) -> None:
     first, second = Log(warehouse, READINGS), Log(warehouse, READINGS)
     first.create()
     first.recover()
@@ -102,7 +102,7 @@ def test_the_writer_before_is_refused_and_leaves_nothing(warehouse: Warehouse) -
     assert second.read(-1, 0).count() == 1
 
 
-def test_a_write_begun_before_the_fence_was_taken_is_void(warehouse: Warehouse) -> None:
+def test_a_write_from_before_the_fence_is_refused(warehouse: Warehouse) -> None:
     # A killed client's write may reach the engine long after the next writer began.
     log = Log(warehouse, READINGS)
     log.create()

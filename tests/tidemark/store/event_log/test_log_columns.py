@@ -1,4 +1,4 @@
-"""A log follows the columns that its source gains, and stops a source that changes otherwise."""
+"""Tests of schema changes: an event log adds a source's new columns and refuses other changes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ ARRIVALS = some_arrivals(count=6)
 
 
 def declared(**more: str) -> Source:
-    """The readings with more columns, or with others."""
+    """Return the readings source with more columns, or with other types."""
     return replace(READINGS, columns={**READINGS.columns, **more})
 
 
@@ -29,7 +29,7 @@ def of(source: Source, transform: WindowedTransform = PER_MINUTE) -> WindowedTra
     return replace(transform, source=source)
 
 
-def test_a_log_is_widened_and_its_earlier_rows_are_null(warehouse: Warehouse) -> None:
+def test_new_columns_are_added_and_null_in_earlier_rows(warehouse: Warehouse) -> None:
     store = warehouse
     ingest(store, READINGS, ARRIVALS[:1], ends=False)
     rows, versions = store.take("readings_log").num_rows, []
@@ -38,7 +38,7 @@ def test_a_log_is_widened_and_its_earlier_rows_are_null(warehouse: Warehouse) ->
         log.create()
         versions.append((log.schema_version, store.version("readings_log") - before))
     log.create()
-    # What the log says of itself is one commit, its columns another.
+    # The properties of the table are one commit, and its columns another.
     assert [*versions, log.schema_version] == [(2, 2), (3, 2), 3]
     found = store.take("readings_log")
     assert found.num_rows == found["note"].null_count == found["x"].null_count == rows
@@ -63,7 +63,7 @@ def test_a_log_is_widened_and_its_earlier_rows_are_null(warehouse: Warehouse) ->
     ],
     ids=["type", "gone", "not null", "renamed"],
 )
-def test_a_source_that_changes_otherwise_stops_and_nothing_is_written(
+def test_other_schema_changes_are_refused_and_nothing_is_written(
     warehouse: Warehouse, columns: Mapping[str, str], told: str
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
@@ -74,15 +74,15 @@ def test_a_source_that_changes_otherwise_stops_and_nothing_is_written(
         Log(warehouse, other).create()
     assert "or give the changed source a new name" in str(refused.value)
     assert [warehouse.version(table) for table in tables] == before
-    # Declared as it was, it goes on.
+    # With its earlier columns, the source continues.
     ingest(warehouse, READINGS, ARRIVALS[2:])
     incremental(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> None:
+def test_a_new_column_may_be_masked_and_stays_masked(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
-    # What a process said of a column that it had no time to add says nothing.
+    # Properties of a column that a process had no time to add have no effect.
     stale = {"tidemark.mask.mail": "dropped", "tidemark.schema.mail": "7"}
     warehouse.committer.set_properties("readings_log", stale)
     Log(warehouse, READINGS).create()
@@ -99,8 +99,8 @@ def test_a_new_column_may_be_protected_and_stays_so(warehouse: Warehouse) -> Non
         Log(warehouse, replace(kept, mask={})).create()
 
 
-def test_runs_go_on_as_they_did_and_see_the_new_column(warehouse: Warehouse) -> None:
-    """Also those of a stream that knows the earlier columns, and those before the next arrival."""
+def test_runs_continue_and_read_the_new_column(warehouse: Warehouse) -> None:
+    """This includes a stream with the earlier columns, and runs before the next arrival."""
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     noted = of(declared(note="string"))
 
@@ -124,7 +124,7 @@ def test_runs_go_on_as_they_did_and_see_the_new_column(warehouse: Warehouse) -> 
     assert published(warehouse, noted) == reference(ARRIVALS)
 
 
-def test_the_late_table_takes_on_what_a_function_adds_and_refuses_another_type(
+def test_the_late_table_adds_new_columns_and_refuses_type_changes(
     warehouse: Warehouse,
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
@@ -147,7 +147,7 @@ def test_the_late_table_takes_on_what_a_function_adds_and_refuses_another_type(
     ):
         incremental(warehouse, added("string"))
     assert warehouse.version(PER_MINUTE.state_table) == state
-    # What has no such column any more goes on.
+    # A definition without this column continues.
     incremental(warehouse, PER_MINUTE)
     backfill(warehouse, PER_MINUTE)
     assert "twice" not in warehouse.schema(PER_MINUTE.late_table).names

@@ -1,4 +1,4 @@
-"""Joins at a recorded version: a table that changes gives no arrival another answer later on."""
+"""Tests of lookup joins at recorded versions: later changes of a table do not change results."""
 
 import json
 import random
@@ -34,7 +34,7 @@ from tidemark.verify.parity import parity
 SOURCE = replace(READINGS, lookups=("places",))
 ARRIVALS = some_arrivals(seed=4)
 CHANGES = {0: {"a": "east", "b": "east"}, 2: {"a": "west", "b": "east"}, 4: {"a": "west"}}
-"""By the arrival before which the table is written: where each sensor is."""
+"""The place of each sensor, by the arrival before which the table is written."""
 
 
 def at_places(readings: DataFrame, places: DataFrame) -> DataFrame:
@@ -47,7 +47,7 @@ def then(arrival: int) -> dict[str, str]:
 
 
 def placed(at: int | None = None) -> dict[tuple[int, str | None], dict[str, object]]:
-    """What must come out; with `at`, as if the table had always been as before that arrival."""
+    """Return the expected rows. With `at`, every arrival uses the table as of that arrival."""
     return reference(
         [
             [replace(e, key=then(n if at is None else at).get(e.key or "", e.key)) for e in events]
@@ -68,7 +68,7 @@ def write(warehouse: Warehouse, rows: dict[str, str]) -> None:
 def fill(
     warehouse: Warehouse, source: Source = SOURCE, arrivals: Sequence[Sequence[Event]] = ARRIVALS
 ) -> None:
-    """The log, with a table of places that changes between its arrivals, and once after them."""
+    """Fill the log, and change the table of places between the arrivals and once after them."""
     for number, events in enumerate(arrivals):
         if number in CHANGES:
             write(warehouse, CHANGES[number])
@@ -80,20 +80,20 @@ def fill(
 
 @pytest.fixture(scope="module")
 def logged(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse with such a log; every test names an asset of its own."""
+    """Return a warehouse with such a log. Each test uses its own asset name."""
     name = f"test_references_{random.SystemRandom().randrange(1 << 32):x}"
     warehouse = Warehouse(spark, location=engine.warehouse, database=name)
     fill(warehouse)
     return warehouse
 
 
-def test_the_version_matters() -> None:
+def test_each_version_of_the_lookup_table_gives_other_results() -> None:
     assert len({json.dumps(sorted(map(str, placed(at)))) for at in CHANGES}) > 1
     assert all(placed(at) != WANT for at in CHANGES)
 
 
 @pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), None])
-def test_any_cut_into_runs_joins_the_same_versions(logged: Warehouse, limit: int | None) -> None:
+def test_runs_of_any_size_join_the_same_versions(logged: Warehouse, limit: int | None) -> None:
     asset = renamed(ASSET, f"cut_{limit}".lower())
     run_all(logged, asset, limit)
     assert published(logged, asset) == WANT
@@ -101,7 +101,7 @@ def test_any_cut_into_runs_joins_the_same_versions(logged: Warehouse, limit: int
 
 # Backfills and runs in several cuts.
 @pytest.mark.slow
-def test_backfills_and_replays_join_what_the_stream_joined(logged: Warehouse) -> None:
+def test_backfills_join_the_same_versions_as_the_stream(logged: Warehouse) -> None:
     asset = renamed(ASSET, "filled")
     incremental(logged, asset, limit=3)
     backfill(logged, asset, *minutes(-10, 2))
@@ -112,7 +112,7 @@ def test_backfills_and_replays_join_what_the_stream_joined(logged: Warehouse) ->
     assert published(logged, asset) == WANT
 
 
-def test_arrivals_of_the_same_versions_are_read_at_once(logged: Warehouse) -> None:
+def test_arrivals_with_the_same_versions_are_read_together(logged: Warehouse) -> None:
     spans = recorded_versions(Log(logged, SOURCE), ["places"], -1, 5)
     assert [(s.after, s.through, s.versions["places"]) for s in spans] == [
         (-1, 1, 0),
@@ -121,7 +121,7 @@ def test_arrivals_of_the_same_versions_are_read_at_once(logged: Warehouse) -> No
     ]
 
 
-def test_a_function_that_takes_no_reference_needs_none(logged: Warehouse) -> None:
+def test_a_function_without_a_lookup_parameter_joins_nothing(logged: Warehouse) -> None:
     asset = renamed(replace(PER_MINUTE, source=SOURCE), "without")
     run_all(logged, asset, None)
     assert published(logged, asset) == reference(ARRIVALS)
@@ -129,7 +129,7 @@ def test_a_function_that_takes_no_reference_needs_none(logged: Warehouse) -> Non
 
 # Backfills and runs in several cuts.
 @pytest.mark.slow
-def test_duplicates_are_told_before_anything_is_joined(logged: Warehouse) -> None:
+def test_duplicates_are_found_before_the_join(logged: Warehouse) -> None:
     once = Deduplicate(("sensor", "value"), within="0 seconds")
     asset = renamed(replace(ASSET, deduplicate=once), "once")
     run_all(logged, asset, 3)
@@ -138,7 +138,7 @@ def test_duplicates_are_told_before_anything_is_joined(logged: Warehouse) -> Non
     assert published(logged, asset) == WANT
 
 
-def test_earlier_arrivals_go_by_the_first_version_recorded(warehouse: Warehouse) -> None:
+def test_earlier_arrivals_use_the_first_recorded_version(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     write(warehouse, CHANGES[0])
     with pytest.raises(DataError, match=r"No arrival .* has recorded a version .* 'places' yet"):
@@ -160,7 +160,7 @@ def test_earlier_arrivals_go_by_the_first_version_recorded(warehouse: Warehouse)
     )
 
 
-def test_a_version_that_is_gone_is_one_sentence(warehouse: Warehouse) -> None:
+def test_a_deleted_version_is_reported_in_one_line(warehouse: Warehouse) -> None:
     fill(warehouse, arrivals=ARRIVALS[:3])
     path, spark = warehouse.path("places"), warehouse.spark
     check = "spark.databricks.delta.retentionDurationCheck.enabled"
@@ -174,7 +174,7 @@ def test_a_version_that_is_gone_is_one_sentence(warehouse: Warehouse) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_version_that_never_was_is_one_sentence(warehouse: Warehouse) -> None:
+def test_a_version_that_never_existed_is_reported_in_one_line(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
     ingest(warehouse, SOURCE, ARRIVALS[:1], versions='{"places": 7}')
     with pytest.raises(DataError, match="Version 7 of reference") as caught:
@@ -182,20 +182,20 @@ def test_a_version_that_never_was_is_one_sentence(warehouse: Warehouse) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_reference_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+def test_a_missing_lookup_table_is_reported(warehouse: Warehouse) -> None:
     said = "'readings' refers to 'places', but there is no Delta table at .*: create it, then inge"
     with pytest.raises(DataError, match=said):
         current_versions(warehouse, SOURCE)
 
 
-def test_a_reference_may_be_a_path_and_is_named_by_its_last_part(warehouse: Warehouse) -> None:
+def test_a_lookup_path_is_named_by_its_last_part(warehouse: Warehouse) -> None:
     write(warehouse, CHANGES[0])
     source = replace(READINGS, lookups=(warehouse.path("places"),))
     assert current_versions(warehouse, source) == {"places": 0}
     assert replace(ASSET, source=source).references == ["places"]
 
 
-def test_a_function_may_take_only_what_is_declared() -> None:
+def test_a_function_may_use_only_declared_lookups() -> None:
     with pytest.raises(
         DefinitionError, match=r"has the parameter .places., which is not among .*: none"
     ):

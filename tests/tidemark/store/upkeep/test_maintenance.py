@@ -1,4 +1,4 @@
-"""Maintenance changes no row, frees what nobody needs, and leaves what somebody may still read."""
+"""Tests of maintenance, which changes no row and deletes only files that no reader needs."""
 
 import json
 import multiprocessing
@@ -36,13 +36,13 @@ def numbered(*numbers: int, value: int = 0) -> pa.Table:
 
 
 def opened(location: str, database: str = "db") -> Warehouse:
-    """A warehouse whose few rows need no engine."""
+    """Return a warehouse whose few rows need no engine."""
     return Warehouse(cast(Any, None), location, database, registered=False)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with a table of sixty commits, a row each."""
+    """Return the location of a warehouse with a table of sixty commits, one row each."""
     place = tmp_path_factory.mktemp("template")
     made(opened(str(place)), "t", 60)
     return place
@@ -50,13 +50,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, template: Path) -> Warehouse:
-    """A copy of it that needs no engine."""
+    """Return a copy of that warehouse that needs no engine."""
     shutil.copytree(template, tmp_path / "warehouse")
     return opened(str(tmp_path / "warehouse"))
 
 
 def lookup(name: str) -> TableName:
-    """The name of a table that belongs to some source."""
+    """Return the name of a lookup table of some source."""
     return READINGS.lookup_table(name)
 
 
@@ -82,24 +82,24 @@ def one(
 
 
 def age(folder: Path, days: float) -> None:
-    """Let all files below a folder be older."""
+    """Set the modification time of all files below a folder to some days ago."""
     then = time.time() - days * 86_400
     for path in [folder, *folder.rglob("*")]:
         os.utime(path, (then, then))
 
 
-def test_small_files_become_few_in_passing_and_large_ones_stay(bare: Warehouse) -> None:
+def test_appends_compact_small_files_and_keep_large_ones(bare: Warehouse) -> None:
     assert len(live(bare)) == 60
     warehouse = opened(bare.location, "long")
     made(warehouse, "t", 120)
-    # After the hundredth commit there were a hundred; those since wait for the next time.
+    # The hundredth commit compacted a hundred files; later ones wait for the next time.
     assert len(live(warehouse)) == 120 - 99
     assert rows(warehouse) == list(range(120))
     assert warehouse.transaction("t", "writer") == 119
     folded = bare.committer.compact("t", 16 << 20)
     assert folded == (60, 1)
     assert rows(bare) == list(range(60))
-    # A target of which that file is no small part leaves it alone.
+    # A file that is not small compared to the target size is not compacted.
     (large,) = live(bare)
     for n in (60, 61):
         bare.append(numbered(n), "t", "writer", n)
@@ -107,7 +107,7 @@ def test_small_files_become_few_in_passing_and_large_ones_stay(bare: Warehouse) 
     assert large in live(bare)
 
 
-def test_a_compaction_is_no_change_to_who_follows_the_table(bare: Warehouse) -> None:
+def test_a_compaction_is_not_a_data_change_for_readers(bare: Warehouse) -> None:
     before = bare.version("t")
     bare.committer.compact("t", 16 << 20)
     log = Path(bare.path("t"), "_delta_log", f"{before + 1:020}.json")
@@ -116,7 +116,7 @@ def test_a_compaction_is_no_change_to_who_follows_the_table(bare: Warehouse) -> 
     assert Counter(changes) == {False: 61}
 
 
-def test_files_that_were_folded_are_passed_over_by_their_numbers(bare: Warehouse) -> None:
+def test_compacted_files_keep_their_statistics(bare: Warehouse) -> None:
     bare.committer.compact("t", 16 << 20)
     assert bare.max_value("t", "seq") == 59
     found = bare.take("t", InRanges("seq", ((7, 9),), instants=False))
@@ -125,7 +125,7 @@ def test_files_that_were_folded_are_passed_over_by_their_numbers(bare: Warehouse
     assert (file["num_records"], file["min.seq"], file["max.seq"]) == (60, 0, 59)
 
 
-def test_what_came_in_between_voids_a_compaction(
+def test_concurrent_appends_make_a_compaction_give_up(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, count = compaction._write, 0
@@ -141,7 +141,7 @@ def test_what_came_in_between_voids_a_compaction(
         bare.committer.compact("t", 16 << 20)
     assert count > 1
     assert rows(bare) == [*range(60), *(100 + n for n in range(1, count + 1))]
-    # What was written in vain is gone.
+    # The files of the failed compaction were deleted.
     assert not list(Path(bare.path("t")).glob("folded-*"))
     found = one(bare)
     assert found.busy
@@ -149,7 +149,7 @@ def test_what_came_in_between_voids_a_compaction(
 
 
 @pytest.mark.parametrize("where", ["TRUE", "seq >= 0"])
-def test_a_replacement_sees_a_compaction_that_came_first(
+def test_a_replacement_retries_after_a_concurrent_compaction(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     write, tries = committer.write_deltalake, 0
@@ -167,7 +167,7 @@ def test_a_replacement_sees_a_compaction_that_came_first(
 
 
 def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[int]]") -> None:
-    """Appends, merges, replacements of a part and of all rows, and compactions, at random."""
+    """Append, merge, replace some or all rows and compact at random, until a point in time."""
     warehouse, chance, mine = opened(place), random.Random(who), list[int]()
     number = 0
     while time.time() < until:
@@ -197,7 +197,7 @@ def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[
     done.put(mine)
 
 
-def test_processes_that_write_and_compact_at_once_neither_lose_nor_double_a_row(
+def test_concurrent_writes_and_compactions_lose_and_double_no_row(
     tmp_path: Path,
 ) -> None:
     warehouse = opened(str(tmp_path))
@@ -219,7 +219,7 @@ def test_processes_that_write_and_compact_at_once_neither_lose_nor_double_a_row(
     assert rows(warehouse, "whole") in ([50], [])
 
 
-def test_what_was_removed_stays_for_the_retention(bare: Warehouse) -> None:
+def test_removed_files_stay_for_the_retention_period(bare: Warehouse) -> None:
     assert one(bare).removed == 0
     (file,) = live(bare)
     assert one(bare, retention=0, dry_run=True).removed == 60
@@ -230,7 +230,7 @@ def test_what_was_removed_stays_for_the_retention(bare: Warehouse) -> None:
     assert rows(bare) == list(range(60))
 
 
-def test_versions_that_arrivals_recorded_can_be_read_for_ever(bare: Warehouse) -> None:
+def test_versions_recorded_by_arrivals_stay_readable(bare: Warehouse) -> None:
     bare.create(READINGS.timeline_table, TIMELINE.empty_table())
     told = [["{}", '{"t": 9, "elsewhere": 4}', '{"t": 20}'][n] for n in range(3)]
     bare.append(pa.table([[0, 1, 2], told], schema=TIMELINE), "readings_timeline")
@@ -244,7 +244,7 @@ def test_versions_that_arrivals_recorded_can_be_read_for_ever(bare: Warehouse) -
         assert sorted(then["seq"].to_pylist()) == list(range(version))
 
 
-def test_changes_that_a_mart_has_not_read_stay(bare: Warehouse) -> None:
+def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     merging = Merge(on=["seq"])
     for n in range(3):
         bare.merge(numbered(n, value=9), "t", merging, "merger", n)
@@ -255,7 +255,7 @@ def test_changes_that_a_mart_has_not_read_stay(bare: Warehouse) -> None:
         marts.committer.create(name, COLUMNS, "", properties)
     old = Path(bare.path("t"))
     age(old, 60)
-    # The merges were yesterday's week, after the slow mart's last look.
+    # The merges were 50 days ago, after the slow mart's last read.
     for n in (61, 62, 63):
         then = time.time() - (50 - n / 100) * 86_400
         os.utime(old / "_delta_log" / f"{n:020}.json", (then, then))
@@ -277,7 +277,7 @@ def changes(warehouse: Warehouse, since: int) -> list[tuple[int, int, str]]:
     return sorted(zip(*columns, strict=True))
 
 
-def test_changes_that_a_query_has_not_read_stay(bare: Warehouse) -> None:
+def test_changes_that_a_query_has_not_read_are_kept(bare: Warehouse) -> None:
     life = DeltaTable(bare.path("t")).metadata().id
     folder = Path(bare.path("_checkpoints"), "followed", "offsets")
     folder.mkdir(parents=True)
@@ -288,7 +288,7 @@ def test_changes_that_a_query_has_not_read_stay(bare: Warehouse) -> None:
     assert one(bare, retention=0).spared == "unread changes since version 40"
 
 
-def test_files_that_are_not_committed_yet_stay_for_a_day(bare: Warehouse) -> None:
+def test_uncommitted_files_stay_for_a_day(bare: Warehouse) -> None:
     table = Path(bare.path("t"))
     for name, days in (("part-young", 0.5), ("part-old", 1.5)):
         staged = table / name
@@ -302,7 +302,7 @@ def test_files_that_are_not_committed_yet_stay_for_a_day(bare: Warehouse) -> Non
     assert not (table / "part-old").exists()
 
 
-def test_scratch_folders_go_after_a_day(bare: Warehouse) -> None:
+def test_scratch_folders_are_removed_after_a_day(bare: Warehouse) -> None:
     for name, days in (("young", 0.5), ("old", 1.5)):
         folder = Path(bare.path("_scratch"), name, "1")
         folder.mkdir(parents=True)
@@ -314,13 +314,13 @@ def test_scratch_folders_go_after_a_day(bare: Warehouse) -> None:
     assert [p.name for p in Path(bare.path("_scratch")).iterdir()] == ["young"]
 
 
-def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehouse) -> None:
+def test_old_log_entries_are_removed_unless_a_reader_needs_them(bare: Warehouse) -> None:
     made(bare, "read", 30)
     bare.create(READINGS.timeline_table, TIMELINE.empty_table())
     bare.append(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
     for table in ("t", "read"):
         age(Path(bare.path(table), "_delta_log"), 8)
-        # Nothing is forgotten by itself.
+        # A checkpoint alone removes no log entry.
         DeltaTable(bare.path(table)).create_checkpoint()
         assert Path(bare.path(table), "_delta_log", f"{0:020}.json").exists()
         one(bare, table)
@@ -329,13 +329,13 @@ def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehous
     assert rows(bare) == list(range(60))
 
 
-def test_a_table_that_is_not_there_is_named(bare: Warehouse) -> None:
+def test_an_unknown_table_is_named(bare: Warehouse) -> None:
     Path(bare.path("stray")).mkdir()
     with pytest.raises(DataError, match=r"no Tidemark table 'nope'. Available: t\."):
         list(maintain(bare, ["nope"]))
 
 
-def test_a_table_that_is_dropped_meanwhile_is_left_out(
+def test_a_table_dropped_during_maintenance_is_skipped(
     bare: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for table in ("u", "v_timeline", "w_state"):
@@ -356,7 +356,7 @@ def test_a_table_that_is_dropped_meanwhile_is_left_out(
     assert found == ["t", "_scratch"]
 
 
-def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) -> None:
+def test_an_error_in_one_table_is_reported_and_others_continue(bare: Warehouse) -> None:
     made(bare, "a", 3)
     made(bare, "b", 3)
     live(bare, "a")[0].unlink()

@@ -1,4 +1,4 @@
-"""The way back from damage restores parity: `repair`, an ingest of what is missing, and a run."""
+"""Tests that `repair`, an ingest of the missing arrivals and a run restore parity after damage."""
 
 import shutil
 from collections import Counter
@@ -58,7 +58,7 @@ def windows(warehouse: Warehouse) -> Rows:
 
 @pytest.fixture(scope="module")
 def moments(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Copies of a home after each of its arrivals was counted."""
+    """Return copies of a home, one after each arrival was counted."""
     folder = tmp_path_factory.mktemp("moments")
     for n, arrival in enumerate(ARRIVALS):
         ingest(shared, READINGS, [arrival], ends=n == len(ARRIVALS) - 1)
@@ -68,7 +68,7 @@ def moments(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def restored(spark: SparkSession, home: Path, moments: list[Path]) -> None:
-    """Go the way back, and compare with the home that was not damaged."""
+    """Repair a home, and compare it with the undamaged one."""
     with pytest.raises(DamageError, match="tidemark fsck --repair"):
         incremental(opened(spark, home), ASSET)
     assert [*repair(str(home), [READINGS], [ASSET])]
@@ -94,7 +94,7 @@ def restored(spark: SparkSession, home: Path, moments: list[Path]) -> None:
     ],
     ids=lambda tables: "-".join(tables),
 )
-def test_tables_that_lack_a_commit(
+def test_tables_that_lack_a_commit_are_restored(
     spark: SparkSession, moments: list[Path], tmp_path: Path, tables: Sequence[str]
 ) -> None:
     home = tmp_path / "home"
@@ -125,7 +125,9 @@ def test_tables_that_lack_several_commits_keep_what_was_decided(
     assert now.table_id == identity.table_id
 
 
-def test_a_copy_of_a_live_home(spark: SparkSession, moments: list[Path], tmp_path: Path) -> None:
+def test_a_copy_of_a_live_home_is_restored(
+    spark: SparkSession, moments: list[Path], tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     for table in (each.name for each in moments[-1].iterdir() if (each / LOG).exists()):
         late = table in (READINGS.timeline_table, ASSET.table)
