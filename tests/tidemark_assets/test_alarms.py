@@ -1,4 +1,4 @@
-"""Alarms: the recipe of docs/dagster.md tells of what failed, and of no more."""
+"""Test alarms: the recipe in docs/dagster.md reports failures and nothing else."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tidemark_streaming.streams.supervisor import GIVEN_UP, WAITING, Stream
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The subjects that a web hook was told."""
+    """Yield the subjects that a webhook received."""
     told: list[str] = []
 
     class Hook(BaseHTTPRequestHandler):
@@ -48,11 +48,11 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         server.shutdown()
 
 
-def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
+def test_the_recipe_reports_failed_runs_and_failed_checks_once(
     instance: dg.DagsterInstance, hook: list[str]
 ) -> None:
     (recipe,) = (text for _, _, text in blocks("docs/dagster.md") if "ALARM_URL" in text)
-    # In the place of a domain of one's own.
+    # The recipe names the reader's own domain.
     recipe = recipe.replace('"shop"', '"tidemark_assets.weather"')
     made: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(recipe, "docs/dagster.md", "exec"), made)
@@ -103,7 +103,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     return check
 
 
-def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
+def test_a_live_event_log_has_a_freshness_policy(tmp_path: Path) -> None:
     source = PER_MINUTE.source
     inlet = Inlet(source=source, feed=lambda landing: FileConnector(source, landing))
     found = Domains({source.name: source}, {source.name: inlet}, {})
@@ -118,6 +118,6 @@ def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
         list(_parts("shop", found, wrong, PLAIN))
 
 
-def test_what_passes_is_tried_again_and_nothing_else() -> None:
+def test_only_retriable_errors_are_transient() -> None:
     assert steps.is_transient(DataError("The brokers don't answer.", retriable=True))
     assert not steps.is_transient(DataError("There is no such column."))

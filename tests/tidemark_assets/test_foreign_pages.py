@@ -1,5 +1,7 @@
-"""What a web page of another origin can do to the pages of a home, which run as `tidemark up` runs
-them: nothing."""
+"""Test that a web page of another origin can neither read nor operate the pages of a home.
+
+The pages run as `tidemark up` runs them.
+"""
 
 import http.client
 import json
@@ -28,7 +30,7 @@ def mutation(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A home whose Dagster and live page run, without any code location."""
+    """Yield a home with a running Dagster and live page, without code locations."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
@@ -74,21 +76,21 @@ def pools(settings: Settings) -> set[str]:
     return {limit["concurrencyKey"] for limit in limits}
 
 
-def test_no_page_of_another_origin_operates_dagster(home: Settings) -> None:
+def test_a_foreign_page_cannot_operate_dagster(home: Settings) -> None:
     port, asked = home.webserver_port, json.dumps({"query": mutation("evil")})
     address = f"/graphql?query={urllib.parse.quote(mutation('evil'))}"
     report = "/report_asset_materialization/evil"
     refused = [
-        # A picture, also one that Dagster itself shows.
+        # An image, even one that Dagster itself shows.
         ask(port, "GET", address, Accept="image/*"),
-        # A form, a page's fetch that needs no preflight, and one that has passed it.
+        # A form, a fetch without a preflight, and a fetch after its preflight.
         ask(port, "POST", address, "a=b", Origin=EVIL, Content_Type=FORM),
         ask(port, "POST", address, Content_Type=FORM),
         ask(port, "POST", "/graphql", asked, Content_Type="text/plain; x=application/json"),
         ask(port, "POST", "/graphql", asked, Origin=EVIL, Content_Type="application/json"),
         ask(port, "POST", "/graphql", asked, Origin="null", Content_Type="application/json"),
         ask(port, "POST", report, Origin=EVIL, Content_Type=FORM),
-        # A name that has come to mean 127.0.0.1.
+        # A host name that now resolves to 127.0.0.1 (DNS rebinding).
         ask(port, "POST", "/graphql", asked, Host="evil.example", Content_Type="application/json"),
         ask(port, "GET", "/server_info", Host="evil.example:3000"),
     ]
@@ -104,7 +106,7 @@ def test_no_page_of_another_origin_operates_dagster(home: Settings) -> None:
     assert (status, headers["x-frame-options"]) == (200, "SAMEORIGIN")
 
 
-def test_no_page_of_another_origin_listens_to_dagster(home: Settings) -> None:
+def test_a_foreign_page_cannot_subscribe_to_dagster(home: Settings) -> None:
     address = f"ws://127.0.0.1:{home.webserver_port}/graphql"
     spoken = [Subprotocol("graphql-ws")]
     for origin in (EVIL, "null", "http://127.0.0.1:8888"):
@@ -116,7 +118,7 @@ def test_no_page_of_another_origin_listens_to_dagster(home: Settings) -> None:
         assert json.loads(socket.recv(30)) == {"type": "connection_ack"}
 
 
-def test_no_page_of_another_origin_reads_the_live_page(home: Settings) -> None:
+def test_a_foreign_page_cannot_read_the_live_page(home: Settings) -> None:
     port = home.watch_port
     for path in ("/", "/state", "/metrics"):
         assert ask(port, "GET", path, Host="evil.example")[0] == 421

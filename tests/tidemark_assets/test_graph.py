@@ -1,4 +1,4 @@
-"""The asset graph as `workspace.yaml` gives it: valid, and as its reviewed snapshot says."""
+"""Test the asset graph of `workspace.yaml`: it is valid and equals its reviewed snapshot."""
 
 import json
 import os
@@ -36,7 +36,7 @@ SNAPSHOT = Path(__file__).parent / "snapshots" / "asset_graph.json"
 
 
 def asset_graph(settings: Settings, key_prefix: str | None = None) -> dict[str, Any]:
-    """What a reviewer wants to see of each asset, by key."""
+    """Return the facts that a reviewer needs of each asset, by key."""
     given = {"tidemark": None}
     domains = build_definitions(settings.domains, given, key_prefix=key_prefix)
     marts = dg.Definitions(assets=mart_assets(settings, key_prefix))
@@ -45,7 +45,7 @@ def asset_graph(settings: Settings, key_prefix: str | None = None) -> dict[str, 
     return {
         node.key.to_user_string(): {
             "group": node.group_name,
-            # Without the code of a model, which dagster-dbt adds to it.
+            # dagster-dbt appends the SQL of a model to its description.
             "description": (node.description or "").partition("\n\n#### Raw SQL")[0],
             "kinds": sorted(node.kinds),
             "owners": sorted(node.owners),
@@ -56,8 +56,8 @@ def asset_graph(settings: Settings, key_prefix: str | None = None) -> dict[str, 
             "backfill": node.backfill_policy.policy_type.value if node.backfill_policy else None,
             "pools": sorted(node.pools or ()),
             "metadata": {
-                # dbt's own: its project, manifest and objects of its translation. Code is at
-                # another place in each checkout.
+                # dbt's own entries (project, manifest, translator objects) and code locations
+                # differ between checkouts.
                 k: _plain(v)
                 for k, v in node.metadata.items()
                 if not k.startswith(("dagster_dbt/", "dagster-dbt/"))
@@ -89,12 +89,12 @@ def _plain(value: object) -> object:
 
 @pytest.fixture(scope="module")
 def reviewed(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A home for whose marts dbt is asked once."""
+    """Return a home whose marts dbt parses only once."""
     return Settings(home=tmp_path_factory.mktemp("reviewed"))
 
 
-def test_the_graph_is_as_reviewed(reviewed: Settings) -> None:
-    """After an intended change: `UPDATE_SNAPSHOTS=1 pytest tests/tidemark_assets`, and review."""
+def test_the_asset_graph_equals_its_reviewed_snapshot(reviewed: Settings) -> None:
+    """After an intended change: `UPDATE_SNAPSHOTS=1 pytest tests/tidemark_assets`, then review."""
     found = asset_graph(reviewed)
     found = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):
@@ -102,7 +102,7 @@ def test_the_graph_is_as_reviewed(reviewed: Settings) -> None:
     assert found == SNAPSHOT.read_text()
 
 
-def test_under_a_prefix_the_graph_is_the_same(reviewed: Settings) -> None:
+def test_a_key_prefix_changes_only_names_in_the_graph(reviewed: Settings) -> None:
     plain, found = asset_graph(reviewed), asset_graph(reviewed, "trials/dev")
     for key, node in found.items():
         of_columns = node["metadata"].get("dagster/column_lineage", {}).values()
@@ -113,8 +113,8 @@ def test_under_a_prefix_the_graph_is_the_same(reviewed: Settings) -> None:
     assert json.loads(bare) == plain
 
 
-def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
-    """Dagster takes each name once."""
+def test_homes_with_prefixes_share_one_project(tmp_path: Path) -> None:
+    """Dagster accepts each name only once."""
     settings = Settings(home=tmp_path)
 
     def built(prefix: str | None) -> dg.Definitions:
@@ -128,7 +128,7 @@ def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
             "jobs": {job.name for job in jobs},
             "steps": {node.name for job in jobs for node in job.all_node_defs},
             "schedules": {schedule.name for schedule in there.schedule_defs},
-            # Dagster adds one of its own.
+            # Dagster adds a default sensor.
             "sensors": {s.name for s in there.sensor_defs if not s.name.startswith("default_")},
             "resources": {*(definitions.resources or ())},
         }
@@ -141,19 +141,19 @@ def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
         assert names | prefixed == together[kind], kind
 
 
-def test_a_prefix_of_other_characters_is_one_sentence() -> None:
+def test_an_invalid_key_prefix_is_refused_with_a_message() -> None:
     with pytest.raises(DefinitionError, match=r"'trials-dev' is not a valid key prefix: use"):
         build_definitions(["tidemark_assets.flights"], {}, key_prefix="trials-dev")
 
 
-# Starts a process of Dagster for each domain.
+# Starts a Dagster process for each domain.
 @pytest.mark.slow
 def test_the_workspace_validates(tmp_path: Path) -> None:
-    """By `dg`, whose own kind of workspace has a project for each code location of ours."""
+    """Validate with `dg`, whose workspace has one project for each code location."""
     ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     modules = {m["location_name"]: m["module_name"] for m in (e["python_module"] for e in ours)}
     for name, module in modules.items():
-        # A project has a module of its own, which here is empty.
+        # Each project needs its own root module, which is empty here.
         (tmp_path / name / "src" / f"{name}_location").mkdir(parents=True)
         (tmp_path / name / "src" / f"{name}_location" / "__init__.py").touch()
         (tmp_path / name / "dg.toml").write_text(
@@ -171,7 +171,7 @@ def test_the_workspace_validates(tmp_path: Path) -> None:
         assert f"Validation successful for code location {name}" in said
 
 
-def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
+def test_the_workspace_lists_the_default_domains(tmp_path: Path) -> None:
     ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
     written = yaml.safe_load(orchestrator.workspace(Settings(home=tmp_path)).read_text())[
         "load_from"
@@ -181,7 +181,7 @@ def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
 
 
 def test_each_asset_can_be_selected_alone(reviewed: Settings) -> None:
-    """In `dg launch`, in jobs and in backfills: no step makes several that it can't make apart."""
+    """In `dg launch`, jobs and backfills, no step requires several assets to run together."""
     domains = build_definitions(reviewed.domains, {"tidemark": None})
     marts = mart_assets(reviewed)
     graph = dg.Definitions.merge(domains, dg.Definitions(assets=marts)).resolve_asset_graph()
@@ -196,9 +196,11 @@ def test_each_asset_can_be_selected_alone(reviewed: Settings) -> None:
         assert chosen == {node.key}
 
 
-def test_side_tables_are_on_the_page_of_their_asset(reviewed: Settings) -> None:
-    """Each table that a definition writes and people read, with its columns; marts that read one
-    are below the asset."""
+def test_side_tables_are_listed_in_the_metadata_of_their_asset(reviewed: Settings) -> None:
+    """Each readable table of a definition is listed with its columns.
+
+    A mart that reads such a table is downstream of the asset.
+    """
     graph = asset_graph(reviewed)
     found = load(reviewed.domains)
     for transform in found.transforms.values():
@@ -241,7 +243,7 @@ def test_the_launchpad_offers_the_assets_of_each_job() -> None:
         )
 
 
-def test_a_change_of_the_definition_changes_the_code_version() -> None:
+def test_a_changed_definition_changes_the_code_version() -> None:
     assert fingerprint(departures_hourly) == fingerprint(replace(departures_hourly))
     for changed in (
         replace(departures_hourly, keys=("carrier",)),
@@ -255,7 +257,7 @@ def test_a_change_of_the_definition_changes_the_code_version() -> None:
     assert asset.code_version == fingerprint(departures_hourly)
 
 
-def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(
+def test_partitions_of_an_unknown_asset_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = replace(presentation, by_asset={"carrier_weeks": presentation.partitions})
@@ -264,7 +266,7 @@ def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(
         build_definitions(["tidemark_assets.flights"], {"tidemark": None})
 
 
-def test_what_is_outside_is_of_the_kind_of_its_feed(tmp_path: Path) -> None:
+def test_an_external_asset_has_the_kind_of_its_connector(tmp_path: Path) -> None:
     feeds = {
         "file": FileConnector(READINGS, tmp_path),
         "kafka": KafkaConnector(READINGS, ["readings"], servers="127.0.0.1:1"),
@@ -274,7 +276,7 @@ def test_what_is_outside_is_of_the_kind_of_its_feed(tmp_path: Path) -> None:
         assert feed_asset(feed, "some", presentation).kinds == {kind}
 
 
-def test_the_automation_of_an_asset_that_is_not_there_is_one_sentence(
+def test_automation_of_an_unknown_asset_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = replace(presentation, automation={"carrier_weeks": dg.AutomationCondition.eager()})
@@ -283,7 +285,7 @@ def test_the_automation_of_an_asset_that_is_not_there_is_one_sentence(
         build_definitions(["tidemark_assets.flights"], {"tidemark": None})
 
 
-def test_the_code_of_a_transform_is_linked_by_file_and_line() -> None:
+def test_an_asset_links_to_its_transform_by_file_and_line() -> None:
     graph = build_definitions(["tidemark_assets.flights"], {"tidemark": None}).resolve_asset_graph()
     told = graph.get(dg.AssetKey(departures_hourly.table)).metadata["dagster/code_references"]
     assert isinstance(told, dg.CodeReferencesMetadataValue)
@@ -291,13 +293,13 @@ def test_the_code_of_a_transform_is_linked_by_file_and_line() -> None:
     assert isinstance(place, dg.LocalFileCodeReference)
     lines = Path(place.file_path).read_text().splitlines()
     assert place.line_number is not None
-    # The function with its decorator.
+    # The line is that of the decorator.
     there = "\n".join(lines[place.line_number - 1 :])
     assert there.startswith("@windowed_asset(")
     assert there.partition("\ndef ")[2].startswith("departures_hourly(")
 
 
-def test_lineage_takes_names_in_any_case() -> None:
+def test_column_lineage_ignores_case() -> None:
     shouted = replace(
         departures_hourly, aggregates={"delay": agg.mean("DEP_DELAY + dep_delay")}, expectations=()
     )
@@ -305,12 +307,12 @@ def test_lineage_takes_names_in_any_case() -> None:
     assert [dep.column_name for dep in deps] == ["dep_delay"]
 
 
-def test_a_domain_without_a_presentation_is_one_sentence() -> None:
+def test_a_domain_without_dagster_options_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"has no presentation for Dagster"):
         build_definitions(["json"], {"tidemark": None})
 
 
-def test_two_domains_with_a_table_of_one_name_are_refused_with_the_message(
+def test_two_domains_with_the_same_table_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "clashing").mkdir()

@@ -1,4 +1,4 @@
-"""Values of events on Dagster's pages, in a real browser: text, whatever they look like."""
+"""Test in a real browser that Dagster's pages show event values as text."""
 
 import shutil
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ pytestmark = [
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
-    """A browser's page on a Dagster whose check failed for hostile keys and values."""
+    """Yield a browser page on a Dagster whose check failed for hostile keys and values."""
     (tmp_path / "hostile.py").write_text(CODE)
     workspace = tmp_path / "workspace.yaml"
     workspace.write_text("load_from: [{python_file: hostile.py}]\n")
@@ -72,7 +72,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 
 def report(settings: Settings) -> None:
-    """Report a failed check, as a stream's runs are reported."""
+    """Report a failed check in the way that a stream's runs are reported."""
     expectation = gated.expectations[0].name
     judged(settings, 1, expectation=expectation)
     for value in HOSTILE:
@@ -82,14 +82,14 @@ def report(settings: Settings) -> None:
         instance.report_runless_asset_event(evaluation)
 
 
-def test_a_hostile_key_is_text_on_the_page_of_its_check(page: Page) -> None:
+def test_hostile_values_are_shown_as_text_on_the_check_page(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto("/assets/gated?view=checks&checkDetail=between_most_most_5")
     page.get_by_text("4 failed, the first at").first.wait_for()
     page.get_by_text(HOSTILE[3]).first.wait_for()
     cells = page.locator("td").all_inner_texts()
-    # A cell shows each run of white space as one space.
+    # A cell collapses white space.
     assert {" ".join(value.split()) for value in HOSTILE} <= {" ".join(c.split()) for c in cells}
     page.wait_for_timeout(1000)
     assert page.locator("img[src*=graphql], a[href^=javascript], td b").count() == 0

@@ -1,4 +1,4 @@
-"""The marts, built by dbt from Dagster on the tests' engine: what changed is computed anew."""
+"""Test the marts that Dagster builds with dbt: only changed days are recomputed."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ from tidemark_streaming.dbt.marts import Marts, run
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest.play import play
 
-# Each start of dbt takes four seconds of processor time.
+# Each start of dbt takes four seconds of CPU time.
 pytestmark = pytest.mark.slow
 
 FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
@@ -45,7 +45,7 @@ COUNTS = ("day", "origin", "carrier", "flights", "cancelled", "delayed")
 
 
 class Platform:
-    """Flights that arrive, and the marts as Dagster builds them."""
+    """A warehouse of flights and its marts, built by Dagster."""
 
     def __init__(
         self, settings: Settings, spark: SparkSession, instance: dg.DagsterInstance
@@ -76,33 +76,33 @@ class Platform:
         )
 
     def mart(self) -> list[tuple[object, ...]]:
-        """The counts of the mart."""
+        """Return the counts of the mart."""
         return sorted((tuple(r) for r in self.marts.read(MART).select(*COUNTS).collect()), key=str)
 
     def mark(self, day: str) -> None:
-        """Mark the mart's rows of a day, without breaking its tests: to see them stay."""
+        """Mark the mart's rows of a day without failing its tests, to detect a recomputation."""
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"UPDATE {mart} SET late_events = -1 WHERE day = '{day}'")
 
     def marked(self) -> set[str]:
-        """The days of which all rows are marked."""
+        """Return the days whose rows are all marked."""
         days: dict[str, set[int]] = {}
         for r in self.marts.read(MART).select("day", "late_events").collect():
             days.setdefault(str(r.day), set()).add(r.late_events)
         return {day for day, marks in days.items() if marks == {-1}}
 
     def spoil(self) -> None:
-        """Break the mart, so that its test fails."""
+        """Corrupt the mart so that its test fails."""
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"UPDATE {mart} SET flights = -1 WHERE day = '{FIRST}'")
 
     def restore(self, version: int) -> None:
-        """Bring the mart back as it was at a version."""
+        """Restore the mart to a version."""
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"RESTORE TABLE {mart} TO VERSION AS OF {version}")
 
     def forget_catalog(self) -> None:
-        """Remove everything from the catalog, as a restart of a server with one in memory does."""
+        """Remove all tables from the catalog, as a restart with an in-memory catalog does."""
         sql = self.warehouse.spark.sql
         for database in (self.marts.database, self.settings.database):
             views = {row["viewName"] for row in sql(f"SHOW VIEWS IN {database}").collect()}
@@ -112,12 +112,12 @@ class Platform:
             sql(f"DROP DATABASE {database}")
 
     def latest(self, *key: str) -> dg.AssetMaterialization | None:
-        """The last materialization of a model that Dagster knows of."""
+        """Return the newest materialization of a model, or None."""
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key))
         return None if event is None else event.asset_materialization
 
     def checks(self, assets: dg.AssetsDefinition, name: str) -> list[bool]:
-        """Whether the tests of a model passed the last time that Dagster knows of."""
+        """Return the newest results of a model's tests, sorted."""
         keys = [key for key in assets.check_keys if key.asset_key.path[-1] == name]
         found = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         events = [found[key].event for key in keys]
@@ -128,7 +128,7 @@ class Platform:
         )
 
     def counted(self) -> list[tuple[object, ...]]:
-        """The same from the log, for the hours that are published, without what came too late."""
+        """Return the same counts from the event log: published hours, without too-late events."""
         hours = self.warehouse.read(departures_by_carrier.table).select("window_start").distinct()
         departed = F.from_utc_timestamp("departure", "America/New_York")
         lost = self.warehouse.read(departures_by_carrier.late_table).select(*EVENT)
@@ -154,7 +154,7 @@ class Platform:
 def platform(
     engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Platform]:
-    """Two days of flights, published and built into marts."""
+    """Yield a platform with two days of flights, published and built into marts."""
     settings = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",
@@ -172,7 +172,7 @@ def platform(
 
 @pytest.fixture(scope="module")
 def weather(platform: Platform) -> str:
-    """A table of the weather's windows, without any; its name."""
+    """Create an empty table of weather windows. Return its name."""
     columns = {
         name: kind or "DOUBLE" for name, kind in published_columns(temperature_hourly).items()
     }
@@ -182,7 +182,7 @@ def weather(platform: Platform) -> str:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """The error of a run's only failed step, as the UI shows it."""
+    """Return the error of a run's only failed step, as the UI shows it."""
     assert not result.success
     [event] = result.filter_events(lambda e: e.is_step_failure)
     error = event.step_failure_data.error
@@ -190,15 +190,15 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
     return error.to_string()
 
 
-def test_a_mart_counts_what_the_log_holds(platform: Platform) -> None:
+def test_a_mart_equals_the_counts_of_the_event_log(platform: Platform) -> None:
     assert len(platform.mart()) > 20
     assert platform.mart() == platform.counted()
 
 
-def test_the_rows_of_marts_that_rest_on_a_window_are_told_where_dbt_tells_them(
+def test_mart_rows_that_depend_on_a_window_are_found(
     platform: Platform,
 ) -> None:
-    # Two in the morning of the 2nd in UTC is the evening of the 1st in New York.
+    # 02:00 UTC on the 2nd is the evening of the 1st in New York.
     rows = platform.warehouse.read(departures_by_carrier.table)
     row = rows.where("window_start = '2013-01-02T02:00:00Z'").orderBy("carrier").first()
     assert row is not None
@@ -211,11 +211,11 @@ def test_the_rows_of_marts_that_rest_on_a_window_are_told_where_dbt_tells_them(
     assert told[MART].by == by
     (mine,) = told[MART].rows
     assert mine.items() >= by.items()
-    # It was not built.
+    # This mart was not built.
     assert told["delay_by_weather"].by is None
 
 
-def test_a_late_event_of_a_published_window_reaches_the_mart_and_other_days_stay(
+def test_a_late_event_updates_only_its_day_in_the_mart(
     platform: Platform,
 ) -> None:
     platform.mark(FIRST)
@@ -236,7 +236,7 @@ def test_a_late_event_of_a_published_window_reaches_the_mart_and_other_days_stay
     assert platform.marked() == {FIRST}
 
 
-def test_windows_taken_back_leave_the_mart(platform: Platform) -> None:
+def test_deleted_windows_are_removed_from_the_mart(platform: Platform) -> None:
     platform.mark(FIRST)
     last = max(str(r[0]) for r in platform.mart())
     table = f"{platform.settings.database}.{departures_by_carrier.table}"
@@ -250,7 +250,7 @@ def test_windows_taken_back_leave_the_mart(platform: Platform) -> None:
     assert platform.marked() == {FIRST}
 
 
-def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> None:
+def test_asset_reliability_reads_only_existing_tables(platform: Platform) -> None:
     every, *_ = commands("docs/dbt.md")
     built = call(*every)
     assert built.exit_code == 0, built.stderr
@@ -260,7 +260,7 @@ def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> 
     assert sum(r.lost_events for r in rows) == late.agg({"lost": "sum"}).collect()[0][0]
 
 
-def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_others(
+def test_a_missing_table_fails_only_its_mart_with_a_message(
     platform: Platform,
 ) -> None:
     whole = platform.marts.version(MART)
@@ -278,12 +278,12 @@ def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_oth
 
 @pytest.fixture(scope="module")
 def alone(platform: Platform) -> dg.ExecuteInProcessResult:
-    """A build of the mart alone, after its view was dropped."""
+    """Build only the mart after its view was dropped. Return the result."""
     platform.warehouse.spark.sql(f"DROP VIEW {platform.marts.database}.{STAGING}")
     return platform.build(MART)
 
 
-def test_a_mart_alone_makes_its_views_anew(
+def test_a_build_of_one_mart_recreates_its_views(
     platform: Platform, alone: dg.ExecuteInProcessResult
 ) -> None:
     assert alone.success
@@ -303,7 +303,7 @@ def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) 
         platform.forget_catalog()
         assert build()
         assert platform.mart() == before
-        # The table is the same: days without changes were not computed again.
+        # The table is unchanged: days without changes were not recomputed.
         assert platform.marked() == {FIRST}
     assert call("marts", MART, "--full-refresh").exit_code == 0
 
@@ -315,7 +315,7 @@ def _run_dbt(*arguments: str) -> bool:
     return True
 
 
-def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> None:
+def test_a_mart_over_two_tables_follows_changes_of_both(platform: Platform, weather: str) -> None:
     mart = "delay_by_weather"
     assert platform.build("stg_weather", STAGING, mart).success
     unknown = platform.marts.read(mart).count()
@@ -343,7 +343,7 @@ def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> 
     assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
 
 
-def test_reliability_names_a_table_that_is_none_of_windows(platform: Platform) -> None:
+def test_asset_reliability_refuses_a_table_without_window_columns(platform: Platform) -> None:
     stub = "departures_hourly"
     platform.warehouse.create(stub, "window_start TIMESTAMP, events BIGINT, origin STRING")
     error = failure(platform.build("asset_reliability"))
@@ -356,7 +356,7 @@ def test_reliability_names_a_table_that_is_none_of_windows(platform: Platform) -
 
 
 @pytest.mark.usefixtures("weather")
-def test_under_a_prefix_marts_are_built_with_keys_checks_and_lineage_of_their_own(
+def test_marts_under_a_prefix_have_prefixed_keys_checks_and_lineage(
     platform: Platform,
 ) -> None:
     names = with_prefix("trials/dev")
@@ -383,11 +383,11 @@ def test_under_a_prefix_marts_are_built_with_keys_checks_and_lineage_of_their_ow
     graph = definitions.resolve_asset_graph()
     assert names.key(departures_by_carrier.table) in graph.get(names.key(STAGING)).parent_keys
     assert graph.get(names.key(MART)).group_name == "trials_dev_marts"
-    # What Dagster knows of the plain ones stays.
+    # The materializations without a prefix are unchanged.
     assert platform.latest(MART) == before
 
 
-def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(
+def test_lineage_runs_from_the_source_to_columns_of_the_mart(
     platform: Platform, alone: dg.ExecuteInProcessResult
 ) -> None:
     graph = platform.definitions.resolve_asset_graph()
@@ -405,13 +405,13 @@ def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(
     assert (origin.asset_key, origin.column_name) == (dg.AssetKey(STAGING), "delayed")
 
 
-def test_tests_of_dbt_are_checks_of_their_asset(alone: dg.ExecuteInProcessResult) -> None:
+def test_dbt_tests_are_checks_of_their_asset(alone: dg.ExecuteInProcessResult) -> None:
     checks = alone.get_asset_check_evaluations()
     assert len(checks) == 2
     assert {(c.asset_key.path[-1], c.passed) for c in checks} == {(MART, True)}
 
 
-def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> None:
+def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None:
     [assets], now = mart_assets(platform.settings), str(time.time_ns())
     sensor = builds(Marts(platform.settings), assets)
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
@@ -447,7 +447,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
 
 
 @pytest.mark.usefixtures("weather")
-def test_the_unit_tests_of_the_project_pass(platform: Platform) -> None:
+def test_the_dbt_unit_tests_pass(platform: Platform) -> None:
     settings = platform.settings
     variables = Marts(settings).environment(spark_engine.ensure(settings))
     run(["run", "--select", "stg_weather"], variables)
@@ -456,7 +456,7 @@ def test_the_unit_tests_of_the_project_pass(platform: Platform) -> None:
     assert "PASS=2" in said, said
 
 
-def test_nothing_that_dbt_or_dagster_writes_holds_the_token(platform: Platform) -> None:
+def test_logs_of_dbt_and_dagster_never_contain_the_token(platform: Platform) -> None:
     token = (platform.settings.home / "token").read_text().strip()
     home = platform.settings.home
     written = [p for folder in ("marts", "logs") for p in (home / folder).rglob("*") if p.is_file()]
@@ -468,12 +468,12 @@ def test_nothing_that_dbt_or_dagster_writes_holds_the_token(platform: Platform) 
     assert not [text for text in told if token in text]
 
 
-def test_without_a_project_there_are_no_marts(tmp_path: Path) -> None:
+def test_a_missing_dbt_project_defines_no_marts(tmp_path: Path) -> None:
     assert mart_assets(Settings(home=tmp_path, marts=tmp_path / "none")) == []
 
 
-def test_tests_that_dagster_cannot_distinguish_are_refused(tmp_path: Path) -> None:
-    """Dagster 34155: dbt makes one name of two tests, of which Dagster would drop one."""
+def test_dbt_tests_with_the_same_name_are_refused(tmp_path: Path) -> None:
+    """dbt derives one name for two tests, and Dagster would drop one (Dagster 34155)."""
     folder = tmp_path / "project"
     (folder / "models").mkdir(parents=True)
     project = "name: shop\nprofile: tidemark\nmodel-paths: [models]\n"
@@ -491,7 +491,7 @@ def test_tests_that_dagster_cannot_distinguish_are_refused(tmp_path: Path) -> No
     assert len([*built.check_keys]) == 2
 
 
-def test_a_project_that_dbt_cannot_read_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_dbt_project_is_refused_with_a_message(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "dbt_project.yml").write_text("name: broken\nprofile: broken\n")

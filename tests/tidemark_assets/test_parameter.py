@@ -1,4 +1,4 @@
-"""Windows as a parameter, in the type that it asks for, without the engine."""
+"""Test windows as a parameter of an asset, in the annotated type and without an engine."""
 
 import dagster as dg
 import pandas as pd
@@ -15,7 +15,7 @@ HOUR, DAY = duration("1 hour"), instant("2013-01-01")
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01")
 
 
-def test_a_parameter_gets_windows_in_its_own_type(
+def test_windows_are_loaded_in_the_type_of_the_parameter(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
     publish(settings, "hourly", 0, [DAY, DAY + HOUR, DAY + 24 * HOUR], HOUR)

@@ -1,5 +1,4 @@
-"""What is taken from Dagster that it does not promise to keep: a new version that changes it is
-seen here first."""
+"""Test the private parts of Dagster that Tidemark uses, which a new version may change."""
 
 import inspect
 from functools import cached_property
@@ -14,7 +13,7 @@ from tidemark_assets.marts import Dbt
 from tidemark_assets.metadata.provenance import provenance_tags
 
 
-def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_reported() -> None:
+def test_dagster_stores_the_code_version_in_the_expected_tag() -> None:
     @dg.asset(code_version="seven")
     def numbered() -> None: ...
 
@@ -26,7 +25,7 @@ def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_
     assert (event.asset_materialization.tags or {})[CODE_VERSION_TAG] == "seven"
 
 
-def test_dagster_tells_of_what_a_table_was_made_by_the_tags_that_are_reported() -> None:
+def test_dagster_stores_provenance_in_the_expected_tags() -> None:
     found: list[dict[str, str]] = []
 
     @dg.asset
@@ -50,14 +49,14 @@ def test_dagster_tells_of_what_a_table_was_made_by_the_tags_that_are_reported() 
     assert event is not None
     assert event.asset_materialization is not None
     own = event.asset_materialization.tags or {}
-    # Of a step's own materialization Dagster makes the version itself.
+    # Dagster computes the data version of a step's own materialization.
     assert found[0].pop(DATA_VERSION_TAG) == "a run"
     assert DATA_VERSION_TAG in own
     assert len(found[0]) == 3
     assert found[0].items() <= own.items()
 
 
-def test_the_checks_of_a_code_location_are_where_the_recipe_of_alarms_asks() -> None:
+def test_the_asset_graph_lists_checks_for_the_alarm_recipe() -> None:
     @dg.asset_check(asset="numbered")
     def counts() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=True)
@@ -68,7 +67,7 @@ def test_the_checks_of_a_code_location_are_where_the_recipe_of_alarms_asks() -> 
     assert set(context.repository_def.asset_graph.asset_check_keys) == set(counts.check_keys)
 
 
-def test_dagster_dbt_calls_what_is_replaced_of_it() -> None:
+def test_dagster_dbt_still_calls_the_overridden_members() -> None:
     source = inspect.getsource(DbtCliResource)
     for name in ("_cli_version", "_initialize_dbt_core_adapter"):
         ours, theirs = vars(Dbt)[name], vars(DbtCliResource)[name]

@@ -1,5 +1,7 @@
-"""A Dagster project that is there already, made by Dagster's own scaffold, with components and
-assets of its own downstream."""
+"""Test an existing Dagster project, made by Dagster's scaffold.
+
+It has Tidemark components and assets of its own downstream of them.
+"""
 
 import shutil
 import sys
@@ -22,13 +24,13 @@ from tidemark.base.settings import Settings
 from tidemark_assets.metadata.describe import UNKNOWN_TYPE
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
-# Makes a project by Dagster's own tools, one process per command.
+# Creates a project with Dagster's tools, one process per command.
 pytestmark = pytest.mark.slow
 
 COMPONENT, PLACES, TRIALS, BUSIEST = (
     text for _, _, text in blocks("docs/existing_dagster_project.md")
 )
-"""As the page shows them."""
+"""The code blocks of the page."""
 
 FILES = {
     "src/my_project/defs/windows/defs.yaml": COMPONENT,
@@ -80,12 +82,12 @@ OWN = ("shop", "my_project")
 
 
 ITSELF = '{"execution": {"config": {"in_process": {}}}}'
-"""Config of a run whose steps run in its own process."""
+"""Run config for in-process execution."""
 
 
 @pytest.fixture(scope="module")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables of commands in the project."""
+    """Return the environment variables of commands in the project."""
     folder = tmp_path_factory.mktemp("surroundings")
     return {**of_dagster(folder), "TRIALS_HOME": str(folder / "trials")}
 
@@ -94,7 +96,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def project(
     tmp_path_factory: pytest.TempPathFactory, surroundings: dict[str, str]
 ) -> Iterator[Path]:
-    """The project, of which the package that `tidemark new` writes is a part."""
+    """Create the project, which contains the package that `tidemark new` writes."""
     place = tmp_path_factory.mktemp("projects")
     new = ("create-dagster", "project", "my-project", "--no-uv-sync")
     dagsters_own(*new, place=place, env=surroundings)
@@ -115,20 +117,20 @@ def project(
         patch.setenv("TIDEMARK_HOME", str(root / "home"))
         patch.setenv("TRIALS_HOME", surroundings["TRIALS_HOME"])
         yield root
-    # Another test's project may have one of the names.
+    # The project of another test may use one of these names.
     for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
         del sys.modules[name]
 
 
-# Dagster's own binding of checks uses what Dagster calls a beta.
+# Dagster's own binding of checks uses a beta feature.
 @pytest.mark.filterwarnings("ignore:Parameter `execution_type`:dagster.BetaWarning")
-def test_windows_reach_an_asset_of_the_project_as_a_parameter(
+def test_an_asset_of_the_project_gets_windows_as_a_parameter(
     project: Path,
     engine: Settings,
     spark: SparkSession,
     instance: dg.DagsterInstance,
 ) -> None:
-    """All windows of the day, the final ones alone, and those of all days."""
+    """The assets load the windows of a day, its final windows only, and those of all days."""
     found = dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
     assert {"tidemark", WINDOWS, "trials_tidemark", f"trials_{WINDOWS}"} <= (
         found.resources or {}
@@ -170,7 +172,7 @@ def test_windows_reach_an_asset_of_the_project_as_a_parameter(
         assert event.metadata["best"].value == best
     with pytest.raises(dg.Failure, match="Polars DataFrame or as an Arrow table, not as List"):
         made("as_a_list")
-    # What the definition told of the columns before is what is there.
+    # The columns in the definition equal the columns of the tables.
     graph = found.resolve_asset_graph()
     for asset, name, table in (
         ("orders_hourly", "dagster/column_schema", "orders_hourly"),
@@ -194,11 +196,10 @@ def _keys(asset: dg.AssetsDefinition | dg.AssetSpec) -> Iterable[dg.AssetKey]:
     return asset.keys if isinstance(asset, dg.AssetsDefinition) else [asset.key]
 
 
-def test_dg_checks_and_launches_what_is_under_a_prefix(
+def test_dg_checks_and_launches_assets_under_a_prefix(
     project: Path, surroundings: dict[str, str], engine: Settings
 ) -> None:
-    """With the commands of the page: all definitions, an ingest, a day of windows and an asset of
-    the project's own on them."""
+    """The page's commands check all definitions, then run an ingest, a day and an own asset."""
     env = surroundings | {
         "PYTHONPATH": str(project / "src"),
         "TIDEMARK_HOME": str(project / "home"),
@@ -231,7 +232,7 @@ def test_dg_checks_and_launches_what_is_under_a_prefix(
     assert not (project / "home" / "warehouse").exists()
 
 
-def test_two_components_of_one_prefix_are_one_sentence(project: Path) -> None:
+def test_two_components_with_the_same_prefix_are_refused(project: Path) -> None:
     defs = project / "src" / "my_project" / "defs"
     shutil.copytree(defs / "windows", defs / "more")
     try:
@@ -247,9 +248,9 @@ def test_two_components_of_one_prefix_are_one_sentence(project: Path) -> None:
         shutil.rmtree(defs / "more")
 
 
-# Dagster's own snapshot reads what it calls deprecated.
+# Dagster's own snapshot reads deprecated attributes.
 @pytest.mark.filterwarnings("ignore")
-def test_what_dagster_is_told_of_a_project_has_its_places_and_no_token(
+def test_the_repository_snapshot_has_settings_but_not_the_token(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_DATABASE", "of_the_shop")
@@ -261,7 +262,7 @@ def test_what_dagster_is_told_of_a_project_has_its_places_and_no_token(
         found = dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
     finally:
         file.write_text(written)
-    # What its pages are made of.
+    # Dagster renders its pages from this snapshot.
     told = serialize_value(RepositorySnap.from_def(found.get_repository_def()))
     assert "of_the_shop" in told
     assert "TIDEMARK_TOKEN" in told

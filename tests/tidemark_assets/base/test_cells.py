@@ -1,4 +1,4 @@
-"""Values of events as Dagster's Markdown shows them, read by a parser of Markdown."""
+"""Test event values in Dagster's Markdown with a Markdown parser."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethro
 @example("```\ncode\n```")
 @example("` `` ```")
 @example("<img src=x>")
-def test_a_literal_is_one_span_of_code_with_the_text(text: str) -> None:
+def test_a_literal_renders_as_one_code_span(text: str) -> None:
     shown = " ".join(text.split())
     for before in ("", "1 failed: "):
         tokens = MARKDOWN.parse(f"{before}{literal(text)}")

@@ -1,4 +1,4 @@
-"""What Dagster is told of the engine: where things are, and no secret."""
+"""Test the resource in Dagster: it shows addresses and paths but never a secret."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ SECRET = "not-to-be-seen"
 
 
 def made(tidemark: Tidemark) -> TidemarkResource:
-    """What a step gets, and nothing of whose run has the secret."""
+    """Return the resource that a step gets. Assert that its run does not contain the secret."""
     got: list[TidemarkResource] = []
 
     @dg.op
@@ -34,7 +34,7 @@ def made(tidemark: Tidemark) -> TidemarkResource:
     return got[0]
 
 
-def test_fields_are_shown_and_a_step_gets_what_they_say(
+def test_a_step_gets_the_settings_that_the_resource_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_REMOTE", f"sc://host:15002/;token={SECRET}")
@@ -46,11 +46,13 @@ def test_fields_are_shown_and_a_step_gets_what_they_say(
     got = made(tidemark).settings
     assert (got.home, got.database, got.engine_port) == (settings.home, "theirs", 15102)
     assert got.landing == tmp_path / "landing"
-    # The whole address is that of the settings, which Dagster is not told.
+    # The full address, with its token, stays in the settings and is not shown to Dagster.
     assert got.remote == settings.remote
 
 
-def test_a_token_is_told_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_read_from_its_environment_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("THEIR_TOKEN", SECRET)
     got = made(resource(Settings(home=tmp_path), "THEIR_TOKEN")).settings
     assert got.token is not None
@@ -63,9 +65,9 @@ def component(given: str, monkeypatch: pytest.MonkeyPatch) -> WindowedDomains:
     return WindowedDomains.resolve_from_yaml(given)
 
 
-# Dagster's own reading of a component uses what pydantic calls deprecated.
+# Dagster's own component loader uses a deprecated pydantic function.
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
-def test_a_component_takes_places_from_variables_and_the_tokens_name(
+def test_a_component_resolves_variables_but_keeps_the_token_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = component(
@@ -77,7 +79,7 @@ def test_a_component_takes_places_from_variables_and_the_tokens_name(
 
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
-def test_a_token_in_the_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_in_the_component_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match="is a secret: give the variable that holds it") as told:
         component(f"domains: [shop]\ntoken: {SECRET}", monkeypatch)
     assert SECRET not in str(told.value)

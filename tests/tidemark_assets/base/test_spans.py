@@ -1,4 +1,4 @@
-"""Partitions of event time: each instant is in exactly one, also where a clock is put back."""
+"""Test partitions of event time: each instant is in exactly one, even when clocks go back."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,12 +16,12 @@ ZONES = {
     "Australia/Lord_Howe": ("2024-04-06", "2024-10-05"),
     "Asia/Kolkata": ("2024-03-09", "2024-11-02"),
 }
-"""Days before the clocks change, if they do."""
+"""Days before a clock change, if the zone has one."""
 
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_each_instant_is_in_one_partition(zone: str) -> None:
-    """Dagster 18022: an hour that the clock shows twice is two partitions."""
+    """An hour that the clock shows twice is two partitions (Dagster 18022)."""
     start = "2024-01-01"
     for partitions in (
         dg.HourlyPartitionsDefinition(f"{start}-00:00", timezone=zone),
@@ -41,8 +41,8 @@ def test_each_instant_is_in_one_partition(zone: str) -> None:
                 assert {span.end - span.start for span in found} == {HOUR}
 
 
-def test_the_newest_partition_is_yesterday_or_today_as_it_is_defined() -> None:
-    """Dagster 18492: days are those of the partitions' own time zone."""
+def test_the_newest_partition_follows_its_end_offset_and_time_zone() -> None:
+    """Days follow the time zone of the partitions (Dagster 18492)."""
     now = datetime.now(UTC)
     for zone in ("UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"):
         for offset in (0, 1):

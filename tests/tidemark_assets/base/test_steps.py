@@ -1,4 +1,4 @@
-"""How steps fail: what may pass is tried again, and whatever is left is one sentence."""
+"""Test failures of steps: retriable errors are retried, and the rest fail with a message."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tries(*errors: TidemarkError | None, together: bool = False) -> tuple[int, str | None]:
-    """How often a step is tried whose tries raise these, one each, and the error it ends with."""
+    """Run a step whose attempts raise these errors. Return the attempts and the last error."""
     left, made = list(errors), list[int]()
 
     @dg.op
@@ -44,26 +44,26 @@ def tries(*errors: TidemarkError | None, together: bool = False) -> tuple[int, s
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_what_may_pass_is_tried_again(together: bool) -> None:
+def test_retriable_errors_are_retried(together: bool) -> None:
     busy, gone = ConflictError("Others were quicker."), EngineError("No engine answers.")
     assert tries(busy, gone, None, together=together) == (3, None)
 
 
-def test_what_does_not_pass_is_one_sentence_after_a_few_tries() -> None:
+def test_a_persistent_error_fails_with_its_message_after_four_attempts() -> None:
     assert tries(*[EngineError("No engine answers.")] * 9) == (4, "No engine answers.\n")
     together = tries(*[ConflictError("Others were quicker.")] * 9, together=True)
     assert together == (4, "this: Others were quicker.\n")
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_what_only_a_user_can_mend_is_not_tried_again(together: bool) -> None:
+def test_errors_that_need_a_user_are_not_retried(together: bool) -> None:
     count, said = tries(DataError("It was never ingested."), None, together=together)
     assert count == 1
     assert said is not None
     assert said.endswith("It was never ingested.\n")
 
 
-def test_steps_of_assets_and_of_checks_are_tried_again_too() -> None:
+def test_steps_of_assets_and_checks_are_retried() -> None:
     made = list[str]()
 
     def work(step: str) -> None:

@@ -1,4 +1,4 @@
-"""Expectations in Dagster: checks that say how the asset stands, its quarantine, two jobs."""
+"""Test expectations in Dagster: asset checks, the quarantine and its two jobs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,7 +38,7 @@ FITS, SEEN = "values_fit", "too large: total"
 
 
 class Platform:
-    """The domain `gated`, an instance of Dagster and a warehouse."""
+    """The domain `gated` with an instance of Dagster and a warehouse."""
 
     def __init__(self, resource: TidemarkResource, instance: dg.DagsterInstance) -> None:
         self.warehouse, self.instance = resource.warehouse, instance
@@ -55,7 +55,7 @@ class Platform:
 
 @pytest.fixture(scope="module")
 def platform(engine: Settings, spark: SparkSession) -> Iterator[Platform]:
-    """Three days of readings, computed by one single-run backfill."""
+    """Yield a platform with three days of readings, computed by one single-run backfill."""
     settings = engine.model_copy(update={"database": f"checks_{uuid4().hex[:12]}"})
     with dg.DagsterInstance.ephemeral() as instance:
         platform = Platform(OnTestSession(settings, spark), instance)
@@ -73,7 +73,7 @@ def platform(engine: Settings, spark: SparkSession) -> Iterator[Platform]:
 
 
 def newest(platform: Platform, check: str) -> dg.AssetCheckEvaluation:
-    """How Dagster shows a check: by its newest evaluation."""
+    """Return the newest evaluation of a check, which Dagster shows."""
     key = dg.AssetCheckKey(dg.AssetKey("gated"), check)
     [record] = platform.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert record.status.value in ("SUCCEEDED", "FAILED"), "a check stays planned"
@@ -93,10 +93,8 @@ def test_each_expectation_is_a_check(platform: Platform) -> None:
     assert '| 2023-11-15T22:14:00Z | {"sensor":"a"} | 9 |' in listed
 
 
-def test_another_day_s_run_settles_nothing_and_a_promotion_does(
-    platform: Platform, engine: Settings
-) -> None:
-    """Until it is taken back."""
+def test_only_a_promotion_resolves_a_failed_check(platform: Platform, engine: Settings) -> None:
+    """A rollback makes the check fail again."""
     job = platform.definitions.resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(
         asset_selection=[dg.AssetKey("gated")],
@@ -125,14 +123,14 @@ def test_another_day_s_run_settles_nothing_and_a_promotion_does(
     assert not newest(platform, BETWEEN).passed
 
 
-def test_the_asset_tells_of_its_quarantine_by_partition(platform: Platform) -> None:
+def test_quarantined_rows_are_reported_by_partition(platform: Platform) -> None:
     found = platform.instance.fetch_materializations(dg.AssetKey("gated"), limit=3, ascending=True)
     told = {r.partition_key: r.asset_materialization for r in found.records}
     held = {
         day: made.metadata["rows in gated_quarantine"].value for day, made in told.items() if made
     }
     assert held == {"2023-11-14": 0, "2023-11-15": 1, "2023-11-16": 0}
-    # The picture of the checks' history is of the whole run: with its newest partition.
+    # The image of the checks' history covers the whole run and is on its newest partition.
     drawn = {day: made.metadata.get("history") for day, made in told.items() if made}
     assert str(getattr(drawn.pop("2023-11-16"), "value", "")).startswith(
         "![history](data:image/svg+xml;base64,"
@@ -140,7 +138,7 @@ def test_the_asset_tells_of_its_quarantine_by_partition(platform: Platform) -> N
     assert [*drawn.values()] == [None, None]
 
 
-def test_a_release_is_new_data_of_its_partition(platform: Platform) -> None:
+def test_releasing_a_window_materializes_its_partition(platform: Platform) -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type judged_assets"):
         platform.run("release_quarantined", {"asset": "other"})
     result = platform.run("release_quarantined", {"asset": "gated", "keys": {"sensor": "a"}})
@@ -158,7 +156,7 @@ def test_a_release_is_new_data_of_its_partition(platform: Platform) -> None:
 
 
 def stands(settings: Settings, check: str = BETWEEN) -> tuple[bool, str]:
-    """How a check of `gated` stands."""
+    """Return whether a check of `gated` passes, and its description."""
     found = {e.check_name: e for e in checks.current_results(PLAIN, Snapshot(settings), gated)}
     return found[check].passed, found[check].description or ""
 
@@ -168,7 +166,7 @@ FAILED = "1 failed, the first at 2023-11-14T22:17:00Z: `9`"
 
 
 @pytest.mark.parametrize("sensor", ["a", "Zürich", None])
-def test_a_window_in_quarantine_fails_its_check_whatever_runs_came_since(
+def test_a_quarantined_window_fails_its_check_after_later_runs(
     settings: Settings, sensor: str | None
 ) -> None:
     judged(settings, 0)
@@ -179,14 +177,14 @@ def test_a_window_in_quarantine_fails_its_check_whatever_runs_came_since(
     judged(settings, 2, expectation=FIVE, minutes=(5, 6))
     assert stands(settings) == (False, FAILED)
     assert stands(settings, COMPLETE) == (True, "as expected")
-    # Results of long ago are not read; quarantine is.
+    # Old validation results are not read, but the quarantine is.
     promoted(settings, 9999)
     assert stands(settings) == (False, FAILED)
 
 
 @pytest.mark.parametrize("settled", ["promoted", "computed", "released", "discarded"])
-def test_a_check_passes_as_soon_as_its_failure_is_settled(settings: Settings, settled: str) -> None:
-    """Though the run that found it is the newest one that judged that window."""
+def test_a_check_passes_once_its_failure_is_resolved(settings: Settings, settled: str) -> None:
+    """This holds even if the failing run is the newest to validate that window."""
     judged(settings, 1, (3, "a"), expectation=FIVE, observed="9")
     withhold(settings, (3, "a"), by=FIVE, observed="9")
     assert stands(settings) == (False, FAILED)
@@ -207,7 +205,7 @@ def test_a_check_passes_as_soon_as_its_failure_is_settled(settings: Settings, se
     assert stands(settings) == (True, "as expected")
 
 
-def test_a_warning_stands_until_its_window_is_computed_again(settings: Settings) -> None:
+def test_a_warning_remains_until_its_window_is_recomputed(settings: Settings) -> None:
     warned = "not_null(sensor)"
     judged(settings, 1, (3, None), expectation=warned, observed="null")
     publish(settings, 1, "warned", (3, None))
@@ -221,7 +219,7 @@ def test_a_warning_stands_until_its_window_is_computed_again(settings: Settings)
     assert stands(settings, NOT_NULL) == (True, "as expected")
 
 
-def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings) -> None:
+def test_a_fault_of_tidemark_is_reported_with_its_remedy(settings: Settings) -> None:
     judged(settings, 4, (3, "a"))
     withhold(settings, (3, "a"), observed="0 events, 3 in the log")
     found = {e.check_name: e for e in checks.current_results(PLAIN, Snapshot(settings), gated)}
@@ -232,20 +230,20 @@ def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings)
     )
     assert "`tidemark backfill gated` recomputes them from the event log" in failed.description
     assert str(failed.metadata["remedy"].value).startswith("`tidemark backfill gated`")
-    # Not where it holds, and not where the data are at fault.
+    # Neither a passed check nor a fault of the data mentions Tidemark.
     withhold(settings, (3, "a"), by=FIVE)
     for check in checks.current_results(PLAIN, Snapshot(settings), gated):
         assert "Tidemark" not in (check.description or "")
         assert "remedy" not in check.metadata
 
 
-def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
+def test_a_check_description_states_whether_tidemark_is_at_fault() -> None:
     told = {spec.name: spec.description or "" for spec in checks.specs(PLAIN, gated)}
     assert "a failure is a fault of Tidemark, not of the data" in told[COMPLETE]
     assert "fault of Tidemark" not in told[BETWEEN]
 
 
-def test_checks_have_names_that_dagster_takes() -> None:
+def test_check_names_are_valid_in_dagster() -> None:
     declared = [BETWEEN, NOT_NULL, COMPLETE]
     assert list(checks.check_names(gated).values()) == [*declared, FITS]
     # A mean can't overflow.
@@ -264,7 +262,7 @@ def test_a_window_that_overflows_fails_a_check_until_it_is_decided(settings: Set
 
 
 def test_an_overflow_is_a_failed_check_and_a_metric(engine: Settings, spark: SparkSession) -> None:
-    """Although the asset has no expectations of its own."""
+    """This holds even if the asset has no expectations."""
     own = {"database": f"overflowing_{uuid4().hex[:12]}", "domains": ("overflowing",)}
     settings = engine.model_copy(update=own)
     resource = OnTestSession(settings, spark)

@@ -1,4 +1,4 @@
-"""What was compared on the command line appears in Dagster as results of the check `parity`."""
+"""Test that command-line comparisons appear in Dagster as results of the check `parity`."""
 
 import shutil
 from dataclasses import replace
@@ -32,7 +32,7 @@ def differing(kind: str) -> ParityReport:
 
 
 def store(settings: Settings) -> Warehouse:
-    """A warehouse for few rows, which needs no engine."""
+    """Return a warehouse for small tables, which needs no engine."""
     nobody = cast(SparkSession, None)
     return Warehouse(nobody, settings.warehouse, settings.database, registered=False)
 
@@ -43,7 +43,7 @@ def ticks(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
 
 
 def told(instance: dg.DagsterInstance, asset: str = "per_minute") -> list[dict[str, Any]]:
-    """The results of the check, in the order in which they were reported."""
+    """Return the results of the check in the order of their reports."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), comparisons.PARITY)
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=999)
     found: list[dict[str, Any]] = []
@@ -71,15 +71,15 @@ def test_each_comparison_is_reported_once(instance: dg.DagsterInstance, settings
     assert record.append(warehouse, differing("late_loss")) == 3
     sensor.skipped()
     sensor.skipped()
-    # A complete answer is no fault.
+    # Including late events is not a fault.
     assert [t["passed"] for t in told(instance)] == [True, False, True]
     assert told(instance, "of another domain") == []
 
 
-def test_a_record_that_was_made_anew_is_reported_whole(
+def test_a_recreated_parity_table_is_reported_from_its_start(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """Also with as many comparisons as the old one."""
+    """The new table may have as many comparisons as the old one."""
     sensor, warehouse = ticks(instance, settings), store(settings)
     record.append(warehouse, EQUAL)
     sensor.skipped()
@@ -91,7 +91,7 @@ def test_a_record_that_was_made_anew_is_reported_whole(
     assert [t["passed"] for t in told(instance)] == [True, False]
 
 
-def test_a_result_says_what_was_compared_and_what_is_withheld(
+def test_a_parity_result_lists_compared_and_quarantined_windows(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     held = replace(
@@ -119,7 +119,7 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     assert (all_["too late"], all_["quarantined"]) == (2, 0)
 
 
-def test_a_wrong_row_counts_however_many_differences_are_listed_before_it() -> None:
+def test_a_wrong_row_fails_parity_after_a_thousand_late_losses() -> None:
     listed = differing("late_loss").differences * 1000
     night = replace(EQUAL, total=1001, differences=listed, kinds={"late_loss": 1000})
     assert not comparisons.parity_result(PLAIN, night, "three days", "the nightly job").passed
@@ -127,7 +127,7 @@ def test_a_wrong_row_counts_however_many_differences_are_listed_before_it() -> N
     assert comparisons.parity_result(PLAIN, complete, "three days", "the nightly job").passed
 
 
-def test_many_comparisons_are_reported_by_and_by_and_those_of_another_record_too(
+def test_many_comparisons_are_reported_over_several_ticks(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparisons, "MAX_COMPARISONS_PER_TICK", 2)

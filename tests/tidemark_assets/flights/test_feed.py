@@ -1,4 +1,4 @@
-"""The player: the year's flights as files, in the order in which their records arrive."""
+"""Test the recording of flights: a year as files, in the order in which the records arrive."""
 
 import os
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def records(year: Path) -> pd.DataFrame:
-    """All files' rows, in the order of files, with each file's time."""
+    """Return the rows of all files in file order, with the time of each file."""
     files = sorted(year.iterdir(), key=lambda p: p.stat().st_mtime)
     parts = [pd.read_csv(p).assign(file=p.stat().st_mtime, opens=p.name[8:23]) for p in files]
     found = pd.concat([p for p in parts if len(p)], ignore_index=True)
@@ -41,7 +41,7 @@ def test_every_flight_lands_once(records: pd.DataFrame) -> None:
     assert list(records.columns[:-2]) == list(flights.columns)
 
 
-def test_rows_land_in_order_and_within_the_span_of_their_file(records: pd.DataFrame) -> None:
+def test_rows_are_ordered_and_within_the_interval_of_their_file(records: pd.DataFrame) -> None:
     scheduled = records["time_hour"] + pd.to_timedelta(records["minute"], unit="min")
     delay = pd.to_timedelta(records["dep_delay"].fillna(0), unit="min")
     assert (records["departure"] == scheduled + delay).all()
@@ -56,7 +56,9 @@ def test_rows_land_in_order_and_within_the_span_of_their_file(records: pd.DataFr
     assert (pd.to_datetime(records["opens"], utc=True) + pd.Timedelta(hours=6) == closes).all()
 
 
-def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) -> None:
+def test_a_replay_writes_identical_files_and_keeps_existing_ones(
+    year: Path, tmp_path: Path
+) -> None:
     landed = list(recording.play(tmp_path, Excerpt(start="2013-03-01", days=2)))
     assert [p.number for p in landed] == list(range(1, 9))
     assert all(p.path.read_bytes() == (year / p.path.name).read_bytes() for p in landed)
@@ -67,7 +69,7 @@ def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) ->
     assert more[0].path.stat().st_mtime == 1
 
 
-def test_days_of_flights_come_in_with_their_disorder(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_flights_are_ingested_out_of_order(warehouse: Warehouse, tmp_path: Path) -> None:
     list(play(warehouse, inlet, tmp_path, Excerpt(days=3), batch=None))
     log = Log(warehouse, flights)
     timeline = log.timeline()

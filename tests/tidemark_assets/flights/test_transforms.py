@@ -1,4 +1,4 @@
-"""What is computed from the flights: the same as stream and as batch, and the same in pandas."""
+"""Test the transforms of flights: stream equals batch, and both equal a computation in pandas."""
 
 import pandas as pd
 import pytest
@@ -25,7 +25,7 @@ KEY = "window_start"
 
 @pytest.fixture(scope="module")
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse with what arrived in three days around the end of a month."""
+    """Return a warehouse with the flights of three days around the end of a month."""
     excerpt = Excerpt(start="2013-01-31", days=3)
     list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
@@ -33,16 +33,16 @@ def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehou
 
 @pytest.fixture(scope="module")
 def records(days: Warehouse) -> pd.DataFrame:
-    """The log."""
+    """Return the rows of the event log."""
     rows = Log(days, flights).read(-1, 11).toPandas()
     rows["departure"] = rows["departure"].dt.tz_localize("UTC")
     return rows
 
 
-# A run for each arrival of days of flights.
+# One run for each of many arrivals.
 @pytest.mark.slow
 @pytest.mark.parametrize("transform", OTHER_WINDOWS, ids=lambda t: t.name)
-def test_runs_one_after_the_other_publish_what_one_pass_computes(
+def test_incremental_runs_equal_one_batch_computation(
     days: Warehouse, transform: WindowedTransform
 ) -> None:
     for limit in (5, None):
@@ -53,7 +53,7 @@ def test_runs_one_after_the_other_publish_what_one_pass_computes(
 
 
 def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
-    """What is published when nothing is too late, in the order of windows and keys."""
+    """Return the windows including too-late events, ordered by window and keys."""
     backfill(warehouse, transform, late_events="include")
     rows = warehouse.read(transform.table).toPandas()
     for bound in ("window_start", "window_end"):
@@ -62,7 +62,7 @@ def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame
 
 
 @pytest.mark.slow
-def test_congestion_is_of_three_hours_each_half_hour(
+def test_congestion_covers_three_hours_every_half_hour(
     days: Warehouse, records: pd.DataFrame
 ) -> None:
     found = complete(days, transforms.congestion_rolling)
@@ -77,7 +77,7 @@ def test_congestion_is_of_three_hours_each_half_hour(
 
 
 @pytest.mark.slow
-def test_an_aircraft_s_day_ends_after_six_hours_on_the_ground(
+def test_an_aircraft_session_ends_after_six_hours_on_the_ground(
     days: Warehouse, records: pd.DataFrame
 ) -> None:
     found = complete(days, transforms.aircraft_days)
@@ -100,7 +100,9 @@ def test_an_aircraft_s_day_ends_after_six_hours_on_the_ground(
         assert (both[column] == both[f"{column}_by_hand"]).all(), column
 
 
-def test_a_carrier_s_month_is_that_of_new_york(days: Warehouse, records: pd.DataFrame) -> None:
+def test_carrier_months_follow_the_new_york_calendar(
+    days: Warehouse, records: pd.DataFrame
+) -> None:
     found = complete(days, transforms.carrier_months)
     local = found["window_start"].dt.tz_convert("America/New_York")
     assert set(local.dt.strftime("%m-%d %H:%M")) == {"01-01 00:00", "02-01 00:00"}
@@ -118,7 +120,7 @@ def test_a_carrier_s_month_is_that_of_new_york(days: Warehouse, records: pd.Data
         assert row["top_destinations"][0]["count"] == of_month["dest"].value_counts().max()
 
 
-def test_a_month_that_lasts_has_a_pane_for_each_day(days: Warehouse) -> None:
+def test_an_open_month_fires_an_early_pane(days: Warehouse) -> None:
     panes = days.read(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
     united = panes[(panes["carrier"] == "UA") & (panes["window_end"] == "2013-02-01T05:00")]
     assert list(united["timing"]) == ["EARLY", "ON_TIME"]
@@ -138,7 +140,7 @@ def test_day_totals_grow_by_the_hour(days: Warehouse, records: pd.DataFrame) -> 
     assert 20 <= len(day) <= 24
 
 
-def test_delays_by_carrier_add_up_to_those_of_the_hour(days: Warehouse) -> None:
+def test_delays_by_carrier_add_up_to_the_hourly_delays(days: Warehouse) -> None:
     carriers = complete(days, transforms.departures_by_carrier)
     hours = complete(days, transforms.departures_hourly).set_index([KEY, "origin"])
     summed = carriers.groupby([KEY, "origin"])[["flights", "cancelled", "total_delay"]].sum()

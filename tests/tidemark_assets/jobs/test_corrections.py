@@ -1,4 +1,4 @@
-"""The correction job, on the tests' engine: what came too late is counted, and each value told."""
+"""Test the correction job: it counts too-late events and reports each changed value."""
 
 import dagster as dg
 
@@ -29,12 +29,12 @@ def correct(
 
 
 def told(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """What the run says, by name."""
+    """Return the metadata of the run's output by name."""
     (output,) = [e for e in result.all_events if e.is_successful_output]
     return {k: shown(v) for k, v in output.step_output_data.metadata.items()}
 
 
-def test_what_came_too_late_is_counted_and_the_next_correction_finds_nothing(
+def test_a_correction_counts_too_late_events_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})

@@ -1,4 +1,4 @@
-"""The nightly maintenance: one job for all tables, which shows what it did."""
+"""Test nightly maintenance: one job compacts all tables and reports the result."""
 
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +17,13 @@ ROWS = pa.table({"seq": [1]})
 
 
 class Home:
-    """What the job asks of the resource, without an engine."""
+    """A stand-in for the resource, without an engine."""
 
     def __init__(self, place: Path) -> None:
         self.warehouse = Warehouse(cast(Any, None), str(place), registered=False)
 
 
-def test_a_night_folds_files_and_shows_what_it_did(
+def test_maintenance_compacts_files_and_reports_the_result(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "tables")
@@ -43,12 +43,12 @@ def test_a_night_folds_files_and_shows_what_it_did(
 
 
 def load_module(domain: str) -> dg.Definitions:
-    """What Dagster loads for a domain."""
+    """Return the definitions that Dagster loads for a domain."""
     lazy: Any = import_module(f"{domain}.definitions").definitions
     return lazy.load_fn()
 
 
-def test_it_is_there_once_for_all_domains() -> None:
+def test_maintenance_is_scheduled_once_for_all_domains() -> None:
     found = [load_module(name) for name in Settings().domains]
     own = [[s for s in each.schedules or () if s.name == NAME] for each in found]
     assert [len(schedules) for schedules in own] == [1, 0]

@@ -1,4 +1,4 @@
-"""The nightly job, on the tests' engine: it verifies what is published, then completes it."""
+"""Test the nightly job: it verifies the published windows, then adds too-late events."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,7 +52,7 @@ def checks(result: dg.ExecuteInProcessResult) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_the_last_days_are_verified_then_complete(
+def test_a_nightly_run_verifies_recent_days_then_adds_late_events(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -71,7 +71,7 @@ def test_the_last_days_are_verified_then_complete(
     known = instance.get_materialized_partitions(dg.AssetKey("per_minute"))
     assert len(known) >= 1
 
-    # What is complete is no fault of the next night; what somebody wrote is.
+    # Windows with late events pass the next night. A manual change of the table does not.
     assert checks(night(here, instance)) == [("parity", True, lost)]
     assert not parity(warehouse, PER_MINUTE).equal
     path = warehouse.path("per_minute")
@@ -79,7 +79,7 @@ def test_the_last_days_are_verified_then_complete(
     assert checks(night(here, instance))[0][1] is False
 
 
-def test_a_night_tells_what_it_found_of_expectations(
+def test_a_nightly_run_reports_expectations(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -92,7 +92,7 @@ def test_a_night_tells_what_it_found_of_expectations(
     assert told == {"parity": True, "between_n_most_0": False, "values_fit": True}
 
 
-def test_a_night_without_a_closed_day_changes_nothing(
+def test_a_nightly_run_without_a_closed_day_changes_nothing(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})

@@ -1,4 +1,4 @@
-"""A changed definition in Dagster: a check says so, jobs rebuild beside, promote, and roll back."""
+"""Test a changed definition in Dagster: its check, and jobs to rebuild, promote and roll back."""
 
 import re
 from collections.abc import Mapping
@@ -52,13 +52,13 @@ def launch(
 
 
 def told(result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
-    """What the run says, by name."""
+    """Return the metadata of the run's output by name."""
     (output,) = [e for e in result.all_events if e.is_successful_output]
     return {k: shown(v) for k, v in output.step_output_data.metadata.items()}
 
 
 def judged(instance: dg.DagsterInstance) -> tuple[bool, str | None]:
-    """What the instance knows of the check."""
+    """Return the newest result of the check."""
     [found] = instance.event_log_storage.get_asset_check_execution_history(KEY, limit=1)
     return judgement(found)
 
@@ -73,7 +73,7 @@ def judgement(found: AssetCheckExecutionRecord) -> tuple[bool, str | None]:
 
 # Many Dagster runs.
 @pytest.mark.slow
-def test_the_way_of_a_changed_definition_through_dagster(
+def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -123,7 +123,7 @@ def test_the_way_of_a_changed_definition_through_dagster(
 
 # Many Dagster runs.
 @pytest.mark.slow
-def test_a_deployment_and_a_promotion_by_the_command_are_told_of_once(
+def test_a_deployment_and_a_command_line_promotion_are_reported_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -162,7 +162,7 @@ def test_a_deployment_and_a_promotion_by_the_command_are_told_of_once(
 
 
 @pytest.mark.parametrize("name", ["forward", "same", "never ran"])
-def test_what_the_check_says(warehouse: Warehouse, name: str) -> None:
+def test_the_definition_check_describes_each_state(warehouse: Warehouse, name: str) -> None:
     if name != "never ran":
         ingest(warehouse, READINGS, ARRIVALS[:2])
         incremental(warehouse, PER_MINUTE)

@@ -1,4 +1,4 @@
-"""The replay job: what arrived from an arrival or an instant on, into the table or beside."""
+"""Test the replay job: from an arrival or an instant, into the table or a separate one."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from tidemark_assets.jobs.replays import replays
 
 ARRIVALS = some_arrivals(count=4, size=24)
 Made = Callable[[str, dict[str, WindowedTransform]], dg.Definitions]
-"""Makes the definitions of a domain's job."""
+"""A function that creates the definitions of a domain's job."""
 
 
 def launch(
@@ -47,7 +47,7 @@ def launch(
         (rebuilds, "some_rebuild", "some_rebuilds"),
     ],
 )
-def test_an_engine_that_does_not_answer_is_one_sentence_and_tried_again(
+def test_an_unreachable_engine_is_retried_with_a_message(
     instance: dg.DagsterInstance,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,7 +73,7 @@ def test_an_engine_that_does_not_answer_is_one_sentence_and_tried_again(
 
 
 def said(result: dg.ExecuteInProcessResult) -> str:
-    """The row of the run's table, or its failure."""
+    """Return the last row of the run's result table, or its error."""
     if result.success:
         (output,) = [e for e in result.all_events if e.is_successful_output]
         return shown(output.step_output_data.metadata["replayed"]).splitlines()[-1]
@@ -81,7 +81,7 @@ def said(result: dg.ExecuteInProcessResult) -> str:
     return str(failure.step_failure_data.error)
 
 
-def test_a_replay_from_an_arrival_or_an_instant(
+def test_a_replay_starts_at_an_arrival_or_an_instant(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -105,8 +105,8 @@ def test_a_replay_from_an_arrival_or_an_instant(
 
 
 @pytest.mark.parametrize("config", [{}, {"from_arrival": 1, "from_instant": "2024-01-01"}])
-def test_a_replay_that_is_not_told_from_where_is_one_sentence(
+def test_a_replay_needs_exactly_one_start(
     settings: Settings, instance: dg.DagsterInstance, config: dict[str, str | int]
 ) -> None:
-    """Before the engine is asked for anything."""
+    """The check precedes any request to the engine."""
     assert "Specify either the first arrival or" in said(launch(settings, instance, **config))

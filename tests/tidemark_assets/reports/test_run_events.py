@@ -1,5 +1,7 @@
-"""What a step's own run closed and changed is told by that step, on the tests' engine: it keeps its
-run, and the sensor of windows does not tell it again. All of it under a prefix."""
+"""Test the partition reports of a step: they keep its run, and the window sensor adds none.
+
+All keys have a prefix.
+"""
 
 import dagster as dg
 import pytest
@@ -23,7 +25,7 @@ NONE = "No new runs except those that report themselves."
 
 
 @pytest.mark.slow
-def test_partitions_that_an_increment_closes_keep_its_run(
+def test_partitions_closed_by_an_increment_keep_its_run(
     engine: Settings,
     warehouse: Warehouse,
     instance: dg.DagsterInstance,
@@ -47,7 +49,7 @@ def test_partitions_that_an_increment_closes_keep_its_run(
         return done.run_id
 
     def closed() -> set[str]:
-        """The minutes that have windows and have passed."""
+        """Return the closed minutes that have windows."""
         last = Log(warehouse, READINGS).last()
         assert last is not None
         rows = warehouse.read("per_minute").select("window_start", "window_end").collect()
@@ -71,7 +73,7 @@ def test_partitions_that_an_increment_closes_keep_its_run(
             assert kind in (None, there[name].dataType.simpleString()), name
 
     def types_told() -> dict[str, str]:
-        """The types of the windows' columns, as their newest materialization has them."""
+        """Return the column types of the newest materialization."""
         event = instance.get_latest_materialization_event(dg.AssetKey(["dev", "per_minute"]))
         assert event is not None
         assert event.asset_materialization is not None
@@ -83,7 +85,7 @@ def test_partitions_that_an_increment_closes_keep_its_run(
     types = {field.name: field.dataType.simpleString() for field in fields}
     assert types_told() == types
 
-    # Another run's commit, which an increment ends: the sensor tells of it, as of the stream's.
+    # An increment finishes another run's commit. The sensor reports it, as for a stream.
     ingest(warehouse, READINGS, ARRIVALS[3:6], ends=False)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
     caught_up()

@@ -1,5 +1,6 @@
-"""Sensors of arrivals on real Delta tables and a real instance of Dagster, without an engine, but
-for roll-ups."""
+"""Test the sensors of arrivals on real Delta tables and a real instance of Dagster.
+
+Only the test of roll-ups needs an engine."""
 
 import json
 import shutil
@@ -46,7 +47,7 @@ def run_under_way(instance: dg.DagsterInstance, job: str) -> None:
     )
 
 
-def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
+def test_new_arrivals_launch_one_run_of_the_lagging_assets(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
@@ -61,21 +62,21 @@ def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
     assert ticks.launched() == ["one"]
 
 
-def test_only_a_sensor_that_is_on_is_shown_as_what_brings_a_source_in(
+def test_only_an_active_sensor_is_shown_as_the_ingest(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """The live page reads what each tick leaves; one that was switched off leaves nothing more."""
+    """The live page reads the record of each tick. A disabled sensor leaves no record."""
     page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
     assert not page.read().ingests[name].by_sensor
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
     ticks.skipped()
     assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
     assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
-    # The clock was set back: how long ago that was is not known.
+    # The clock was set back, so the age of the last tick is unknown.
     assert not polls.recent(settings, name, time.time() - 10)
 
 
-def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
+def test_no_run_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     first = ticks.tick()
@@ -84,17 +85,17 @@ def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Setti
     again = ticks.tick()
     assert isinstance(first, dg.SensorResult)
     assert isinstance(again, dg.SensorResult)
-    # The daemon launches a run key once.
+    # The Dagster daemon launches each run key only once.
     assert (first.run_requests or [])[0].run_key == (again.run_requests or [])[0].run_key
     run_under_way(instance, "some_catch_up")
     arrive(settings, "readings", 4, 4)
     assert ticks.skipped() == "A run of some_catch_up is already active. Waiting for it: one, two."
 
 
-def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
+def test_recreated_tables_and_another_database_launch_new_runs(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """They count their arrivals from 0 again."""
+    """Their arrival numbers start at 0 again."""
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     keys = [_key(ticks.tick())]
@@ -114,13 +115,13 @@ def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
 
 
 def _key(result: object) -> str:
-    """The run key of the one run that a tick launches."""
+    """Return the run key of the only run that a tick launches."""
     assert isinstance(result, dg.SensorResult), result
     [request] = result.run_requests or []
     return request.run_key or ""
 
 
-def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
+def test_a_backfill_of_a_range_leaves_the_asset_behind(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
@@ -130,10 +131,10 @@ def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
     assert ticks.launched() == ["two"]
 
 
-def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
+def test_a_rolled_back_asset_is_launched_again(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """A switch back leaves it where it was before."""
+    """A rollback returns the asset to its earlier arrival."""
     own = arrivals.arrivals("some", {"one": ASSETS["one"]}, daily)
     ticks = ticks_of(own, instance, settings)
     ran(settings, "one", commit_number=0, through=2, watermark=0)
@@ -145,14 +146,14 @@ def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
     ran(settings, "one", commit_number=2, through=2, watermark=0, mode="backfill")
     keys.append(_key(ticks.tick()))
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
-    # The daemon launches a run key once.
+    # The Dagster daemon launches each run key only once.
     assert len({*keys}) == 2
 
 
-def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
+def test_a_rollup_behind_its_base_is_launched_alone(
     instance: dg.DagsterInstance, settings: Settings, warehouse: Warehouse
 ) -> None:
-    """Who ran its base was killed before it ran the roll-up, or ran the base alone."""
+    """The run of its base was killed before the roll-up, or did not include it."""
     base = ASSETS["one"]
     five = rollup(of=base, name="five", window=Tumbling("5 minutes"))
     place = {"warehouse": warehouse.place.location, "database": warehouse.database}
@@ -163,7 +164,7 @@ def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
     assert ticks.launched() == ["one"]
     incremental(warehouse, base)
     assert ticks.launched() == ["five"]
-    # Not again and again, if it fails.
+    # A failed run is not launched again.
     assert ticks.skipped().startswith("The run for five did not bring them up to date")
     incremental(warehouse, five)
     assert ticks.skipped() == "All windows are up to date with the event log."
@@ -178,7 +179,7 @@ def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 
-def test_an_asset_that_a_stream_keeps_is_left_to_it(
+def test_an_asset_with_a_stream_is_not_launched(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
@@ -205,9 +206,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
     assert time.monotonic() - begun < 20
 
 
-def test_a_file_that_lands_launches_an_ingest(
-    instance: dg.DagsterInstance, settings: Settings
-) -> None:
+def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: Settings) -> None:
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
     folder = settings.landing / "sensors"
     assert "from which source 'sensors' reads" in ticks.skipped()
@@ -230,10 +229,10 @@ def test_a_file_that_lands_launches_an_ingest(
     assert "has changed since it was ingested" in ticks.skipped()
 
 
-def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
+def test_a_failed_or_canceled_ingest_is_launched_again(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that was killed leaves no refusal, and perhaps nothing else lands for a day."""
+    """A killed process leaves no error record, and the next file may be a day away."""
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
     folder = settings.landing / "sensors"
     folder.mkdir(parents=True)
@@ -265,7 +264,7 @@ def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
     assert launched() == last
 
 
-def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
+def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
@@ -278,14 +277,14 @@ def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
     assert "after a successful manual launch of sensors_ingest" in said
     with kept(tables, SOURCE):
         assert isinstance(ticks.tick(), dg.RunRequest)
-    # What an asset's run in the process of the ingest fails with is not the source's.
+    # An error of an asset's run in the ingest process does not block the source.
     land(folder, "3.csv", "at,sensor,value\n", 2)
     with pytest.raises(DataError), kept(tables, SOURCE) as ingest, ingest.doing():
         raise DataError("The table of per_minute can't be written.")
     assert isinstance(ticks.tick(), dg.RunRequest)
 
 
-def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
+def test_a_blocked_source_is_retried_after_a_possible_fix(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, folder = TidemarkResource(settings).tables, standing(settings)
@@ -296,7 +295,7 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
     def tried_once() -> None:
         request = ticks.tick()
         assert isinstance(request, dg.RunRequest)
-        # The daemon launches what it launched before no second time.
+        # The Dagster daemon launches each run key only once.
         assert request.run_key not in keys
         keys.add(request.run_key)
         refuse(tables)
@@ -304,10 +303,10 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
         assert "is blocked" in ticks.skipped()
 
     tried_once()
-    # The file was mended: of the same size, though not enough.
+    # The file was changed, with the same size, but is still invalid.
     land(folder, "1.csv", "at,value,sensor\n", 5)
     tried_once()
-    # Its definition was.
+    # The source's definition was changed.
     mended = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
     ticks.sensor = ticks_of(
         arrivals.landing(Inlet(mended, lambda landing: replace(feed(landing), source=mended))),
@@ -315,10 +314,10 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
         settings,
     ).sensor
     tried_once()
-    # It was moved out of the folder.
+    # The file was moved out of the folder.
     (folder / "1.csv").unlink()
     tried_once()
-    # The one before those that are refused went in: that is no cause that has gone.
+    # A file that was pending then was ingested, which is not a possible fix.
     (tried,) = (json.dumps(f.position) for f in list_files(folder) if f.name == "2.csv")
     land(folder, "3.csv", "at,sensor,value\n", 6)
     arrive(settings, "sensors", 0, 0, positions=[tried])
@@ -327,7 +326,7 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
     assert isinstance(ticks.tick(), dg.RunRequest)
 
 
-def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remembers_came_in(
+def test_a_long_backlog_is_retried_after_all_remembered_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ingest_attempts, "MAX_REMEMBERED_FILES", 2)
@@ -345,7 +344,10 @@ def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remember
 
 
 def standing(settings: Settings) -> Path:
-    """The landing folder, with a file, of a database that has a place for what is refused."""
+    """Create the database folder, which stores refusals, and a landing folder with one file.
+
+    Return the landing folder.
+    """
     folder = settings.landing / "sensors"
     folder.mkdir(parents=True)
     (Path(settings.warehouse) / settings.database).mkdir(parents=True)
@@ -360,13 +362,13 @@ def refuse(tables: Warehouse) -> None:
 
 # Starts a broker.
 @pytest.mark.slow
-def test_records_of_kafka_launch_an_ingest(
+def test_kafka_records_launch_an_ingest(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics
 ) -> None:
     name = topics.create()
     inlet = Inlet(CLICKS, lambda _: topics.feed(name))
     ticks = ticks_of(arrivals.landing(inlet), instance, settings)
-    # Where a topic without records stands is to be remembered, before retention takes any.
+    # The position of an empty topic must be recorded before retention deletes any record.
     for offsets in ("[0,0]", "[0,2]"):
         launched = ticks.tick()
         assert isinstance(launched, dg.RunRequest)

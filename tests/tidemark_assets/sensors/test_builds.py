@@ -1,4 +1,4 @@
-"""What the command line built of marts is reported, with a dbt that builds nothing."""
+"""Test the reports of marts built on the command line, with a dbt that builds nothing."""
 
 import dagster as dg
 import pytest
@@ -32,7 +32,7 @@ def test_builds_of_each_database_are_reported_once(
     ticks = Ticks(builds(one, some_marts), instance, settings)
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."
-    # Another database, whose build ended before.
+    # Another database, whose build ended earlier.
     ticks.sensor = builds(other, some_marts)
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."

@@ -1,4 +1,4 @@
-"""What came into a log by other ways than Dagster appears there."""
+"""Test that arrivals ingested outside Dagster are reported to Dagster."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ from tidemark_assets.sensors.ingests import ingests
 
 
 def told(instance: dg.DagsterInstance, table: str) -> list[dict[str, Any]]:
-    """The metadata of a table's materializations, in the order of the reports."""
+    """Return the metadata of a table's materializations in the order of the reports."""
     found = instance.fetch_materializations(dg.AssetKey(table), limit=100, ascending=True)
     events = [record.asset_materialization for record in found.records]
     return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
@@ -39,7 +39,7 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
     assert (first["rows in readings_timeline"], second["rows in readings_timeline"]) == (4, 6)
 
 
-def test_a_log_that_grows_makes_no_partition_stale_and_another_one_does(
+def test_only_a_recreated_log_makes_partitions_stale(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
@@ -68,7 +68,7 @@ def test_a_log_that_grows_makes_no_partition_stale_and_another_one_does(
     assert stale() == ["has a new dependency materialization"]
 
 
-def test_new_dead_letters_are_a_warning_until_arrivals_come_without(
+def test_dead_letters_fail_the_check_until_an_arrival_has_none(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
@@ -97,7 +97,7 @@ def test_new_dead_letters_are_a_warning_until_arrivals_come_without(
     assert check() == (True, "All rows could be decoded.")
 
 
-def test_a_log_that_was_made_anew_is_reported(
+def test_the_log_of_another_database_is_reported(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     arrive(settings, "readings", 0, 3)
@@ -110,10 +110,10 @@ def test_a_log_that_was_made_anew_is_reported(
 
 
 @pytest.mark.parametrize("count", [4, 6])
-def test_a_log_that_was_made_anew_with_as_many_arrivals_is_reported_whole(
+def test_a_recreated_log_is_reported_from_its_first_arrival(
     instance: dg.DagsterInstance, settings: Settings, count: int
 ) -> None:
-    """Or with more."""
+    """The new log has as many arrivals as the old one, or more."""
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
     timeline = Path(settings.warehouse) / settings.database / "readings_timeline"
     arrive(settings, "readings", 0, 3)
@@ -124,7 +124,7 @@ def test_a_log_that_was_made_anew_with_as_many_arrivals_is_reported_whole(
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
 
 
-def test_a_watermark_from_the_future_is_a_warning(
+def test_a_watermark_ahead_of_the_clock_fails_the_check(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)

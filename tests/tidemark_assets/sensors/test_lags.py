@@ -1,4 +1,4 @@
-"""What waits in Kafka appears on the page of the log."""
+"""Test that consumer lag in Kafka appears on the page of the event log."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from tidemark_streaming.kafka import KafkaConnector
 
 
 def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
-    """The metadata of the log's observations, in the order of the reports."""
+    """Return the metadata of the log's observations in the order of the reports."""
     found = instance.fetch_observations(dg.AssetKey("clicks_log"), limit=100, ascending=True)
     events = [record.asset_observation for record in found.records]
     return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
 
 
-def test_what_waits_is_observed_by_partition_now_and_then(
+def test_consumer_lag_is_reported_by_partition_at_intervals(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,
@@ -45,7 +45,7 @@ def test_what_waits_is_observed_by_partition_now_and_then(
     assert [o["lag in records"] for o in observed(instance)] == [3, 4]
 
 
-def test_offsets_that_are_gone_are_observed_at_once(
+def test_lost_offsets_are_reported_at_once(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics
 ) -> None:
     name = topics.create()
@@ -68,7 +68,7 @@ def test_offsets_that_are_gone_are_observed_at_once(
     assert len(observed(instance)) == 2, "more of the same is no news"
 
 
-def test_a_clock_that_was_set_back_ends_no_reports(
+def test_reports_continue_after_the_clock_is_set_back(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,
@@ -85,7 +85,7 @@ def test_a_clock_that_was_set_back_ends_no_reports(
     assert len(observed(instance)) == 2, "once at once, and then every five minutes"
 
 
-def test_brokers_that_cease_to_answer_or_refuse_are_observed_at_once(
+def test_broker_failures_are_reported_at_once(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,

@@ -1,4 +1,4 @@
-"""Lanes in Dagster: their topics are assets, and whether they run is a check of these."""
+"""Test lanes in Dagster: their topics are assets, each with a check that the lane runs."""
 
 import os
 from pathlib import Path
@@ -44,7 +44,7 @@ SHOW = DagsterOptions(dg.DailyPartitionsDefinition("2024-01-01"))
 
 
 def observed(instance: dg.DagsterInstance, topic: str) -> list[Any]:
-    """What each observation of a topic says of whether the lane runs, in order."""
+    """Return whether the lane runs, from each observation of a topic in order."""
     key = dg.AssetKey(["clicks_seen", topic])
     found = instance.fetch_observations(key, limit=50, ascending=True).records
     events = [record.asset_observation for record in found]
@@ -52,7 +52,7 @@ def observed(instance: dg.DagsterInstance, topic: str) -> list[Any]:
 
 
 def defined(settings: Settings) -> dg.Definitions:
-    """The lane's assets and checks, and a job that runs these."""
+    """Return the lane's assets and checks, and a job that runs the checks."""
     return dg.Definitions.merge(
         dg.Definitions(
             assets=lane_assets(FOUND, "some", SHOW),
@@ -65,7 +65,7 @@ def defined(settings: Settings) -> dg.Definitions:
 
 
 def judged(settings: Settings) -> dict[str, tuple[bool, str]]:
-    """What the check of each topic gives, as its page runs it."""
+    """Run the check of each topic as its page does. Return the results by topic."""
     done = defined(settings).resolve_job_def("look").execute_in_process()
     return {
         e.asset_key.path[-1]: (e.passed, e.description or "")
@@ -73,7 +73,7 @@ def judged(settings: Settings) -> dict[str, tuple[bool, str]]:
     }
 
 
-def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings) -> None:
+def test_topics_of_a_lane_are_assets_downstream_of_its_source(settings: Settings) -> None:
     graph = defined(settings).resolve_asset_graph()
     assert [key.path for key in topic_keys(LANE)] == [["clicks_seen", topic] for topic in TOPICS]
     for key in topic_keys(LANE):
@@ -90,7 +90,7 @@ def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings)
     assert "can't decode" in letters
 
 
-def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
+def test_a_lane_that_exited_fails_the_check_of_its_topics(
     settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     ticks = ticks_of(lanes("some", FOUND.lanes), instance, settings)
@@ -114,7 +114,7 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_the_sensor_tells_of_the_check_too(
+def test_the_lane_sensor_reports_the_check(
     settings: Settings, instance: dg.DagsterInstance, topic: str
 ) -> None:
     ticks_of(lanes("some", FOUND.lanes), instance, settings).skipped()

@@ -1,4 +1,4 @@
-"""What goes out to Kafka appears on the page of its asset; what waits too long fails a check."""
+"""Test that a sink's progress appears on its asset's page and that its lag fails a check."""
 
 import time
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ def table(settings: Settings) -> Path:
 
 
 def publish(settings: Settings, times: int = 1) -> None:
-    """Commit so many versions of the published table."""
+    """Commit the given number of versions of the published table."""
     for _ in range(times):
         write_deltalake(table(settings), pa.table({"n": [1]}), mode="append")
 
 
 def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
-    """Commit the position after a version, as a transaction of its panes does; it can be read."""
+    """Commit the sink position after a version and wait until it can be read."""
     way = open_channel(asset, TidemarkResource(settings).tables)
     table_id = str(DeltaTable(table(settings)).metadata().id)
     way.open()
@@ -53,7 +53,7 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
     way.send(
         [], lambda: Position(table_id, version, there.id, 1, at, 3, "run-3", at, way.place, "")
     )
-    # A transaction is committed before its topics are told.
+    # Kafka commits a transaction before its topics show it.
     until(lambda: (found := way.position()) is not None and found.version == version)
 
 
@@ -64,7 +64,7 @@ def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
 
 
 def checked(instance: dg.DagsterInstance) -> Sequence[bool]:
-    """The check's outcomes, in order."""
+    """Return the results of the check in order."""
     key = dg.AssetCheckKey(KEY, outboxes.KEEPS_UP)
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=50)
     found = list[bool]()
@@ -75,7 +75,7 @@ def checked(instance: dg.DagsterInstance) -> Sequence[bool]:
     return found
 
 
-def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
+def test_a_lagging_sink_fails_the_check_of_its_asset(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,
@@ -87,7 +87,7 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     assert ticks.skipped() == "The topic is up to date."
     publish(settings, 3)
     bring_out(settings, asset, 1)
-    # A version that came just now may still wait.
+    # A new version may wait for a while.
     assert ticks.skipped() == "The topic is 1 version behind."
     assert checked(instance) == [True]
     monkeypatch.setattr(outboxes, "WITHIN", 0)
@@ -105,7 +105,7 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     assert checked(instance) == [True, False, True]
 
 
-def test_a_clock_that_was_set_back_ends_no_reports(
+def test_reports_continue_after_the_clock_is_set_back(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,
@@ -120,7 +120,7 @@ def test_a_clock_that_was_set_back_ends_no_reports(
     assert len(observed(instance)) == 2, "once at once, and then every five minutes"
 
 
-def test_brokers_that_do_not_answer_fail_it_as_well(settings: Settings) -> None:
+def test_unreachable_brokers_fail_the_sink_check(settings: Settings) -> None:
     asset = publishing(KafkaSink("panes", f"127.0.0.1:{free_port()}"))
     publish(settings)
 

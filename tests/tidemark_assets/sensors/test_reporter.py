@@ -1,4 +1,4 @@
-"""What streams and increments did appears in Dagster, by closed partitions."""
+"""Test that runs of streams and increments are reported to Dagster by closed partition."""
 
 import shutil
 from dataclasses import replace
@@ -37,7 +37,7 @@ def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
 
 
 def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[str]:
-    """The partitions that Dagster knows as materialized, in the order of the reports."""
+    """Return the materialized partitions in the order of the reports."""
     key = dg.AssetKey.from_user_string(asset)
     found = instance.fetch_materializations(key, limit=100, ascending=True).records
     return [r.partition_key or "" for r in found]
@@ -56,13 +56,13 @@ def run(
 
 
 def tell(instance: dg.DagsterInstance, run: int, *days: str) -> None:
-    """Report partitions as the step of a run does."""
+    """Report partitions as a run's step does."""
     for day in days:
         said = dg.AssetMaterialization("hourly", partition=day, metadata={"run": f"{run}"})
         instance.report_runless_asset_event(said)
 
 
-def test_what_is_made_of_a_partition_is_stale_once_late_events_change_it(
+def test_a_late_event_makes_downstream_partitions_stale(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks, day = reports(instance, settings), "2013-01-01"
@@ -89,7 +89,7 @@ def test_what_is_made_of_a_partition_is_stale_once_late_events_change_it(
     assert causes(instance, both, "below", day) == ["has a new dependency materialization"]
 
 
-def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
+def test_a_partition_is_reported_when_it_closes_and_changes(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
@@ -109,7 +109,7 @@ def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
     assert materialized(instance) == ["2013-01-01", "2013-01-01"]
 
 
-def test_many_runs_since_the_last_look_are_one_report_a_partition(
+def test_many_runs_between_two_ticks_are_one_report_per_partition(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     for commit_number in range(24):
@@ -123,14 +123,14 @@ def test_many_runs_since_the_last_look_are_one_report_a_partition(
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
-def test_what_is_too_much_for_one_tick_follows_in_the_next(
+def test_partitions_beyond_the_limit_are_reported_in_the_next_tick(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_sensor, "MAX_PARTITIONS_PER_TICK", 2)
     ticks = reports(instance, settings)
     run(settings, 0, DAY[3] + HOUR, *DAY[:4])
     assert ticks.skipped() == "hourly: 2 partitions reported"
-    # Meanwhile a late event changes what was reported already.
+    # A late event changes a partition that was already reported.
     run(settings, 1, DAY[4], DAY[0] + HOUR)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 2 partitions reported"
@@ -139,7 +139,7 @@ def test_what_is_too_much_for_one_tick_follows_in_the_next(
     assert materialized(instance) == days
 
 
-def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
+def test_a_recreated_asset_is_reported_from_its_first_run(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
@@ -148,7 +148,7 @@ def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
     assert ticks.skipped() == "hourly: 3 partitions reported"
     for table in ("hourly", "hourly_state"):
         shutil.rmtree(f"{settings.warehouse}/{settings.database}/{table}")
-    # What is on record of the life that has ended is nobody's any more.
+    # Runs of the deleted tables are no longer reported.
     assert ticks.skipped() == "No new runs except those that report themselves."
     run(settings, 0, DAY[2], DAY[0], DAY[1])
     assert ticks.skipped() == "hourly: 2 partitions reported"
@@ -156,22 +156,22 @@ def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
     assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02"]
 
 
-def test_another_database_is_reported_whole(
+def test_another_database_is_reported_from_its_first_run(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """Though all of its runs ended before those of the first one that are known."""
+    """This holds even if all its runs ended before the known runs of the first database."""
     ticks = reports(instance, settings)
     run(settings, 5000, DAY[1], DAY[0])
     assert ticks.skipped() == "hourly: 1 partitions reported"
     ticks.settings = settings.model_copy(update={"database": "other"})
-    # Where there is nothing yet, what is known of the first one stays known.
+    # An empty database does not reset the cursor of the first one.
     ticks.skipped()
     run(ticks.settings, 0, DAY[2], DAY[0], DAY[1])
     assert ticks.skipped() == "hourly: 2 partitions reported"
     assert ticks.skipped() == "No new runs except those that report themselves."
 
 
-def test_a_report_says_how_the_partition_stands(
+def test_a_report_contains_the_facts_of_the_partition(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     run(settings, 0, DAY[1], DAY[0], DAY[0] + HOUR)
@@ -188,7 +188,7 @@ def test_a_report_says_how_the_partition_stands(
     assert said["up to date through arrival"] == 0
 
 
-def test_backfills_of_dagster_report_themselves(
+def test_a_backfill_by_dagster_reports_itself(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
@@ -202,22 +202,22 @@ def test_backfills_of_dagster_report_themselves(
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01", "2013-01-03"]
 
 
-def test_what_an_increment_of_dagster_closed_is_not_told_again(
+def test_partitions_closed_by_dagster_are_not_reported_again(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    """An increment reports itself; a stream before, between and after it does not."""
+    """An increment reports itself. A stream before, between or after increments does not."""
     ticks = reports(instance, settings)
     run(settings, 0, DAY[1] - HOUR, DAY[0])
-    # It closes the first day, in which the stream's window is, and the second.
+    # The run closes the first day, which has the stream's window, and the second.
     run(settings, 1, DAY[2], DAY[1], reported=True)
     tell(instance, 1, "2013-01-01", "2013-01-02")
     assert ticks.skipped() == "hourly: 0 partitions reported"
     run(settings, 2, DAY[3], DAY[2], reported=True)
     tell(instance, 2, "2013-01-03")
     assert ticks.skipped() == "No new runs except those that report themselves."
-    # It closes the fourth, and changes the second and the third, which have closed by now.
+    # The run closes the fourth day and changes the second and third, which are closed.
     run(settings, 3, DAY[4], DAY[3], DAY[1] + HOUR, DAY[2] + HOUR)
-    # One more changes the third again.
+    # Another run changes the third day again.
     run(settings, 4, DAY[4], DAY[2] + 2 * HOUR, reported=True)
     tell(instance, 4, "2013-01-03")
     assert ticks.skipped() == "hourly: 3 partitions reported"
@@ -226,20 +226,20 @@ def test_what_an_increment_of_dagster_closed_is_not_told_again(
     assert ticks.skipped() == "No new runs except those that report themselves."
 
 
-def test_a_partition_that_an_increment_closed_and_did_not_tell_of_is_reported(
+def test_a_partition_that_a_killed_increment_closed_is_reported(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
     run(settings, 0, DAY[1] - HOUR, DAY[0], DAY[0] + HOUR)
     ticks.skipped()
-    # It was killed; what it closed has nothing new of it.
+    # The run was killed. The day that it closed has no new window from it.
     run(settings, 1, DAY[1], DAY[1], reported=True)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance) == ["2013-01-01"]
     assert ticks.skipped() == "No new runs except those that report themselves."
 
 
-def test_what_a_step_that_was_killed_did_not_tell_is_reported(
+def test_partitions_that_a_killed_step_did_not_report_are_reported(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = reports(instance, settings)
@@ -261,7 +261,7 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     assert said["made by"] == partition_sensor.UNREPORTED_RUN
 
 
-def test_two_prefixes_over_one_home_each_have_all_of_it(
+def test_two_prefixes_of_one_home_each_report_all_partitions(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     plain, trials = (
@@ -276,7 +276,7 @@ def test_two_prefixes_over_one_home_each_have_all_of_it(
     assert plain.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance, "trials/hourly") == []
     assert trials.skipped() == "hourly: 1 partitions reported"
-    # A step of the plain ones tells of its own keys; the others are told after a while.
+    # A step reports its own keys. The sensor reports the other prefix after a timeout.
     run(settings, 1, DAY[2], DAY[1], reported=True)
     tell(instance, 1, "2013-01-02")
     assert [each.skipped() for each in (plain, trials)] == [
@@ -291,7 +291,7 @@ def test_two_prefixes_over_one_home_each_have_all_of_it(
     assert event.asset_materialization.metadata["made by"].value == partition_sensor.UNREPORTED_RUN
 
 
-def test_many_steps_that_were_killed_are_looked_at_by_and_by(
+def test_many_killed_steps_are_searched_over_several_ticks(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = reports(instance, settings)
@@ -300,7 +300,7 @@ def test_many_steps_that_were_killed_are_looked_at_by_and_by(
     monkeypatch.setattr(partition_sensor, "MAX_SEARCHED_RUNS", 1)
     slack = partition_sensor.LEDGER_DISORDER_MICROS // 1_000_000
     for commit_number, day in enumerate(DAY[:3], 1):
-        # Far apart, so that the first is in view no longer when the last one is done.
+        # Far apart, so that the first run is out of range when the last one is reported.
         run(settings, commit_number * 2 * slack, DAY[3], day, mode="backfill", reported=True)
     said = [ticks.skipped() for _ in range(4)]
     none = "No new runs except those that report themselves."
@@ -308,13 +308,15 @@ def test_many_steps_that_were_killed_are_looked_at_by_and_by(
     assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02", "2013-01-03"]
 
 
-def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Settings) -> None:
+def test_a_step_gets_time_to_report_its_partitions(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
     ticks, now = reports(instance, settings), datetime.now(UTC)
     run(settings, 0, DAY[1], DAY[0])
     ticks.skipped()
     run(settings, 1, DAY[1], DAY[0], mode="backfill", reported=True, ended_at=now)
     assert ticks.skipped() == "No new runs except those that report themselves."
-    # Also where a run comes after it meanwhile, which is reported.
+    # This holds even if a later run is reported in the meantime.
     run(settings, 2, DAY[2], DAY[1], ended_at=now + timedelta(seconds=1))
     assert ticks.skipped() == "hourly: 1 partitions reported"
     with patch.object(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0):
@@ -322,7 +324,7 @@ def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Se
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01"]
 
 
-def test_a_backfill_of_the_command_line_is_reported_day_by_day(
+def test_a_command_line_backfill_is_reported_by_day(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     run(settings, 0, DAY[2], DAY[0], DAY[1], DAY[2], mode="backfill")
@@ -341,7 +343,7 @@ def test_windows_outside_all_partitions_are_not_reported(
     assert reports(instance, settings).skipped() == "hourly: 0 partitions reported"
 
 
-def test_freshness_is_told_when_it_changes(
+def test_freshness_is_reported_when_it_changes(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
@@ -365,9 +367,9 @@ def test_freshness_is_told_when_it_changes(
     assert told() == [True, False, True]
 
 
-# Dagster's own evaluation uses what Dagster calls a beta.
+# Dagster's own evaluation uses a beta feature.
 @pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
-def test_what_is_made_of_windows_is_carried_on_though_most_partitions_are_missing(
+def test_a_downstream_asset_runs_although_most_partitions_are_missing(
     instance: dg.DagsterInstance,
 ) -> None:
     @dg.asset(partitions_def=DAYS)
@@ -387,7 +389,7 @@ def test_what_is_made_of_windows_is_carried_on_though_most_partitions_are_missin
 
 
 @pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
-def test_a_roll_up_is_carried_on_by_any_partition_of_its_base(
+def test_a_new_base_partition_requests_the_same_rollup_partition(
     instance: dg.DagsterInstance,
 ) -> None:
     definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": None})
@@ -396,7 +398,7 @@ def test_a_roll_up_is_carried_on_by_any_partition_of_its_base(
     for changed, requested in (
         ([], set[str]()),
         (["departures_hourly"], {"2013-01-02"}),
-        # What ran with its base need not run again.
+        # A roll-up that ran with its base does not run again.
         (["departures_hourly", "departures_daily"], set[str]()),
     ):
         for asset in changed:

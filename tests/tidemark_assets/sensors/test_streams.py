@@ -1,4 +1,4 @@
-"""Streams from Dagster: started by a job, found again and looked after by a sensor, stopped."""
+"""Test streams in Dagster: jobs start and stop them, and a sensor supervises them."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def job(
     assets: Mapping[str, WindowedTransform] = ASSETS,
     config: Mapping[str, Any] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """Run one of the jobs in process."""
+    """Run a stream job in process."""
     resources = {"tidemark": TidemarkResource(settings)}
     definitions = dg.Definitions.merge(
         streams("some", assets),
@@ -69,14 +69,14 @@ def job(
 
 
 def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
-    """What was reported of the stream, in order."""
+    """Return the metadata of the stream's observations in order."""
     found = instance.fetch_observations(dg.AssetKey("per_minute"), limit=50, ascending=True)
     events = [r.asset_observation for r in found.records]
     return [{k: v.value for k, v in e.metadata.items()} for e in events if e is not None]
 
 
 def through(settings: Settings, arrival: int) -> None:
-    """Wait until the stream has taken an arrival in, and published what it fired."""
+    """Wait until the stream has processed an arrival and published its windows."""
     deadline = time.monotonic() + 300
     while Snapshot(settings).behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
@@ -84,7 +84,7 @@ def through(settings: Settings, arrival: int) -> None:
 
 
 def wait_for_end(settings: Settings) -> None:
-    """Wait until the stream has ended."""
+    """Wait until the streaming query has ended."""
     deadline = time.monotonic() + 300
     while queries.running(settings, ASSETS):
         assert time.monotonic() < deadline, "the stream goes on"
@@ -92,12 +92,12 @@ def wait_for_end(settings: Settings) -> None:
 
 
 def workers(settings: Settings) -> set[psutil.Process]:
-    """The Python workers of the engine's streams."""
+    """Return the Python workers of the engine's streams."""
     record = managed_of(settings).running()
     assert record is not None
     found = set[psutil.Process]()
     for process in psutil.Process(record.pid).children(recursive=True):
-        # Others of them end all the time.
+        # Other workers exit at any time.
         with suppress(psutil.NoSuchProcess):
             if "foreach_batch_worker" in " ".join(process.cmdline()):
                 found.add(process)
@@ -105,7 +105,7 @@ def workers(settings: Settings) -> set[psutil.Process]:
 
 
 def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:
-    """What the stream's check was told, in order."""
+    """Return the reported results of the stream's check in order."""
     key = dg.AssetCheckKey(dg.AssetKey("per_minute"), KEEPS_RUNNING)
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=50)
     found: list[tuple[bool, dg.AssetCheckSeverity, str]] = []
@@ -118,7 +118,7 @@ def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity
 
 
 def asked(instance: dg.DagsterInstance, settings: Settings) -> dg.AssetCheckEvaluation:
-    """What the check says when the asset's page runs it."""
+    """Run the check as the asset's page does. Return its evaluation."""
 
     @dg.asset
     def per_minute() -> None: ...
@@ -133,7 +133,7 @@ def asked(instance: dg.DagsterInstance, settings: Settings) -> dg.AssetCheckEval
     return found
 
 
-def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
+def test_a_stream_given_up_fails_the_check_of_its_asset(
     settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
@@ -141,7 +141,7 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
     assert asked(instance, settings).description == "No stream should be running."
     wishes.wish(settings, "per_minute")
     assert not asked(instance, settings).passed
-    # No engine answers: each start is asked for, and fails.
+    # The engine is unreachable: each start is requested and fails.
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped().startswith("per_minute will be restarted in 0 seconds: No engine ")
@@ -162,13 +162,13 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
     states = [o["stream"] for o in observed(instance)]
     assert states == ["starting", "waiting", "starting", "given up"]
 
-    # Who stops it has decided: nothing is wrong any more.
+    # A stop on purpose is not a failure.
     wishes.withdraw(settings, "per_minute")
     assert ticks.skipped() == "No stream should be running."
     assert kept(instance)[-1] == (True, warned, "No stream should be running.")
 
 
-def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
+def test_a_clock_set_back_delays_neither_starts_nor_reports(
     settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wishes.wish(settings, "per_minute")
@@ -194,7 +194,7 @@ def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
 def logged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[], list[dict[str, Any]]]:
-    """What this process logs as JSON from here on."""
+    """Return a function that reads the JSON log lines of this process from here on."""
     for what, name, value in (
         (logs, "_log", None),
         (logs._ROOT, "handlers", []),
@@ -208,7 +208,7 @@ def logged(
     ]
 
 
-def test_a_stream_from_its_start_to_its_end(
+def test_a_stopped_stream_is_restarted_until_its_stop_job(
     engine: Settings,
     warehouse: Warehouse,
     instance: dg.DagsterInstance,
@@ -251,7 +251,7 @@ def test_a_stream_from_its_start_to_its_end(
     assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
     runs = {run["commit_number"]: run["run"] for run in Snapshot(here).runs_after("per_minute", -1)}
     told = {line["commit_number"]: line["run"] for line in lines if line["event"] == "ran"}
-    # Those that had run before the stream was looked at first were no news.
+    # Runs before the first tick are not logged.
     assert told.items() <= runs.items()
     assert max(told) == max(runs)
     assert len([line for line in lines if line["event"] == "ran"]) == len(told)
@@ -259,7 +259,7 @@ def test_a_stream_from_its_start_to_its_end(
 
 # Waits for a supervisor and a stream.
 @pytest.mark.slow
-def test_a_stream_that_fails_says_why(
+def test_a_failed_stream_reports_the_cause(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -267,7 +267,7 @@ def test_a_stream_that_fails_says_why(
     ticks = ticks_of(streams("some", ASSETS), instance, here)
     assert job(here, instance, "some_start_streams").success
     ticks.skipped()
-    # A state that is not one: the next run can't read it.
+    # An unknown state format: the next run can't read it.
     through(here, 1)
     warehouse.spark.sql(
         f"ALTER TABLE delta.`{warehouse.path('per_minute_state')}` "
@@ -285,7 +285,7 @@ def test_a_stream_that_fails_says_why(
 
 # Waits for a supervisor and a stream.
 @pytest.mark.slow
-def test_a_stream_that_ends_between_two_looks_says_why(
+def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
     engine: Settings,
     warehouse: Warehouse,
     instance: dg.DagsterInstance,
@@ -308,7 +308,7 @@ def test_a_stream_that_ends_between_two_looks_says_why(
         )
         told = observed(instance)[-1]
         assert (told["consecutive failures"], told["restarts"]) == (n + 1, n)
-    # A run that starts nothing has no query that could say it.
+    # A run that did not start the query leaves no query error.
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped() == (
         "per_minute will be restarted in 0 seconds: The run that should start it failed."
@@ -319,7 +319,7 @@ def test_a_stream_that_ends_between_two_looks_says_why(
 
 # Waits for a supervisor and a stream.
 @pytest.mark.slow
-def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next(
+def test_a_changed_definition_between_two_ticks_restarts_the_stream(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     def changed(_: DataFrame) -> DataFrame:
@@ -343,7 +343,7 @@ def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next
 
 # Waits for a supervisor and streams.
 @pytest.mark.slow
-def test_streams_share_no_settings_and_are_found_together(
+def test_streams_have_isolated_settings_and_are_found_in_one_query(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -366,7 +366,7 @@ def test_streams_share_no_settings_and_are_found_together(
 
 # Waits for a supervisor and a stream.
 @pytest.mark.slow
-def test_a_stream_is_started_anew_when_its_definition_has_changed(
+def test_a_changed_definition_restarts_a_running_stream(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     newer = tmp_path / "newer"
@@ -386,7 +386,7 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
     newer.touch()
     ingest(warehouse, READINGS, ARRIVALS[2:])
     wait_for_end(here)
-    # At once: no wait, and no failure on record.
+    # The restart is immediate and does not count as a failure.
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
     assert observed(instance)[-1]["consecutive failures"] == 0
@@ -399,7 +399,7 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
 
 # Waits for a supervisor that restarts a stream.
 @pytest.mark.slow
-def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
+def test_a_killed_python_worker_restarts_the_stream_at_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
@@ -424,7 +424,7 @@ def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
 
 # Waits for a supervisor and a stream.
 @pytest.mark.slow
-def test_a_stop_while_a_stream_is_being_started_wins(
+def test_a_stop_during_a_start_wins(
     engine: Settings,
     warehouse: Warehouse,
     instance: dg.DagsterInstance,
@@ -446,7 +446,7 @@ def test_a_stop_while_a_stream_is_being_started_wins(
     assert wishes.all_of(here) == {}
 
 
-def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
+def test_a_tick_over_fifty_streams_queries_each_once(
     engine: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
@@ -471,11 +471,11 @@ def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
     ticks = ticks_of(streams("some", assets), instance, here)
     assert len(ticks.launched()) == 50
     assert len(questions) == len(set(questions)) == 50
-    # One to see whether the engine answers, and one for all of them; a session would be one more.
+    # One connection tests the engine, one serves all queries. A session would add another.
     assert len(connections) == 2
 
 
-def test_an_engine_that_is_down_is_one_sentence(
+def test_an_unreachable_engine_is_retried_until_the_stop(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
     failed = job(settings, instance, "some_start_streams")
@@ -485,7 +485,7 @@ def test_an_engine_that_is_down_is_one_sentence(
     assert error.message.startswith(
         "dagster._core.definitions.events.Failure: No engine answers at sc://localhost:1"
     )
-    # It is wished for all the same, and so it is tried again, later and later.
+    # The stream is still requested, so it is retried with growing delays.
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
     said = ticks.skipped()
@@ -494,7 +494,7 @@ def test_an_engine_that_is_down_is_one_sentence(
     assert ticks.skipped() == "No stream should be running."
 
 
-def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
+def test_a_start_requested_before_a_stop_does_nothing(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
     wishes.wish(settings, "per_minute")
@@ -503,18 +503,18 @@ def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
     assert isinstance(result, dg.SensorResult)
     [request] = result.run_requests or []
     assert job(settings, instance, "some_stop_streams").success
-    # The request was queued; only now is it its turn. No engine is asked, where none answers.
+    # The queued request runs only now. It does not contact the unreachable engine.
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
     assert wishes.all_of(settings) == {}
     assert ticks.skipped() == "No stream should be running."
 
-    # Nor does it act for a wish that took the place of the one it was made for.
+    # It does not act for a newer request either.
     again = wishes.wish(settings, "per_minute", Admission(3))
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
     assert wishes.all_of(settings) == {"per_minute": again}
 
 
-def test_of_two_supervisors_one_says_so_and_does_nothing(
+def test_a_second_supervisor_reports_the_first_and_stays_idle(
     settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     wishes.wish(settings, "per_minute")

@@ -1,4 +1,4 @@
-"""Steps run in process on the tests' engine: what they materialize is what the core computes."""
+"""Test in-process steps on the tests' engine: they materialize the results of the core."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ RANGE: tuple[str, str] = (
 
 
 class Platform:
-    """Definitions, an instance of Dagster and a warehouse, for the tests of a module."""
+    """Definitions, an instance of Dagster and a warehouse, shared by the tests of this module."""
 
     def __init__(self, resource: TidemarkResource, instance: dg.DagsterInstance) -> None:
         self.resource, self.instance = resource, instance
@@ -52,7 +52,7 @@ class Platform:
         partition_range: tuple[str, str] | None = None,
         run_config: Mapping[str, object] | None = None,
     ) -> dg.ExecuteInProcessResult:
-        """Run in process what the UI would run for these assets."""
+        """Materialize assets in process, as the UI would."""
         tags = dict(zip(RANGE, partition_range, strict=True)) if partition_range else None
         job = self.definitions.resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
@@ -69,7 +69,7 @@ class Platform:
 def platform(
     engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Platform]:
-    """A platform with the first three days of flights in its log."""
+    """Yield a platform with the first three days of flights in its event log."""
     settings = engine.model_copy(
         update={
             "database": f"test_{uuid4().hex[:12]}",
@@ -84,7 +84,7 @@ def platform(
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """The error of a run's only failed step, as the UI shows it."""
+    """Return the error of a run's only failed step, as the UI shows it."""
     assert not result.success
     [event] = result.filter_events(lambda e: e.is_step_failure)
     error = event.step_failure_data.error
@@ -93,13 +93,13 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
-    """A table's rows without those columns that count runs."""
+    """Return the rows of a table without the columns that identify runs."""
     found = warehouse.read(table).drop("commit_number", "as_of")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
 
 def recorded(platform: Platform, asset: str, partition: str | None = None) -> dict[str, Any]:
-    """The newest materialization's metadata."""
+    """Return the metadata of the newest materialization."""
     found = platform.instance.fetch_materializations(
         dg.AssetRecordsFilter(
             asset_key=dg.AssetKey(asset), asset_partitions=[partition] if partition else None
@@ -111,7 +111,7 @@ def recorded(platform: Platform, asset: str, partition: str | None = None) -> di
     return {name: getattr(v, "value", v) for name, v in metadata.metadata.items()}
 
 
-def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
+def test_an_ingest_reports_its_arrivals_and_rows(platform: Platform) -> None:
     facts = recorded(platform, "flights_log")
     timeline = platform.resource.warehouse.read("flights_timeline")
     assert facts["arrivals"] == timeline.count() == 12
@@ -125,7 +125,7 @@ def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
     assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."
 
 
-def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform) -> None:
+def test_an_ingest_without_pending_data_reports_no_arrivals(platform: Platform) -> None:
     rows_before = recorded(platform, "flights_log")["dagster/row_count"]
     assert platform.materialize(LOG).success
     facts = recorded(platform, "flights_log")
@@ -133,7 +133,7 @@ def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform)
     assert facts["dagster/row_count"] == rows_before
 
 
-def test_a_partition_has_the_windows_of_its_day_alone(platform: Platform) -> None:
+def test_a_partition_contains_only_the_windows_of_its_day(platform: Platform) -> None:
     assert platform.materialize(WINDOWS, partition_key="2013-01-02").success
     warehouse = platform.resource.warehouse
     days = {str(row[0].date()) for row in warehouse.read(WINDOWS).select("window_start").collect()}
@@ -141,12 +141,12 @@ def test_a_partition_has_the_windows_of_its_day_alone(platform: Platform) -> Non
     facts = recorded(platform, WINDOWS, "2013-01-02")
     assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS).count()
     assert facts["events in windows"] == 928
-    # The log's data version is the same after another ingest.
+    # Another ingest does not change the data version of the log.
     assert platform.materialize(LOG).success
     assert causes(platform.instance, platform.definitions, WINDOWS, "2013-01-02") == []
 
 
-def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
+def test_a_partition_range_is_one_run_that_equals_a_backfill(platform: Platform) -> None:
     first, last = "2013-01-01", "2013-01-03"
     result = platform.materialize(WINDOWS, partition_range=(first, last))
     assert result.success
@@ -159,13 +159,13 @@ def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
     tables = [departures_hourly.table, *departures_hourly.late_tables]
     published = {table: rows(warehouse, table) for table in tables}
     assert sum(events) == warehouse.read(WINDOWS).agg({"events": "sum"}).collect()[0][0]
-    # Told as Dagster's own, so that the sensor of windows has nothing to tell of it.
+    # `reported=True` marks the run as Dagster's, so the window sensor does not report it.
     end = instant("2013-01-04")
     backfill(warehouse, departures_hourly, instant(first), end, reported=True)
     assert {table: rows(warehouse, table) for table in tables} == published
 
 
-def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) -> None:
+def test_run_config_can_include_late_events(platform: Platform) -> None:
     config = {"ops": {"departures_hourly": {"config": {"late_events": "include"}}}}
     assert platform.materialize(WINDOWS, partition_key="2013-01-02", run_config=config).success
     facts = recorded(platform, WINDOWS, "2013-01-02")
@@ -174,7 +174,7 @@ def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) ->
     assert facts["events in windows"] == facts["run events"] == 930
 
 
-def test_partitions_without_events_fail_with_one_sentence(platform: Platform) -> None:
+def test_a_partition_without_events_fails_with_a_message(platform: Platform) -> None:
     error = failure(platform.materialize(WINDOWS, partition_key="2013-06-01"))
     assert error.startswith(
         "dagster._core.definitions.events.Failure: No event of 'flights' from "
@@ -184,7 +184,7 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
 
 
 @pytest.mark.slow
-def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
+def test_an_increment_after_full_backfills_changes_nothing(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = platform.definitions.resolve_job_def("flights_catch_up")
@@ -192,15 +192,15 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     warehouse, settings = platform.resource.warehouse, platform.resource.settings
     report = parity(warehouse, departures_hourly)
     assert report.as_of == 11
-    # The second day is complete, which the test before asked for.
+    # An earlier test computed the second day including late events.
     assert {d.kind for d in report.differences} == {"late_loss"}
     found = load(["tidemark_assets.flights"])
     sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
     ticks = ticks_of(sensor, platform.instance, settings)
     monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 10**15)
     assert ticks.skipped() == "No new runs except those that report themselves."
-    # All steps told of their runs; nobody did of the backfill that only said that it would be. Its
-    # second day has been computed anew since, and its third has not closed.
+    # All steps reported their runs, but no step reported the backfill with `reported=True`.
+    # Its second day has been recomputed since, and its third has not closed.
     monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0)
     assert ticks.skipped() == "departures_hourly: 1 partitions reported"
     assert (
@@ -212,7 +212,7 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
 
 
 @pytest.mark.slow
-def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
+def test_a_session_backfill_reports_every_day_it_computed(platform: Platform) -> None:
     platform.resource.warehouse.drop("aircraft_days_state")
     assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
     days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
@@ -222,14 +222,14 @@ def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform)
         assert recorded(platform, "aircraft_days", day)["dagster/partition_row_count"] == count
     status = platform.instance.get_materialized_partitions(dg.AssetKey("aircraft_days"))
     assert status == counts.keys()
-    # The next one computes what it is asked for.
+    # The next run computes only the requested day.
     runs = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
     assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
     again = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
     assert {day for day in counts if runs[day] != again[day]} == {"2013-01-02"}
 
 
-def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
+def test_a_new_york_month_is_one_partition(platform: Platform) -> None:
     name, panes = carrier_months.table, carrier_months.panes_table
     assert platform.materialize(name, partition_key="2013-01-01").success
     warehouse = platform.resource.warehouse
@@ -254,7 +254,7 @@ def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
         platform.materialize(WINDOWS, partition_key="2014-01-02")
 
 
-def test_an_engine_that_is_not_there_is_one_sentence(
+def test_an_unreachable_engine_fails_with_a_message(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "RETRY_DELAYS_SECONDS", (0,))
@@ -266,7 +266,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
     assert "wrong" not in error
 
 
-def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Settings) -> None:
+def test_run_events_never_contain_the_token(platform: Platform, engine: Settings) -> None:
     token = (engine.home / "token").read_text().strip()
     instance = platform.instance
     told = [
@@ -278,7 +278,7 @@ def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Setting
     assert not [text for text in told if token in text]
 
 
-def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
+def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> None:
     warehouse = platform.resource.warehouse
     backfill(warehouse, departures_hourly, instant("2013-01-02"), instant("2013-01-03"))
     result = platform.materialize(DAILY, partition_key="2013-01-02")

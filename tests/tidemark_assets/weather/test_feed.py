@@ -1,4 +1,4 @@
-"""The stations' readings arrive when they are transmitted: at once, or after an outage."""
+"""Test the recording of weather: readings arrive at once, or after an outage."""
 
 import pandas as pd
 import pytest
@@ -13,17 +13,17 @@ def readings() -> pd.DataFrame:
     return recording.records()
 
 
-def test_every_reading_of_the_year_is_there_once(readings: pd.DataFrame) -> None:
+def test_every_reading_of_the_year_occurs_once(readings: pd.DataFrame) -> None:
     assert len(readings) == 26_115
     assert not readings.duplicated(["observed", "origin"]).any()
     assert {*weather.columns} <= {*readings.columns}
 
 
-def test_a_station_that_is_on_line_is_heard_at_once(readings: pd.DataFrame) -> None:
+def test_an_online_station_delivers_at_once(readings: pd.DataFrame) -> None:
     assert 0.97 < (readings[ARRIVES] - readings["observed"] == SENT_AFTER).mean() < 0.99
 
 
-def test_a_station_that_was_off_line_delivers_all_it_kept_when_it_is_back(
+def test_a_station_delivers_its_backlog_after_an_outage(
     readings: pd.DataFrame,
 ) -> None:
     told = 0
@@ -37,6 +37,6 @@ def test_a_station_that_was_off_line_delivers_all_it_kept_when_it_is_back(
     assert told == (readings[ARRIVES] - readings["observed"] > SENT_AFTER).sum() == 624
 
 
-def test_what_a_station_sends_is_in_order(readings: pd.DataFrame) -> None:
+def test_readings_of_a_station_arrive_in_order(readings: pd.DataFrame) -> None:
     for _, own in readings.groupby("origin"):
         assert own.sort_values(ARRIVES, kind="stable")["observed"].is_monotonic_increasing

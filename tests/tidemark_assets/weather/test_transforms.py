@@ -1,4 +1,4 @@
-"""What is computed from the weather: the same as stream and as batch, and the same in pandas."""
+"""Test the transforms of weather: stream equals batch, and both equal a pandas computation."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -20,13 +20,13 @@ from tidemark_streaming.ingest.play import play
 
 @pytest.fixture(scope="module")
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse with what was transmitted around the spring's change of the clock."""
+    """Return a warehouse with the readings around the clock change in spring."""
     excerpt = Excerpt(start="2013-03-01", days=12)
     list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 
-def test_late_readings_are_published_again_and_the_stream_equals_the_batch(
+def test_late_readings_refire_windows_and_stream_equals_batch(
     days: Warehouse,
 ) -> None:
     for limit in (10, None):
@@ -38,7 +38,7 @@ def test_late_readings_are_published_again_and_the_stream_equals_the_batch(
     assert report.equal, report.differences
 
 
-def test_an_hour_has_its_reading(days: Warehouse) -> None:
+def test_an_hourly_window_equals_its_recorded_reading(days: Warehouse) -> None:
     backfill(days, temperature_hourly, late_events="include")
     found = days.read("temperature_hourly").toPandas()
     assert (found["readings"] == 1).all()
@@ -51,7 +51,7 @@ def test_an_hour_has_its_reading(days: Warehouse) -> None:
         assert both[ours].equals(both[theirs]), ours
 
 
-def test_the_day_on_which_the_clock_is_changed_has_23_readings(days: Warehouse) -> None:
+def test_the_day_of_the_clock_change_has_23_readings(days: Warehouse) -> None:
     backfill(days, weather_days, late_events="include")
     found = days.read("weather_days").where("origin = 'JFK'").toPandas()
     readings = dict(zip(found["window_start"].astype(str), found["readings"], strict=True))
@@ -61,7 +61,7 @@ def test_the_day_on_which_the_clock_is_changed_has_23_readings(days: Warehouse) 
     assert found["temperature"].between(found["coldest"], found["warmest"]).all()
 
 
-def test_a_wind_that_can_t_be_is_withheld(
+def test_an_impossible_wind_speed_is_quarantined(
     engine: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
