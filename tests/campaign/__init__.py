@@ -1,13 +1,12 @@
-"""A campaign of faults: real SIGKILLs under load, and then: was every event counted exactly once?
+"""A fault campaign: SIGKILLs under load, then a check that every event was counted exactly once.
 
-A producer numbers its events and sends them to a broker. `tidemark ingest --follow` brings them in,
-`tidemark stream` counts them and publishes the counts to tables and to a topic. Now and then one of
-these, or two, are killed: the engine, its Python worker, the ingest, the stream, the broker, at a
-random moment, or whoever reaches a fail point next; the broker may stay away for a minute, and a
-command that rebuilds the tables, or switches to them, is killed amid its work. In the second part
-there is no stream: the ingest counts what it brings in. In the third Dagster's daemon looks after
-the stream instead of a terminal, and is killed as well.
+A producer sends numbered events to a broker. `tidemark ingest --follow` ingests them. `tidemark
+stream` counts them and publishes the counts to tables and a topic. At random moments one or two
+processes are killed: the engine, its Python worker, the ingest, the stream or the broker. A kill
+may also hit the next process that reaches a fail point, or a command that rebuilds or promotes
+tables. The broker may be down for a minute. In the second part there is no stream: the ingest
+runs the asset. In the third part Dagster's daemon supervises the stream and is killed too.
 
-It has recovered once what was killed is back and an arrival that came after the kill is published,
-in the table and in the topic.
+A kill has recovered once the killed process runs again and an arrival from after the kill is
+published in the table and in the topic.
 """

@@ -1,4 +1,4 @@
-"""`make faults`: kills under load, and whether every event was counted exactly once.
+"""Run `make faults`: kills under load, then a check that every event was counted exactly once.
 
 PYTHONPATH=tests python -m campaign --kills 1000 --minutes 60
 """
@@ -16,14 +16,14 @@ from campaign.run import Bounds, campaign
 
 
 def main() -> int:
-    """The exit code: 0 where nothing is wrong."""
+    """Run the command. Return the exit code, 0 if nothing is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--rate", type=int, default=200, help="events a second")
     given = parser.parse_args()
-    # Whatever ends it, it stops what it started.
+    # The campaign stops its processes even if a signal ends it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     home = Path(tempfile.mkdtemp(prefix="tidemark-faults-"))
     _print(f"seed {given.seed}, home {home}")

@@ -1,7 +1,6 @@
-"""Was each numbered event counted exactly once, in tables and topic, and is every table whole?
+"""Checks that tables and topic counted each numbered event exactly once and are intact.
 
-What is right is told by plain Python, from the log's rows and the watermarks by which they are
-judged.
+Plain Python computes the expected values from the rows of the event log and their watermarks.
 """
 
 from collections import Counter
@@ -22,19 +21,19 @@ SECOND = 1_000_000
 WINDOW, LATENESS = 10 * SECOND, 10 * SECOND
 
 Place = tuple[int, int]
-"""A window: its start, microseconds, and its shard."""
+"""A window: its start in microseconds and its shard."""
 
 
 Row = Mapping[str, Any]
 
 
 def wrong(warehouse: Warehouse, servers: str, sent: int, poison: int) -> Iterator[str]:
-    """What is wrong after the end of the stream, each in a sentence.
+    """Yield a message for each fault that is found after the end of the source.
 
     Args:
         servers: the broker.
-        sent: how many events there were, numbered from 0.
-        poison: how many records that are no event, numbered as well.
+        sent: the number of events, which are numbered from 0.
+        poison: the number of undecodable records, numbered as well.
     """
     letters = warehouse.take(numbers.dead_letters_table, columns=["bytes"]).to_pylist()
     events = warehouse.take(numbers.log_table, columns=["at", "n", "watermark"]).to_pylist()
@@ -64,12 +63,12 @@ def wrong(warehouse: Warehouse, servers: str, sent: int, poison: int) -> Iterato
 
 
 def poisons(count: int) -> list[bytes]:
-    """So many records that are no event."""
+    """Return the undecodable records."""
     return [f"poison {n}".encode() for n in range(count)]
 
 
 def miscounted(what: str, found: Iterable[object], expected: Iterable[object]) -> Iterator[str]:
-    """What is there too often, or not at all."""
+    """Yield messages for missing and for surplus items."""
     there, wanted = Counter(iter(found)), Counter(iter(expected))
     lost, more = wanted - there, there - wanted
     if lost:
@@ -81,7 +80,7 @@ def miscounted(what: str, found: Iterable[object], expected: Iterable[object]) -
 
 
 def windows(events: Iterable[Row]) -> dict[Place, tuple[int, int]]:
-    """What each window holds of events: how many, and the sum of their numbers."""
+    """Return the number of events and the sum of their numbers by window."""
     found: dict[Place, tuple[int, int]] = {}
     for event in events:
         if not _too_late(event):
@@ -93,7 +92,7 @@ def windows(events: Iterable[Row]) -> dict[Place, tuple[int, int]]:
 def differing(
     who: str, found: Mapping[Place, tuple[int, int]], expected: Mapping[Place, tuple[int, int]]
 ) -> Iterator[str]:
-    """Whether windows hold something else than they should."""
+    """Yield a message if windows differ from the expected ones."""
     odd = sorted(p for p in {*found, *expected} if found.get(p) != expected.get(p))
     if odd:
         yield (
@@ -103,7 +102,7 @@ def differing(
 
 
 def _too_late(event: Mapping[str, Any]) -> bool:
-    """Whether the event's window was final when it came."""
+    """Return whether the event's window was final when the event arrived."""
     mark = event["watermark"]
     return mark is not None and _place(event)[0] + WINDOW + LATENESS <= instant(mark)
 

@@ -1,4 +1,4 @@
-"""A home of its own, in which all runs that a campaign kills."""
+"""The home of a campaign, in which all its victims run."""
 
 import os
 import subprocess
@@ -40,11 +40,11 @@ PATIENCE = 300.0
 """Seconds without recovery after which a campaign ends."""
 
 INTERRUPTED = 130
-"""The exit code of a command that was asked to end while it waited."""
+"""The exit code of a command that was interrupted while it waited."""
 
 
 def own_settings(home: Path) -> Settings:
-    """Of a home: free ports, a small engine."""
+    """Return the settings of a home with free ports and a small engine."""
     ports = ("engine_port", "kafka_port", "webserver_port", "watch_port")
     return Settings(
         home=home,
@@ -57,27 +57,28 @@ def own_settings(home: Path) -> Settings:
 
 
 class Home:
-    """What runs: broker, engine, producer, `ingest --follow`, and `stream` unless the ingest does
-    its work.
+    """The running parts: broker, engine, producer, `ingest --follow` and `stream`.
+
+    There is no `stream` while the ingest runs the asset itself.
 
     Args:
-        ends: takes what ends it all.
-        rate: events a second.
-        seed: of the producer.
+        ends: gets the callbacks that stop everything.
+        rate: events per second.
+        seed: the producer's random seed.
     """
 
     def __init__(self, settings: Settings, ends: ExitStack, rate: int, seed: int) -> None:
         self.settings = settings
         self.fail_at = settings.home / "fail_at"
-        """The file in which a fail point is asked for."""
+        """The file that requests a fail point."""
         self.ending = threading.Event()
-        """Set when all of it ends: who would start something later does not."""
+        """Set at the end of the campaign, so that no thread starts another process."""
         self._odd: list[str] = []
         logs = settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         self.env = ends.enter_context(_environment(settings, self.fail_at))
         self._logs = logs
-        # Last of all, as whatever still runs would start the engine again.
+        # The engine stops last, because any running command would start it again.
         ends.callback(self._down)
         ends.callback(self.rest)
         ends.callback(self.ending.set)
@@ -99,7 +100,7 @@ class Home:
         )
 
     def published(self, since: int) -> bool:
-        """Whether the first arrival that came after an instant, in microseconds, is published."""
+        """Return whether the first arrival after an instant, in microseconds, is published."""
         instant = pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
         chosen = ds.field("arrived_at") > instant
         found = self.snapshot.tables.read(numbers.timeline_table, ["arrival"], chosen)
@@ -107,38 +108,38 @@ class Home:
         return first is not None and not self.snapshot.behind([numbers_counted.name], first)
 
     def head(self) -> int:
-        """The newest version of the published table."""
+        """Return the newest version of the published table."""
         return self._tables.version(numbers_counted.table)
 
     def out(self, version: int) -> bool:
-        """Whether the topic has the published table as of that version."""
+        """Return whether the topic contains that version of the published table."""
         try:
             stands, head = self._topic.position(), self._tables.head(numbers_counted.table)
         except TidemarkError:
-            # The broker may be away.
+            # The broker may be down.
             return False
         if stands is None or head is None:
             return False
         return stands.table == head.table_id and stands.version >= version
 
     def widen(self) -> None:
-        """Let the source gain a column, with the next process that takes it up."""
+        """Add a column to the source, which the next process that starts will see."""
         file = Path(self.env[MORE])
         file.with_suffix(".new").write_text(str(gained() + 1))
         file.with_suffix(".new").replace(file)
 
     def run_directly(self) -> None:
-        """Let the ingest count what it brings in, in its own process, instead of a stream."""
+        """Let the ingest run the asset in its own process instead of a stream."""
         self._stop(self.stream)
         self._stop(self.ingest)
         self.ingest = self._following("--run", numbers_counted.name)
 
     def brought(self) -> int:
-        """How many records are in, those that are no event too."""
+        """Return the number of ingested records, including undecodable ones."""
         return sum(a.rows + a.dead_letters for a in self.snapshot.timeline(numbers.name))
 
     def supervise(self) -> None:
-        """Let Dagster's daemon look after a stream, beside an ingest that only brings in."""
+        """Let Dagster's daemon supervise a stream, in parallel with an ingest without runs."""
         self._stop(self.stream)
         self._stop(self.ingest)
         self.ingest = self._following()
@@ -147,11 +148,11 @@ class Home:
         await_("The supervisor", lambda: self.looked_after(0))
 
     def wish(self) -> None:
-        """Ask for the stream, as `tidemark stream --detach` does."""
+        """Request the stream, as `tidemark stream --detach` does."""
         wishes.wish(self.settings, numbers_counted.name)
 
     def rest(self) -> list[str]:
-        """Stop the commands; what was not as it should be with them."""
+        """Stop the commands. Return messages about their unexpected exits."""
         wishes.withdraw(self.settings, numbers_counted.name)
         for name in ("daemon", "webserver", "watch"):
             services.service(self.settings, name).stop()
@@ -174,20 +175,20 @@ class Home:
             )
 
     def up(self) -> None:
-        """`tidemark up`."""
+        """Run `tidemark up`."""
         done = subprocess.run([COMMAND, "up"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"`tidemark up` ended with {done.returncode}: {done.stderr}")
 
     def looked_after(self, since: int) -> bool:
-        """Whether the supervisor has seen the stream run, after an instant in microseconds."""
+        """Return whether the supervisor saw the stream run after an instant in microseconds."""
         now = time.time_ns() // 1000
         fresh = noted(self.settings, now, now - since)
         stream = fresh.get(numbers_counted.name)
         return stream is not None and stream.state == RUNNING
 
     def left(self) -> list[str]:
-        """The processes of this home that run, but this one."""
+        """Return the running processes of this home, except this one."""
         mine = f"TIDEMARK_HOME={self.settings.home}"
         found: list[str] = []
         for process in psutil.process_iter():
@@ -203,10 +204,10 @@ class Home:
 
 
 def await_(what: str, done: Callable[[], bool], patience: float = PATIENCE) -> None:
-    """Wait for something.
+    """Wait until a condition holds.
 
     Raises:
-        TimeoutError: it did not come.
+        TimeoutError: it did not hold in time.
     """
     deadline = time.monotonic() + patience
     while not done():
@@ -217,14 +218,14 @@ def await_(what: str, done: Callable[[], bool], patience: float = PATIENCE) -> N
 
 @contextmanager
 def _environment(settings: Settings, fail_at: Path) -> Iterator[dict[str, str]]:
-    """The variables of all processes, this one's too."""
+    """Set the environment variables of all processes, including this one."""
     before = dict(os.environ)
     names = (
         *("home", "engine_port", "engine_memory", "engine_java_options", "engine_archive"),
         *("kafka_port", "webserver_port", "watch_port"),
     )
     own = {f"TIDEMARK_{name.upper()}": str(getattr(settings, name)) for name in names}
-    # There are none.
+    # This folder does not exist, so that there are no marts.
     own["TIDEMARK_MARTS"] = str(settings.home / "marts")
     own["TIDEMARK_DOMAINS"] = ",".join(settings.domains)
     own[FAIL_AT] = str(fail_at)

@@ -1,7 +1,7 @@
-"""A service manager, played: it starts a command again whenever that has ended.
+"""A simulated service manager, which restarts a command whenever it exits.
 
-The engine and its workers are for the product to bring back. What is a process of its own, `ingest
---follow` or `stream`, is for who runs it, such as systemd with `Restart=always`.
+Tidemark itself restarts the engine and its workers. Separate processes (`ingest --follow`,
+`stream`) are restarted by a service manager, such as systemd with `Restart=always`.
 """
 
 import os
@@ -17,13 +17,13 @@ COMMAND = str(Path(sys.executable).with_name("tidemark"))
 
 
 class Kept:
-    """A command that is kept running until it is told to stop.
+    """A command that is restarted until `stop` is called.
 
     Args:
-        arguments: of `tidemark`.
-        log: where its output goes.
+        arguments: the arguments of `tidemark`.
+        log: the file that gets its output.
         env: its environment.
-        at_work: what it says once it is at work; without, it is as soon as it is there.
+        at_work: the output that shows that it works; if empty, it works as soon as it runs.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Kept:
     ) -> None:
         self.name = arguments[0]
         self.ended: list[int] = []
-        """The exit codes with which it ended by itself."""
+        """The exit codes of unexpected exits."""
         self._arguments, self._log = arguments, log
         self._env = {**env, "PYTHONFAULTHANDLER": "1"}
         self._at_work = at_work.encode()
@@ -41,23 +41,23 @@ class Kept:
         self._thread.start()
 
     def kill(self) -> None:
-        """End it without a farewell, and wait until it is gone."""
+        """Send SIGKILL and wait for the exit."""
         process = self._process
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         process.wait()
 
     def said(self, lines: int = 60) -> str:
-        """The end of what it said."""
+        """Return the last lines of its output."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def works(self) -> bool:
-        """Whether it runs and is at work."""
+        """Return whether it runs and works."""
         if self._process.poll() is not None:
             return False
         with self._log.open("rb") as said:
@@ -65,8 +65,11 @@ class Kept:
             return self._at_work in said.read()
 
     def stop(self, patience: float = 180) -> int | None:
-        """Ask it to end, as a service manager does; its exit code, None where it had to be
-        killed: its log then tells where each of its threads was."""
+        """Terminate it, as a service manager does.
+
+        Return its exit code, or None if it had to be killed. Its log then has the stack of each
+        thread.
+        """
         self._stopping.set()
         self._thread.join()
         self._process.terminate()

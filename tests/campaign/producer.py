@@ -1,4 +1,4 @@
-"""Who sends numbered events, whatever becomes of the broker."""
+"""A producer of numbered events that survives restarts of the broker."""
 
 import random
 import threading
@@ -8,28 +8,28 @@ from helpers.kafka.topics import Topics
 from tidemark.base.instants import iso
 
 LATE = (0, 0, 0, 1, 4, 8, 30)
-"""Seconds by which an event may be behind: some are late, some are too late."""
+"""Possible delays of an event in seconds: some are late, some too late."""
 
 POISON = 0.001
-"""Which share of the records is a text that is no event."""
+"""The share of undecodable records."""
 
 
 class Producer:
-    """Sends numbered events to a topic of two partitions.
+    """A producer of numbered events to a topic of two partitions.
 
     Args:
-        rate: events a second, about.
-        seed: of what is late, and what is poison.
+        rate: approximate number of events per second.
+        seed: the random seed for late events and poison records.
     """
 
     def __init__(self, topics: Topics, topic: str, rate: int, seed: int) -> None:
         self.sent = 0
-        """Events so far: their numbers are below that."""
+        """The number of events so far; their numbers are smaller."""
         self.poison = 0
-        """Records that are no event, numbered as well."""
+        """The number of undecodable records, numbered as well."""
         self._chance = random.Random(seed)
         self._topic, self._rate = topic, rate
-        # Sent again until it is acknowledged; the broker knows what it has already.
+        # The client retries until the broker acknowledges, and the broker drops duplicates.
         self._producer = topics.producer(
             enable_idempotence="true",
             message_timeout_ms="0",
@@ -40,7 +40,7 @@ class Producer:
         self._thread.start()
 
     def stop(self, patience: float = 120) -> None:
-        """Send no more, and wait until all are acknowledged."""
+        """Stop sending and wait until all records are acknowledged."""
         self._stopping.set()
         self._thread.join()
         left = self._producer.flush(patience)

@@ -1,4 +1,4 @@
-"""What a campaign found."""
+"""The report of a campaign."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -6,13 +6,14 @@ from statistics import median
 
 @dataclass
 class Report:
-    """What a campaign found.
+    """The result of a campaign.
 
     Args:
-        seed: chooses the same kills again.
-        sent: events that there were, and `poison` records.
-        recovered: by kind of victim, the seconds until each recovery.
-        wrong: what is wrong, each in a sentence.
+        seed: the random seed, which reproduces the kills.
+        sent: the number of events.
+        poison: the number of undecodable records.
+        recovered: the seconds until each recovery, by kind of victim.
+        wrong: a message for each fault.
     """
 
     seed: int
@@ -23,15 +24,15 @@ class Report:
 
     @property
     def kills(self) -> int:
-        """Kills from which it recovered; of two at once, one."""
+        """The number of kills with a recovery; two at once count as one."""
         return sum(len(times) for times in self.recovered.values())
 
     def add(self, kind: str, seconds: float) -> None:
-        """A kill, and how long it took to recover."""
+        """Add a kill and its time to recovery."""
         self.recovered.setdefault(kind, []).append(seconds)
 
     def lines(self) -> list[str]:
-        """For a person: a table, and the verdict."""
+        """Return the lines of a readable report: a table and the result."""
         said = [f"{'killed':<28}{'times':>6}{'p50':>9}{'worst':>9}"]
         every = [seconds for times in self.recovered.values() for seconds in times]
         rows = [*sorted(self.recovered.items()), *([("all", every)] if every else [])]

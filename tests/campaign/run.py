@@ -1,4 +1,4 @@
-"""The campaign: kill, wait for recovery, and kill again; then look at all that is left."""
+"""The campaign: repeated kills and recoveries, then a check of all tables and topics."""
 
 import random
 import time
@@ -21,22 +21,22 @@ from tidemark_streaming.kafka import broker
 from tidemark_streaming.sink import Outbox
 
 PAIRS = 0.15
-"""How often two are killed at once."""
+"""The probability of two kills at once."""
 
 DIRECT = ", without a stream"
-"""What the report adds to the names of victims where the ingest does the stream's work."""
+"""The suffix of victims in the report while the ingest runs the asset."""
 
 PAUSE = 2.0
-"""Seconds at most between a recovery and the next kill."""
+"""The maximum time between a recovery and the next kill, in seconds."""
 
 DIRECTLY, SUPERVISED_FROM = 0.6, 0.9
-"""From which part of the kills, and of the time, on the ingest does the stream's work, and Dagster
-looks after the stream."""
+"""The shares of kills and time after which the ingest runs the asset, and after which Dagster
+supervises the stream."""
 
 
 @dataclass
 class Bounds:
-    """When a campaign ends: after so many kills, or so many minutes."""
+    """The end of a campaign: a number of kills or of minutes."""
 
     kills: int
     minutes: float
@@ -52,15 +52,15 @@ def campaign(
     rate: int,
     tell: Callable[[str], None],
 ) -> Report:
-    """Kill, wait for recovery, and kill again; then see what is left.
+    """Kill, wait for recovery and repeat, then check the result. Return the report.
 
     Args:
-        settings: of a home of its own, with free ports.
-        kinds: what to kill in turn, and nothing else; without, what chance says, then the same
-            where the ingest does the stream's work, and then what Dagster looks after.
-        directly: where kinds are given, what to kill after them, with such an ingest.
-        rate: events a second.
-        tell: takes a line for each kill.
+        settings: settings of a new home with free ports.
+        kinds: the victims in order. If None, random victims: first with a stream, then with an
+            ingest that runs the asset, then with a stream supervised by Dagster.
+        directly: if `kinds` is given, the next victims, with an ingest that runs the asset.
+        rate: events per second.
+        tell: gets a line for each kill.
     """
     report = Report(seed)
     with ExitStack() as ends:
@@ -85,7 +85,7 @@ def campaign(
             await_("The last event", lambda: home.brought() >= total)
             newest = home.snapshot.newest_arrival(numbers.name)
             await_("The last run", lambda: not home.snapshot.behind([numbers_counted.name], newest))
-            # What does not come out by itself would do so below.
+            # Wait here, because the final check publishes anything that is still missing.
             await_("The last record of the topic", lambda: home.out(home.head()))
         except TimeoutError as error:
             report.wrong.append(str(error))
@@ -97,7 +97,7 @@ def campaign(
 
 
 class _Part:
-    """Kills, one after the other."""
+    """A sequence of kills."""
 
     def __init__(
         self,
@@ -115,14 +115,14 @@ class _Part:
     def strike(
         self, choices: Iterator[Sequence[str]], share: float = 1.0, how: str = "", least: int = 0
     ) -> None:
-        """Kill what is chosen, until that share of the campaign is over.
+        """Kill the chosen victims until the given share of the campaign is over.
 
         Args:
-            how: what the report adds to the names of victims.
-            least: so many are killed, whatever the time.
+            how: the suffix of victims in the report.
+            least: the minimum number of kills, regardless of time.
 
         Raises:
-            TimeoutError: it did not recover.
+            TimeoutError: there was no recovery.
         """
         self._recovered("The first run", [], _now())
         least += self._report.kills
@@ -140,7 +140,7 @@ class _Part:
                 self._tell(f"{'+'.join(chosen)}{how} was not there to be killed")
                 continue
             if any(kind in (*POINTS, *REBUILDS) for kind in killed):
-                # Whoever is killed there was so when it was reached, a command in its course.
+                # The kill happened later: at the fail point, or during the command.
                 began, since = time.monotonic(), _now()
             self._recovered(f"Recovery from {name}", [*killed.values()], since)
             took = time.monotonic() - began
@@ -158,12 +158,12 @@ class _Part:
 
 
 def _by_chance(chance: random.Random) -> Iterator[list[str]]:
-    """What to kill: a process or a fail point, or two processes at once."""
+    """Yield victims: a process, a fail point, or two processes at once."""
     return _dealt(chance, ALL, [*PROCESSES, *PROCESSES, AWAY, *REBUILDS, *POINTS])
 
 
 def _directly(chance: random.Random) -> Iterator[list[str]]:
-    """What to kill where the ingest does the stream's work."""
+    """Yield victims while the ingest runs the asset."""
     alive = ("engine", "ingest", "broker")
     return _dealt(chance, alive, [*alive, *alive, "machine", AWAY, *REBUILDS, *POINTS])
 
@@ -171,8 +171,7 @@ def _directly(chance: random.Random) -> Iterator[list[str]]:
 def _dealt(
     chance: random.Random, pairs: Sequence[str], kinds: Sequence[str]
 ) -> Iterator[list[str]]:
-    """Kinds as from a pack of cards, so that each comes up before it is shuffled anew; and at
-    times two at once."""
+    """Yield each kind once in random order before any repeats, and sometimes two at once."""
     while True:
         for kind in chance.sample(kinds, len(kinds)):
             if chance.random() < PAIRS:
@@ -181,16 +180,16 @@ def _dealt(
 
 
 def _supervised(home: Home) -> Iterator[list[str]]:
-    """What to kill where Dagster looks after the stream."""
+    """Yield victims while Dagster supervises the stream."""
     while True:
         for kind in SUPERVISED:
-            # As a person would: after some failures in a row it would be given up.
+            # A new request resets the failures, after which the supervisor would give up.
             home.wish()
             yield [kind]
 
 
 def _examined(settings: Settings, report: Report) -> list[str]:
-    """End the stream of events, so that every window is final, and look at all that is there."""
+    """Close the source, so that every window is final. Return a message for each fault."""
     engine.ensure(settings)
     spark = engine.session(settings)
     try:
@@ -201,7 +200,7 @@ def _examined(settings: Settings, report: Report) -> list[str]:
         Outbox(warehouse, numbers_counted).emit()
         return [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
     finally:
-        # Otherwise it would be the one that Spark's functions ask, also of whoever comes next.
+        # Otherwise it stays the default session of Spark's functions for later callers.
         spark.stop()
 
 

@@ -1,5 +1,4 @@
-"""What a campaign kills, and what brings back what no product does: a person who starts the broker
-again, or says `tidemark up`."""
+"""The victims of a campaign, and manual restarts of the broker and with `tidemark up`."""
 
 import os
 import random
@@ -24,38 +23,38 @@ from tidemark_streaming.kafka import broker
 
 ALL = ("worker", "engine", "ingest", "stream", "broker")
 PROCESSES = (*ALL, "machine")
-"""`machine` is all of them at once, as when it is restarted."""
+"""`machine` is all of them at once, as in a restart."""
 
 AWAY = "broker for a minute"
 REBUILDS = ("rebuild", "switch")
-"""A command that makes the tables anew beside, and one that puts them in the place of those that
-are there; `stream` and the runs of the ingest end what it had begun."""
+"""A command that rebuilds the tables next to the current ones, and one that promotes them. The
+stream and the ingest's runs complete an interrupted promotion."""
 
 SUPERVISED = ("daemon", "engine", "worker")
 INGEST = ("log", "dead_letters", "timeline")
 WIDEN = ("schema", "columns")
-"""Reached by an ingest whose source has gained a column."""
+"""Fail points of an ingest whose source has a new column."""
 
 OUT = ("emit", "emitted", "noted")
 POINTS = tuple(f"at {point}" for point in (*INGEST, *WIDEN, *commit.STEPS, *OUT))
-"""Kinds of victims: whoever reaches that fail point next."""
+"""Kinds of victims: the next process that reaches the fail point."""
 
 MINUTE = 65.0
-"""Seconds without the broker: those within which clients give up, and some more."""
+"""Seconds without the broker: longer than the clients' timeout."""
 
 TAKES = {"rebuild": 15.0, "switch": 9.0}
-"""Seconds at most after which the command is killed; it begins its work after two or three."""
+"""The latest time of the kill in seconds; the command starts its work after two or three."""
 
 _WORKER = "foreach_batch_worker"
 _TAKEN = 180.0
-"""Seconds in which somebody is to reach a fail point."""
+"""Seconds in which a process must reach a fail point."""
 
 
 class Victims:
-    """All that can be killed in a home, by kind.
+    """The possible victims in a home, by kind.
 
     Args:
-        chance: says when a command is killed.
+        chance: chooses the time of a command's kill.
     """
 
     def __init__(self, home: Home, chance: random.Random) -> None:
@@ -65,10 +64,10 @@ class Victims:
         self._broker = broker.broker_process(home.settings)
 
     def kill(self, kind: str) -> Callable[[], bool] | None:
-        """Kill one, and wait until it is gone.
+        """Kill a victim and wait for its exit.
 
         Returns:
-            Whether there is another in its place that works; None where there was none to kill.
+            A function that tests whether a replacement works, or None if there was no victim.
         """
         home = self._home
         if kind in POINTS:
@@ -76,7 +75,7 @@ class Victims:
             if point not in WIDEN:
                 return self._reach(point)
             home.widen()
-            # The one that takes its place takes the column up.
+            # The restarted ingest sees the new column.
             return self._reach(point, home.ingest.kill)
         match kind:
             case "machine":
@@ -84,7 +83,7 @@ class Victims:
                 return lambda: all(back is None or back() for back in backs)
             case "engine":
                 workers, back = self._workers(), _another(self._engine)
-                # Its workers are nobody's then: they are to end by themselves.
+                # The orphaned workers must exit.
                 return back and (lambda: back() and not left(workers, 0))
             case "worker":
                 return self._kill_worker()
@@ -110,10 +109,10 @@ class Victims:
     def _reach(
         self, point: str, act: Callable[[], None] = lambda: None
     ) -> Callable[[], bool] | None:
-        """Let whoever reaches a point die there.
+        """Kill the next process that reaches a fail point.
 
         Args:
-            act: what brings somebody to it.
+            act: an action that leads a process there.
         """
         asked, deadline = self._home.fail_at, time.monotonic() + _TAKEN
         asked.write_text(point)
@@ -130,7 +129,7 @@ class Victims:
             broker.start(self._home.settings)
 
     def _kill_command(self, kind: str) -> Callable[[], bool] | None:
-        """Kill a rebuild, or the switch to one that has ended, as chance has it amid its work."""
+        """Kill a rebuild, or the promotion of a finished one, at a random moment."""
         rebuild, env = [COMMAND, "rebuild", numbers_counted.name], self._home.env
         quiet = subprocess.DEVNULL
         if kind == "switch":
@@ -162,7 +161,7 @@ class Victims:
 
 
 def _another(managed: ManagedProcess) -> Callable[[], bool] | None:
-    """Kill a process of the home: whether another runs by now."""
+    """Kill a process of the home. Return a test for its replacement, or None without a process."""
     record = managed.running()
     if record is None:
         return None

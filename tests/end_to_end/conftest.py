@@ -1,4 +1,4 @@
-"""What a browser's test leaves behind where it fails: nobody sees the page of a machine far off."""
+"""Diagnostics of failed browser tests, because the page on a remote machine is not visible."""
 
 from collections.abc import Generator
 
@@ -12,7 +12,7 @@ from tidemark.base.settings import Settings
 def pytest_runtest_makereport(
     item: pytest.Function,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report what the page shows, and the ends of the logs."""
+    """Add the text of the page and the ends of the logs to the report."""
     report = yield
     page, engine = item.funcargs.get("page"), item.funcargs.get("engine")
     if report.failed and isinstance(page, Page) and isinstance(engine, Settings):

@@ -1,4 +1,4 @@
-"""The web interface as its users meet it: real webserver and daemon, a headless browser.
+"""Test Dagster's web interface with a real webserver, daemon and headless browser.
 
 Screenshots of every page go to `.screenshots` in the root, which git ignores: look at them.
 """
@@ -25,7 +25,7 @@ from tidemark_streaming.home import services
 CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / ".screenshots"
-# Without the last ones, a closed network refuses many of Chromium's own connections.
+# The last flags stop Chromium's own connections, which a closed network refuses.
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -33,9 +33,9 @@ FLAGS = (
 RELEASE = "ops: {release: {config: {asset: temperature_hourly, keys: {origin: EWR}}}}"
 STREAM = "ops: {{flights_stream_{job}: {{config: {{assets: [departures_hourly]}}}}}}"
 SLOW = 300.0
-"""Seconds that a run may take on a busy machine with two cores."""
+"""The timeout of a run in seconds, on a busy machine with two cores."""
 
-# Dagster's web server and daemon, and a browser.
+# Starts Dagster's webserver and daemon, and a browser.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -46,13 +46,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where files land."""
+    """Return the landing folder."""
     return tmp_path_factory.mktemp("landing")
 
 
 @pytest.fixture(scope="module")
 def page(engine: Settings, landing: Path) -> Iterator[Page]:
-    """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
+    """Yield a browser page on a platform whose landing folder has 32 days of flights."""
     list(recording.play(landing / "flights", Excerpt(days=32)))
     database = f"end_to_end_{uuid4().hex[:12]}"
     own = {"webserver_port": free_port(), "landing": landing, "database": database}
@@ -82,7 +82,7 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
 
 
 def unloaded(page: Page) -> dict[str, str]:
-    """The code locations that did not load, each with what Dagster says of it."""
+    """Return Dagster's error for each code location that did not load."""
     query = """{workspaceOrError {... on Workspace {locationEntries {name loadStatus
         locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
     answer = page.request.post("/graphql", data={"query": query}).json()
@@ -95,13 +95,13 @@ def unloaded(page: Page) -> dict[str, str]:
 
 def look(page: Page, name: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
-    # Most of a page comes after its load event.
+    # Most of a page is rendered after its load event.
     page.wait_for_timeout(2000)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
 def materialize(page: Page, asset: str, partitions: str | None = None) -> None:
-    """Click through the dialogs of the asset's page."""
+    """Materialize an asset through the dialogs of its page."""
     page.goto(f"/assets/{asset}")
     page.get_by_role("button", name=re.compile("Materialize")).first.click()
     if partitions is not None:
@@ -113,7 +113,7 @@ def materialize(page: Page, asset: str, partitions: str | None = None) -> None:
 
 
 def runs(page: Page) -> dict[str, str]:
-    """The statuses of all runs, newest first, by their ids."""
+    """Return the statuses of all runs by id, newest first."""
     query = "{runsOrError {... on Runs {results {runId status}}}}"
     answer = page.request.post("/graphql", data={"query": query}).json()
     return {run["runId"]: run["status"] for run in answer["data"]["runsOrError"]["results"]}
@@ -121,14 +121,14 @@ def runs(page: Page) -> dict[str, str]:
 
 @contextmanager
 def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
-    """Wait for the run that the block launches, and see how it ends."""
+    """Wait for the run that the block launches and assert its final status."""
     before = runs(page)
     yield
     deadline = time.monotonic() + SLOW
     found: list[str] = []
     while time.monotonic() < deadline and not runs(page).keys() - before.keys():
         time.sleep(0.5)
-    # A page of Dagster that is left open takes as much of a processor as the run itself.
+    # An open Dagster page takes as much CPU time as the run itself.
     page.goto("about:blank")
     while time.monotonic() < deadline and not set(found) & {"SUCCESS", "FAILURE", "CANCELED"}:
         time.sleep(1)
@@ -137,13 +137,13 @@ def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
 
 
 def switch_on(page: Page, sensor: str) -> None:
-    """Turn a sensor on, on its page."""
+    """Turn on a sensor on its page."""
     page.goto(f"/locations/flights/sensors/{sensor}")
     page.locator("label[class*=formatSwitch]").first.click()
 
 
 def launch(page: Page, location: str, job: str, config: str) -> None:
-    """Launch a job from its launchpad, with some configuration."""
+    """Launch a job from its launchpad with a run config."""
     page.goto(f"/locations/{location}/jobs/{job}/playground")
     editor = page.locator(".CodeMirror").first
     editor.wait_for()
@@ -152,7 +152,7 @@ def launch(page: Page, location: str, job: str, config: str) -> None:
 
 
 def backfill(page: Page, asset: str, *partitions: str) -> None:
-    """Launch a backfill of one asset by the API, as other programs do."""
+    """Launch a backfill of one asset through the GraphQL API."""
     query = """mutation($asked: LaunchBackfillParams!) {launchPartitionBackfill(
         backfillParams: $asked) {__typename ... on PythonError {message}}}"""
     asked = {"assetSelection": [{"path": [asset]}], "partitionNames": partitions}
@@ -163,7 +163,7 @@ def backfill(page: Page, asset: str, *partitions: str) -> None:
 
 
 def wait_for_partitions(page: Page, asset: str, count: int) -> None:
-    """Wait until Dagster knows so many partitions of an asset as materialized."""
+    """Wait until the given number of partitions is materialized."""
     query = (
         'query {assetNodeOrError(assetKey: {path: ["ASSET"]}) {... on AssetNode '
         "{partitionStats {numMaterialized}}}}"
@@ -176,7 +176,7 @@ def wait_for_partitions(page: Page, asset: str, count: int) -> None:
     assert found == count
 
 
-def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> None:
+def test_files_become_backfilled_windows_by_clicks_alone(page: Page) -> None:
     with launched(page):
         switch_on(page, "flights_landing")
     look(page, "01 sensor of what lands")
@@ -205,10 +205,10 @@ def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> 
     look(page, "06 run without events")
 
 
-def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Path) -> None:
+def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: Path) -> None:
     with launched(page):
         launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))
-    # The sensor of what lands is on, and ingests them; the stream takes them in by itself.
+    # The landing sensor is on and ingests the files. The stream then processes the arrivals.
     with launched(page):
         list(recording.play(landing / "flights", Excerpt(days=36)))
     wait_for_partitions(page, "departures_hourly", 35)
@@ -229,15 +229,13 @@ def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Pa
         launch(page, "flights", "flights_stop_streams", STREAM.format(job="stops"))
     page.set_viewport_size({"width": 1600, "height": 900})
     page.goto("/locations/flights/asset-groups/flights")
-    # So few that Dagster draws them with their names.
+    # The group is small enough for Dagster to draw names.
     for name in ("flights_feed", "flights_log", "congestion_rolling", "day_totals"):
         expect(page.get_by_text(name, exact=True).first).to_be_in_viewport()
     look(page, "11 lineage")
 
 
-def test_a_wind_that_can_t_be_is_withheld_until_a_person_lets_it_through(
-    page: Page, landing: Path
-) -> None:
+def test_an_impossible_wind_speed_is_quarantined_until_released(page: Page, landing: Path) -> None:
     list(weather.play(landing / "weather", Excerpt(start="2013-02-12", days=1)))
     with launched(page):
         materialize(page, "weather_log")
@@ -255,6 +253,6 @@ def test_a_wind_that_can_t_be_is_withheld_until_a_person_lets_it_through(
     page.get_by_text("released windows", exact=True).first.wait_for()
     look(page, "14 released")
     page.goto("/assets/daily_punctuality?view=lineage&lineageScope=upstream&lineageDepth=5")
-    for place in ("flights_log", "staging"):  # Long names are shortened there.
+    for place in ("flights_log", "staging"):  # The page truncates longer names.
         page.get_by_text(place, exact=True).first.wait_for()
     look(page, "15 lineage to a mart")

@@ -1,4 +1,4 @@
-"""The live page as people see it: the real service, real runs, a headless browser.
+"""Test the live page with the real service, real runs and a headless browser.
 
 Screenshots go to `.screenshots` in the root, which git ignores: look at them.
 """
@@ -42,7 +42,7 @@ SCREENSHOTS = Path(__file__).parents[2] / ".screenshots"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 SIZES = ((1920, 1080), (1600, 900), (1280, 800))
 
-# Services, streams and a browser.
+# Starts services, streams and a browser.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -53,9 +53,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def settings(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Of a database of its own, with the domain `watched`."""
+    """Return settings with a new database and the domains `watched` and `walled`."""
     own = {
-        # Of a home of its own too: its service is not that of the engine's home.
+        # A separate home, because its service is not that of the engine's home.
         "home": tmp_path_factory.mktemp("home"),
         "database": f"page_{uuid4().hex[:12]}",
         "landing": tmp_path_factory.mktemp("landing"),
@@ -67,14 +67,14 @@ def settings(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Sett
 
 @pytest.fixture(scope="module")
 def page(settings: Settings, topics: Topics) -> Iterator[Page]:
-    """A browser's page on the service."""
+    """Yield a browser page on the service."""
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         surround(patch, settings)
         patch.setenv("TIDEMARK_WAREHOUSE", settings.warehouse)
         patch.setenv("TIDEMARK_WATCH_PORT", str(settings.watch_port))
         patch.setenv("TIDEMARK_DOMAINS", "watched,walled")
-        # It looks whether somebody listens there, and asks nothing.
+        # The service only tests whether the port is open.
         patch.setenv("TIDEMARK_REMOTE", f"sc://127.0.0.1:{settings.engine_port}")
         patch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
@@ -99,7 +99,7 @@ def warehouse(settings: Settings, spark: SparkSession) -> Warehouse:
 
 @pytest.fixture
 def complaints(page: Page) -> Iterator[list[str]]:
-    """What the page's script complains of, which is nothing."""
+    """Yield the errors and warnings of the page's script and assert that there are none."""
     said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
@@ -117,7 +117,7 @@ def bring(warehouse: Warehouse, settings: Settings) -> None:
     run_all(warehouse, by_minute)
 
 
-def test_a_home_without_data_says_what_to_do(page: Page, complaints: list[str]) -> None:
+def test_a_home_without_data_shows_the_next_command(page: Page, complaints: list[str]) -> None:
     page.goto("/")
     expect(page.locator("#streams")).to_contain_text("Nothing has arrived yet.")
     expect(page.locator("#streams")).to_contain_text("tidemark demo")
@@ -125,7 +125,7 @@ def test_a_home_without_data_says_what_to_do(page: Page, complaints: list[str]) 
     look(page, "20 live page without data")
 
 
-def test_the_figures_move_when_arrivals_come(
+def test_figures_update_when_arrivals_come(
     page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings
 ) -> None:
     folder = settings.landing / SOURCE.name
@@ -144,10 +144,10 @@ def test_the_figures_move_when_arrivals_come(
     drawn = bars.count()
     assert drawn > 3
     runs = stream.get_by_label(re.compile("^run time")).locator("rect")
-    # A bar has its steps.
+    # Each bar shows the steps of a run.
     runs.nth(4).wait_for(state="attached")
     assert runs.locator("xpath=self::*[@class='step-compute']").count() >= 1
-    # The crowd's minute has ended by what comes now, is validated, and quarantined.
+    # The next file closes the crowded minute, which fails its expectation.
     land(folder, "later.csv", f"at,sensor,value\n{clock(1500)},b,2\n", 1500)
     bring(warehouse, settings)
     expect(mark).not_to_have_text(before[0])
@@ -165,13 +165,13 @@ def test_the_figures_move_when_arrivals_come(
 
 
 def happening(count: int) -> list[bytes]:
-    """Clicks of the last seconds."""
+    """Return clicks of the last seconds."""
     now = time.time()
     ats = [iso(int((now - 0.2 * n) * 1e6)) for n in range(count)]
     return [json.dumps({"at": at, "n": n}).encode() for n, at in enumerate(ats)]
 
 
-def test_what_comes_by_kafka_and_goes_out_is_there(
+def test_kafka_lag_latency_and_sink_are_shown(
     page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings, topics: Topics
 ) -> None:
     taking = topics.feed("clicks")
@@ -200,7 +200,7 @@ def test_what_comes_by_kafka_and_goes_out_is_there(
     expect(page.locator("[data-lane=clicks_on]")).to_contain_text("not running")
 
 
-def test_streams_ingests_and_lanes_are_told_as_they_are(
+def test_states_of_streams_ingests_and_lanes_are_shown(
     page: Page, complaints: list[str], settings: Settings
 ) -> None:
     now = time.time_ns() // 1000
@@ -244,7 +244,9 @@ def _timeline(warehouse: Warehouse) -> list[Arrival]:
     return Log(warehouse, SOURCE).timeline()
 
 
-def test_it_is_right_in_every_size_and_light(page: Page, complaints: list[str]) -> None:
+def test_the_layout_fits_every_screen_size_and_color_scheme(
+    page: Page, complaints: list[str]
+) -> None:
     for width, height in SIZES:
         for scheme in ("light", "dark"):
             page.set_viewport_size({"width": width, "height": height})
@@ -267,7 +269,7 @@ def test_it_is_right_in_every_size_and_light(page: Page, complaints: list[str]) 
     assert unnamed == []
 
 
-def test_a_service_that_is_gone_is_told(page: Page, settings: Settings) -> None:
+def test_a_stopped_service_is_shown(page: Page, settings: Settings) -> None:
     page.goto("/")
     page.locator("[data-asset=by_minute]").wait_for()
     services.service(settings, "watch").stop()
@@ -280,16 +282,16 @@ OVERLAPS = """() => [...document.querySelectorAll(".foot")].flatMap((foot) => {
   texts.sort((a, b) => a[0].left - b[0].left);
   return texts.slice(1).filter((t, i) => t[0].left < texts[i][0].right).map((t) => t[1]);
 })"""
-"""Labels below a chart that lie upon the one before."""
+"""A script that returns labels below a chart that overlap the previous one."""
 
 APART = """() => [...document.querySelectorAll(".stream, #below")]
   .map((e) => e.getBoundingClientRect())
   .flatMap((box, i, all) => (i && box.top - all[i - 1].bottom > 50 ? [box.top] : []))"""
-"""Rows that are far below the one before."""
+"""A script that returns rows with a large gap above."""
 
 CUT = """() => [...document.querySelectorAll(".name > *, .chart .head > *")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)"""
-"""Names, and labels of charts, of which a part is not seen."""
+"""A script that returns truncated names and chart labels."""
 
 CONTRASTS = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -313,4 +315,4 @@ CONTRASTS = """() => {
   }
   return [...poor];
 }"""
-"""Texts whose contrast with their ground is below 4.5, the least that WCAG's level AA allows."""
+"""A script that returns texts with a contrast below 4.5, the minimum of WCAG level AA."""

@@ -1,5 +1,8 @@
-"""Whatever has worked on a source with protected columns, no file has a value of theirs; the search
-sees what it looks for in each kind of file; and who is erased is in no table, whatever made it."""
+"""Test masked columns and erasure on a source that all parts of Tidemark have processed.
+
+No file contains a protected value, the search works in each kind of file, and no table contains
+an erased person.
+"""
 
 import json
 import os
@@ -44,15 +47,15 @@ from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
 from tidemark_streaming.streams import continuous
 
-# Streams, a broker and Dagster, all at work on one source.
+# Streams, a broker and Dagster on one source.
 pytestmark = pytest.mark.slow
 
 MARK, SSN = "rawvalue", 4242424242
 PLAIN = "plainvalue"
-"""In values that are not protected."""
+"""A mark in unprotected values."""
 
 SHOWN = ("", "_late", "_late_loss", "_panes", "_quarantine")
-"""The tables of an asset that people read, after its name."""
+"""The suffixes of the readable tables of an asset."""
 
 PATIENCE = 120.0
 
@@ -61,7 +64,7 @@ PATIENCE = 120.0
 def settings(
     engine: Settings, topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
-    """A database of its own, beside the mart of the starter's project; also in the environment."""
+    """Yield settings with a new database and the starter's marts, also set in the environment."""
     folder = tmp_path_factory.mktemp("private")
     project = write(Choices("shop"), folder)
     made = engine.model_copy(
@@ -84,8 +87,10 @@ def settings(
 
 
 def order(n: int) -> bytes:
-    """An order, every half minute from nine o'clock on, of one of five people; one of them pays
-    what the asset withholds."""
+    """Return the n-th order: every half minute from nine o'clock, by one of five people.
+
+    The asset quarantines the windows of one of them for the amount.
+    """
     at = datetime(2026, 1, 1, 9, tzinfo=UTC) + timedelta(seconds=30 * n)
     return json.dumps(
         {
@@ -110,7 +115,7 @@ def send(topics: Topics, values: list[bytes]) -> None:
 
 @contextmanager
 def following(log: Path) -> Iterator[None]:
-    """A process that ingests, which has brought in what was sent when the block ends."""
+    """Run an ingest until the block ends, then stop it and wait for a clean exit."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             [Path(sys.executable).with_name("tidemark"), "ingest", "orders", "--follow"],
@@ -135,7 +140,7 @@ def await_events(settings: Settings, count: int) -> None:
 
 
 def materialize(settings: Settings, spark: SparkSession, folder: Path) -> None:
-    """A day of the windows, as Dagster would."""
+    """Materialize a day of windows in Dagster."""
     definitions = build_definitions(["private"], {"tidemark": OnTestSession(settings, spark)})
     with dg.DagsterInstance.local_temp(str(folder), QUIET) as instance:
         done = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
@@ -148,7 +153,7 @@ def materialize(settings: Settings, spark: SparkSession, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Played:
-    """Where all of it has been at work: the tables, and a folder of logs and Dagster's records."""
+    """The tables that the tests search, and a folder with logs and Dagster's records."""
 
     settings: Settings
     warehouse: Warehouse
@@ -165,13 +170,13 @@ class Played:
 
     @property
     def places(self) -> list[Path]:
-        """All that is in the home, but for tables of other tests, and beside it."""
+        """All folders to search: the home without other tests' tables, and this test's folders."""
         warehouses = Path(self.settings.warehouse)
         home = [path for path in self.settings.home.iterdir() if path != warehouses]
         return [*home, self.tables, self.marts, self.folder]
 
     def holding(self, condition: str) -> list[str]:
-        """The asset's tables that have such rows, of those with its keys."""
+        """Return the asset's tables with key columns that have rows with this condition."""
         named = [name for name in self.asset.tables if self.warehouse.exists(name)]
         return [
             name
@@ -201,11 +206,11 @@ def played(
         await_events(settings, 300)
         send(topics, [order(n) for n in range(300, 500)])
         await_events(settings, 500)
-        # One that is late and counts, and one that is too late.
+        # A late event that is counted, and a too-late event.
         send(topics, [order(360), order(0)])
         await_events(settings, 502)
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
-    # The stream's worker does not know the settings of this test.
+    # The stream's worker does not have the settings of this test.
     asset = replace(orders_hourly, sink=KafkaSink(PANES, topics.servers))
     assert continuous.start(warehouse, asset, available_now=True).awaitTermination(int(PATIENCE))
     bring_out(warehouse, asset)
@@ -224,7 +229,7 @@ def played(
 
 
 def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
-    """What the worker of a stream that has just ended may still be at."""
+    """Publish the asset. Retry while the worker of the ended stream still holds the sink."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -236,7 +241,7 @@ def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
             return
 
 
-def test_no_file_has_a_protected_value(played: Played, topics: Topics) -> None:
+def test_no_file_contains_a_protected_value(played: Played, topics: Topics) -> None:
     assert played.found(MARK, SSN) == []
     panes = topics.files(PANES)
     assert found(panes, MARK, SSN) == []
@@ -244,7 +249,7 @@ def test_no_file_has_a_protected_value(played: Played, topics: Topics) -> None:
 
     holding = played.holding("true")
     assert {"orders_hourly_late", "orders_hourly_quarantine", "orders_hourly_panes"} <= {*holding}
-    # The search sees what is there.
+    # The search finds unprotected values.
     assert found(topics.files(TOPIC), MARK)
     assert found(panes, PLAIN)
     assert found(played.tables / "_checkpoints" / "orders_hourly", "reservoirVersion")
@@ -259,10 +264,8 @@ def test_no_file_has_a_protected_value(played: Played, topics: Topics) -> None:
         assert any(path.startswith(str(where)) for path in there), where
 
 
-def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
-    played: Played, topics: Topics
-) -> None:
-    """Of two: one whose orders were published, and one whose were withheld, late and too late."""
+def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
+    """One person has published orders, the other quarantined, late and too-late ones."""
     token = Tokenize().change()
     tokens = [token(f"{n}-{MARK}@example.com".encode()) for n in range(5)]
     published, withheld = (told.decode() for told in tokens[1::-1] if told is not None)
@@ -276,7 +279,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
     hours = log.where(theirs).select(F.date_trunc("hour", "ordered_at"), "city", "email")
     windows = hours.distinct().count()
     assert orders_of_marts(played) == orders_of_windows(played)
-    # A mart whose model was deleted.
+    # This mart has no model, as after its deletion.
     shutil.copytree(played.marts / "orders_daily", played.marts / "orders_weekly")
 
     done = call("erase", "orders", "--where", theirs, "--yes", "--vacuum", "--json")
@@ -296,7 +299,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
         assert found(place, published, withheld) == []
     assert orders_of_marts(played) == orders_of_windows(played) > 0
     assert parity(warehouse, played.asset).equal
-    # The topic has what was sent, and then takes it back.
+    # The topic still has the sent records until the sink retracts them.
     assert found(topics.files(PANES), published)
     Outbox(warehouse, played.asset).emit()
     table = Table("retracting")
@@ -308,7 +311,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
 
 
 def orders_of_marts(played: Played) -> int:
-    """How many orders the mart counts."""
+    """Return the number of orders in the mart."""
     marts = Warehouse(played.warehouse.spark, played.warehouse.location, played.marts.name)
     return sum(marts.take("orders_daily")["counted"].to_pylist())
 

@@ -1,10 +1,10 @@
-"""The package that users install: the built wheel in an environment of its own, with nothing of
-the checkout in reach, in an empty folder. There a stranger follows the tutorial, and the demo runs
-on fewer days: whole, and again where it ended.
+"""Test the built wheel in a new environment and an empty folder, without access to the checkout.
 
-Its Python is the newest that the package is for and that is here. Packages come in the versions of
-the lock, those alone that the wheel asks for. The jars of engine and broker come from a Maven
-repository of files, made of those of the checkout, and its Java from the package that brings one.
+A new user follows the tutorial. The demo runs on fewer days, and a second run continues.
+
+The Python is the newest supported one on this machine. Only the packages that the wheel requires
+are installed, in the locked versions. The jars of engine and broker come from a Maven repository
+of files, copied from the checkout. Java comes from its package.
 """
 
 import json
@@ -47,7 +47,7 @@ locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
 
 
 class Installed:
-    """A user who has a wheel, and an empty folder to work in."""
+    """A user with a wheel and an empty folder to work in."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.work = folder, folder / "work"
@@ -56,7 +56,7 @@ class Installed:
         self.bin = folder / "venv" / "bin"
         self.webserver = free_port()
         self.env = {
-            # No Java, no git, nothing: what is needed comes along.
+            # The PATH has no Java and no git, because the package brings its own Java.
             "PATH": str(self.bin),
             "HOME": str(folder),
             HOMES: os.environ[HOMES],
@@ -80,8 +80,10 @@ class Installed:
         ).stdout.strip()
 
     def install(self, extra: str = "", *beside: str) -> None:
-        """Install the wheel and what it and an extra ask for, and packages beside it, in the lock's
-        versions. `installing` is the time, in seconds, that all of it took until now."""
+        """Install the wheel with an extra and more packages, in the locked versions.
+
+        `installing` is the total time of all installations in seconds.
+        """
         began = time.monotonic()
         with zipfile.ZipFile(self._wheel) as wheel:
             (metadata,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
@@ -96,11 +98,11 @@ class Installed:
     def tidemark(
         self, *arguments: str, where: Path | None = None, **settings: str
     ) -> subprocess.CompletedProcess[str]:
-        """What a command says.
+        """Run a command. Return its result.
 
         Args:
-            where: the folder to work in, if another one.
-            settings: variables of the environment.
+            where: the working folder, if not the default.
+            settings: environment variables.
         """
         return subprocess.run(
             [self.bin / "tidemark", *arguments],
@@ -111,34 +113,34 @@ class Installed:
         )
 
     def status(self) -> dict[str, Any]:
-        """What `tidemark status` says."""
+        """Return the output of `tidemark status`."""
         return json.loads(self.tidemark("status", "--json").stdout)
 
     def rows(self, table: str, *columns: str, database: str = "tidemark") -> list[tuple[Any, ...]]:
-        """Some columns of a table, as anybody reads it."""
+        """Read some columns of a table as any Delta client does."""
         opened = DeltaTable(self.work / ".tidemark" / "warehouse" / database / table)
         found = opened.to_pyarrow_table(columns=[*columns])
         return [tuple(row.values()) for row in found.to_pylist()]
 
     def locations(self) -> dict[str, str]:
-        """The code locations that Dagster has, each with what became of it."""
+        """Return Dagster's code locations, each with the type of its result."""
         found = self.asked(LOCATIONS)["workspaceOrError"]["locationEntries"]
         return {e["name"]: e["locationOrLoadError"]["__typename"] for e in found}
 
     def runs(self) -> set[str]:
-        """The jobs of which Dagster has runs."""
+        """Return the jobs that have runs in Dagster."""
         found = self.asked("{runsOrError {... on Runs {results {jobName}}}}")
         return {run["jobName"] for run in found["runsOrError"]["results"]}
 
     def asked(self, query: str) -> Any:  # noqa: ANN401 (JSON)
-        """What Dagster answers."""
+        """Return Dagster's answer to a GraphQL query."""
         url, asked = f"http://127.0.0.1:{self.webserver}/graphql", json.dumps({"query": query})
         request = urllib.request.Request(url, asked.encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)["data"]
 
     def uv(self, command: str, *arguments: str | Path) -> None:
-        """Let uv change the environment."""
+        """Run `uv pip` on the environment."""
         uv, env = Path(sys.executable).with_name("uv"), dict(os.environ)
         for own, pips in (("SSL_CERT_FILE", "PIP_CERT"), ("UV_INDEX_URL", "PIP_INDEX_URL")):
             if pips in env:
@@ -159,12 +161,11 @@ class Installed:
 
 
 def _closure(asked: Iterable[str], extra: str, python: str) -> list[str]:
-    """The lock's blocks of the packages that are asked for, and of those that they ask for, by that
-    version of Python."""
+    """Return the lock's blocks of the packages and all their dependencies, for a Python version."""
     blocks = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.M)
     locked = defaultdict[str, str](str)
     for block in blocks[1:]:
-        # A package may have a block for each range of Python's versions.
+        # A package may have a block per range of Python versions.
         locked[re.split(r"[=\[ ]", block)[0]] += block
     found = dict[tuple[str, str], str]()
     new = [(text, extra) for text in asked]
@@ -184,7 +185,7 @@ def _closure(asked: Iterable[str], extra: str, python: str) -> list[str]:
 
 
 def _repository(root: Path) -> Path:
-    """A Maven repository of the jars that engine and broker need."""
+    """Create a Maven repository with the jars of engine and broker. Return its folder."""
     java = find_java()
     for place, some in ((jars.FOLDER, jars.JARS), (broker.FOLDER, broker.pinned_jars())):
         for jar, path in zip(some, jars.ensure(java, place, some), strict=True):
@@ -205,7 +206,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         shutil.rmtree(user.folder)
 
 
-def test_without_extras_each_command_works_or_says_what_it_lacks(user: Installed) -> None:
+def test_commands_without_extras_work_or_name_the_missing_extra(user: Installed) -> None:
     user.install()
     assert user.tidemark("--version").stdout == "tidemark 0.1.0\n"
     status = user.tidemark("status")
@@ -218,7 +219,7 @@ def test_without_extras_each_command_works_or_says_what_it_lacks(user: Installed
     assert not (user.work / ".tidemark").exists()
 
 
-def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_hour(
+def test_the_tutorial_takes_less_than_a_quarter_of_an_hour(
     user: Installed, record_property: Callable[[str, object], None]
 ) -> None:
     user.install("dagster,marts", "pytest", "dagster-dg-cli")
@@ -228,7 +229,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
     env = {
         **user.env,
         "COLUMNS": "200",
-        # The tests of the page use the running engine; those of test_followed_pages.py start one.
+        # The page's tests reuse the running engine. Those of test_followed_pages.py start one.
         "TIDEMARK_TEST_HOME": str(shop / ".tidemark"),
     }
     began = time.monotonic()
@@ -266,7 +267,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
     assert minutes + installing < 12, f"{minutes + installing:.1f} minutes of a quarter of an hour"
 
 
-def test_a_project_that_is_installed_is_found_from_any_folder(user: Installed) -> None:
+def test_an_installed_project_is_found_from_any_folder(user: Installed) -> None:
     user.install("dagster,marts", "hatchling")
     place, elsewhere = user.folder / "projects", user.folder / "elsewhere"
     for folder in (place, elsewhere):
@@ -284,7 +285,7 @@ def test_a_project_that_is_installed_is_found_from_any_folder(user: Installed) -
         user.uv("uninstall", "shop")
 
 
-def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
+def test_the_demo_runs_in_an_empty_folder_then_with_kafka(
     user: Installed,
 ) -> None:
     user.install("demo")
@@ -311,7 +312,7 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
     assert (flights["name"], flights["arrivals"]) == ("flights", 20)
     arrivals = sorted(user.rows("flights_timeline", "arrival", "position"))
     assert set(json.loads(arrivals[-1][1])["flights"]["offsets"]) == {"0", "1", "2"}
-    # What came through the topic makes the same windows as from files alone.
+    # Windows from the topic equal windows from files alone.
     for words in (("play", "flights", "--days", "5", "--bulk"), ("run", "departures_hourly")):
         done = user.tidemark(*words, TIDEMARK_DATABASE="files")
         assert done.returncode == 0, done.stderr

@@ -1,1 +1,1 @@
-"""A domain for tests: readings of which some fail what is expected of them."""
+"""A domain for tests: readings, some of which fail their expectations."""

@@ -1,4 +1,4 @@
-"""Readings of three days, a few a day; the second day has a bad one, the third lacks a name."""
+"""A few readings on each of three days: a wrong value on the second, a null name on the third."""
 
 from helpers.data.support import MINUTE, T0, Event
 

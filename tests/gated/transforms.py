@@ -1,4 +1,4 @@
-"""What is computed, and what is expected of it."""
+"""The transform of the domain and its expectations."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""A domain whose transforms are tried by scenarios."""
+"""A domain for tests of scenarios."""

@@ -1,4 +1,4 @@
-"""Transforms over the orders of a kiosk: right ones, and what a scenario refuses."""
+"""Transforms of a kiosk's orders: valid ones, and some that a scenario refuses."""
 
 from itertools import count as counter
 
@@ -45,7 +45,7 @@ priced = Source(
     aggregates={"orders": agg.count(), "taken": agg.sum("amount"), "most": agg.max("amount")},
 )
 def orders_per_hour(orders: DataFrame) -> DataFrame:
-    """Orders and what they brought, by town and hour."""
+    """Count orders and their amounts by town and hour."""
     return orders.where("amount > 0").withColumn("town", F.upper(F.split("shop", "-")[0]))
 
 
@@ -55,13 +55,13 @@ def orders_per_hour(orders: DataFrame) -> DataFrame:
     aggregates={"taken": agg.sum("price")},
 )
 def takings(orders: DataFrame, prices: DataFrame) -> DataFrame:
-    """What orders bring, by hour."""
+    """Sum the prices of orders by hour."""
     return orders.join(prices, "item")
 
 
 @windowed_asset(source=guarded, window=Tumbling("1 hour"), aggregates={"n": agg.count()})
 def believed(orders: DataFrame) -> DataFrame:
-    """Orders that are not of the future."""
+    """Count orders without a future timestamp by hour."""
     return orders
 
 
@@ -70,7 +70,7 @@ _NUMBERS = counter()
 
 @windowed_asset(source=orders, window=Tumbling("1 hour"), aggregates={"sum": agg.sum("number")})
 def numbered(orders: DataFrame) -> DataFrame:
-    """Depends on how many events a run has: what must not be."""
+    """Number the events of a run, which makes results depend on the run: this is invalid."""
     number = F.udf(lambda _: next(_NUMBERS), "INT")
     return orders.withColumn("number", number("at"))
 

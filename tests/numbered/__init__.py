@@ -1,1 +1,1 @@
-"""A domain for campaigns of faults: events that bear numbers, so that each can be asked after."""
+"""A domain for fault campaigns: numbered events, each of which can be identified."""

@@ -1,4 +1,4 @@
-"""How the numbered events come in."""
+"""The connector of the numbered events."""
 
 from numbered.sources import numbers
 from tidemark_streaming.feed import Inlet

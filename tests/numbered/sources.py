@@ -1,4 +1,4 @@
-"""The numbered events."""
+"""The source of numbered events."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,17 @@ from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 
 MORE = "NUMBERED_MORE"
-"""A variable: the file that says how many columns the source has gained."""
+"""The environment variable with the path of a file with the number of additional columns."""
 
 
 def gained() -> int:
-    """How many columns the source has gained."""
+    """Return the number of additional columns of the source."""
     file = Path(os.environ.get(MORE, "nowhere"))
     return int(file.read_text()) if file.exists() else 0
 
 
 def declared() -> Source:
-    """The source, with the columns that it has by now."""
+    """Return the source with its current columns."""
     more = {f"more_{number}": "STRING" for number in range(gained())}
     return Source(
         name="numbers",

@@ -1,4 +1,4 @@
-"""What is counted of the numbered events."""
+"""The transform of the numbered events."""
 
 from pyspark.sql import DataFrame
 
@@ -23,5 +23,5 @@ from tidemark_streaming.kafka import KafkaSink
     sink=KafkaSink("counted", partitions=2),
 )
 def numbers_counted(numbers: DataFrame) -> DataFrame:
-    """How many events, and the sum of their numbers, by shard and ten seconds."""
+    """Count events and sum their numbers by shard and ten seconds."""
     return numbers.selectExpr("*", "n % 3 AS shard")

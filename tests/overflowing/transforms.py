@@ -1,4 +1,4 @@
-"""Sums of integers."""
+"""The transform of the domain: sums of integers."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""A domain for tests: orders of which some columns are not to be known."""
+"""A domain for tests: orders with masked columns."""

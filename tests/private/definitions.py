@@ -1,4 +1,4 @@
-"""How it appears in Dagster."""
+"""The Dagster options of the domain."""
 
 import dagster as dg
 

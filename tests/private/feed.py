@@ -1,4 +1,4 @@
-"""How the orders come in."""
+"""The connector of the orders."""
 
 from private.sources import orders
 from tidemark_streaming.feed import Inlet

@@ -1,4 +1,4 @@
-"""The orders."""
+"""The source of orders."""
 
 from tidemark.source import Drop, Mask, Source, Tokenize
 from tidemark.watermark import BoundedOutOfOrderness

@@ -1,4 +1,4 @@
-"""What is computed of the orders: what the mart of the starter's project reads, and more."""
+"""The transform of the orders, with the columns that the starter's mart reads and more."""
 
 from pyspark.sql import DataFrame
 
@@ -30,5 +30,5 @@ PANES = "private_panes"
     sink=KafkaSink(PANES),
 )
 def orders_hourly(orders: DataFrame) -> DataFrame:
-    """What each customer paid, by city and hour."""
+    """Sum the orders of each customer by city and hour."""
     return orders

@@ -1,1 +1,1 @@
-"""A domain for the live page: clicks that come by Kafka, and go out again in windows and a lane."""
+"""A domain for the live page: clicks from Kafka, published by a sink and by a lane."""

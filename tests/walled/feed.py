@@ -1,4 +1,4 @@
-"""How the clicks come in."""
+"""The connector of the clicks."""
 
 from helpers.kafka.topics import CLICKS
 from tidemark_streaming.feed import Inlet

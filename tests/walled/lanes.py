@@ -1,4 +1,4 @@
-"""And at once."""
+"""The lane of the clicks."""
 
 from helpers.data.support import same
 from helpers.kafka.topics import CLICKS

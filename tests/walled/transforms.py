@@ -1,4 +1,4 @@
-"""What is computed of them."""
+"""The transform of the clicks."""
 
 from helpers.data import support
 from helpers.kafka.topics import CLICKS

@@ -1,1 +1,1 @@
-"""A domain for tests of watching: readings that come as files, by minute and by hour."""
+"""A domain for tests of monitoring: readings from files, by minute and by hour."""

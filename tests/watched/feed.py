@@ -1,4 +1,4 @@
-"""How the readings come in."""
+"""The connector of the readings."""
 
 from helpers.data.landing import SOURCE, feed
 from tidemark_streaming.feed import Inlet

@@ -1,4 +1,4 @@
-"""What is computed of them, and what is expected."""
+"""The transforms of the readings and their expectations."""
 
 from helpers.data import support
 from helpers.data.landing import SOURCE
