@@ -1,5 +1,4 @@
-"""One embedded engine for the tests of a process, and a database of its own for each test that
-wants tables."""
+"""Fixtures: one engine for the tests of a process, and a new database for each test with tables."""
 
 import os
 import tempfile
@@ -24,17 +23,19 @@ from tidemark_streaming.testing.small_engine import INTERPRETING, start_or_reuse
 TESTS = Path(__file__).parent
 SESSION = pytest.StashKey[SparkSession]()
 BROKER = "TIDEMARK_TEST_BROKER"
-"""A variable: the home of a broker that is kept, for who runs a few tests again and again; another
-one than the engine's, in whose files tests look for what no file may have."""
+"""The variable with the home of a broker that sessions reuse, for repeated runs of a few tests. It
+must not be the engine's home, because tests search those files for protected values."""
 
 SHORT_LIVED = f"{INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""Of an engine that lives for some runs only: the quick compiler alone, with a cache for its code
-that does not fill within a minute."""
+"""Java options of a short-lived engine: only the C1 compiler, and a code cache that does not fill
+up within a minute."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make no archive in the background, where it would take the time of tests. Register what
-    ends the session and what orders its files."""
+    """Disable the background AppCDS archive, which slows tests down, and register the plugins.
+
+    The plugins end the session and order its files.
+    """
     os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
     os.environ.setdefault("TIDEMARK_DURABLE", "false")
     if not hasattr(config, "workerinput"):
@@ -46,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the engine or the broker of their process, for `-m "not engine"`."""
+    """Mark the tests that use the shared engine or broker, for `-m "not engine"`."""
     for item in items:
         if isinstance(item, pytest.Function) and not {"engine", "topics"}.isdisjoint(
             item.fixturenames
@@ -56,15 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Make the session of `spark` the default one again: a test that opens and stops another one
-    leaves none, and the order of the files changes."""
+    """Restore the session of `spark` as the default one.
+
+    A test that opens and stops another session leaves no default, and the order of files varies.
+    """
     session = item.config.stash.get(SESSION, None)
     if isinstance(session, ConnectSession):
         ConnectSession._default_session = session
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures that tests have recorded."""
+    """Print the figures that tests recorded."""
     for report in (r for reports in terminalreporter.stats.values() for r in reports):
         if isinstance(report, pytest.TestReport) and report.when == "call":
             for name, figure in report.user_properties:
@@ -73,16 +76,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> Settings:
-    """The settings of an engine that runs: token, port and home are its own.
+    """Return the settings of a running engine with a new token, port and home.
 
-    With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
-    where it does not run and kept afterwards: for who runs a few tests again and again.
+    With `TIDEMARK_TEST_HOME`, use the engine of that home (and `TIDEMARK_ENGINE_PORT`): it is
+    started if necessary and not stopped, for repeated runs of a few tests.
     """
     settings, kept = start_or_reuse(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
     with pytest.MonkeyPatch.context() as patch:
         if kept:
             patch.delenv(HOMES)
-        # The engine's Python workers unpickle functions of test modules, and import these.
+        # The engine's Python workers import the test modules to unpickle functions.
         paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         spark_engine.ensure(settings)
@@ -91,13 +94,13 @@ def engine() -> Settings:
 
 @pytest.fixture(scope="session")
 def tidemark_engine(engine: Settings) -> Settings:
-    """The package's own fixture, on the engine that is there."""
+    """Return the running engine for the package's own fixture."""
     return engine
 
 
 @pytest.fixture(scope="session")
 def spark(engine: Settings, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """A session on the tests' engine."""
+    """Yield a session on the tests' engine."""
     session = pytestconfig.stash[SESSION] = spark_engine.session(engine)
     yield session
     del pytestconfig.stash[SESSION]
@@ -106,10 +109,10 @@ def spark(engine: Settings, pytestconfig: pytest.Config) -> Iterator[SparkSessio
 
 @pytest.fixture(scope="session")
 def topics() -> Iterator[Topics]:
-    """The topics of a real broker, which runs as long as the tests of this process.
+    """Yield the topics of a real broker, which runs as long as the tests of this process.
 
-    With `TIDEMARK_TEST_BROKER` it is the broker of that home (and of `TIDEMARK_KAFKA_PORT`),
-    started where it does not run and kept afterwards.
+    With `TIDEMARK_TEST_BROKER`, use the broker of that home (and `TIDEMARK_KAFKA_PORT`): it is
+    started if necessary and not stopped.
     """
     with pytest.MonkeyPatch.context() as patch:
         if kept := os.environ.get(BROKER):
@@ -126,23 +129,23 @@ def topics() -> Iterator[Topics]:
 
 @pytest.fixture(scope="module")
 def catalogued(request: pytest.FixtureRequest) -> bool:
-    """Whether the tables of `warehouse` and `shared` are in the engine's catalog too.
+    """Return whether the tables of `warehouse` and `shared` are in the engine's catalog.
 
-    A module that asks for no table by its name says `REGISTERED = False`: an entry takes the engine
-    longer than a small table does, and an asset has half a dozen.
+    A module that reads no table by name sets `REGISTERED = False`: the catalog entry takes longer
+    than a small table, and an asset has six tables.
     """
     return getattr(request.module, "REGISTERED", True)
 
 
 @pytest.fixture
 def warehouse(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
-    """An empty warehouse: a database that no other test uses."""
+    """Return an empty warehouse: a database that no other test uses."""
     return _empty(engine, spark, catalogued)
 
 
 @pytest.fixture(scope="module")
 def shared(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
-    """An empty warehouse for all tests of a module."""
+    """Return an empty warehouse for all tests of a module."""
     return _empty(engine, spark, catalogued)
 
 

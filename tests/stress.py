@@ -1,9 +1,9 @@
-"""Streams and an increment side by side on a busy machine, and then: was anything lost?
+"""A stress test: streams and increments in parallel on a busy machine, then a check for losses.
 
-Three continuous queries, each in a session of its own, and increments of a process of their own
-take in the same arrivals, while other processes keep the processor busy. Each makes one run an
-arrival, into an asset that expects `matches_log()` and `volume_within()`. The data are such that
-it is known which windows are withheld; everything else that is, Tidemark lost or doubled.
+Three streaming queries in separate sessions and increments in a separate process read the same
+arrivals, while other processes keep the CPU busy. Each makes one run per arrival, into an asset
+that expects `matches_log()` and `volume_within()`. The data determine which windows are
+quarantined. Tidemark lost or duplicated events of any other quarantined window.
 
     python tests/stress.py --runs 300
 """
@@ -46,28 +46,28 @@ SOURCE = replace(READINGS, name="stress")
 STREAMS = ("stream_1", "stream_2", "stream_3")
 INCREMENT = "increment"
 USUAL = 8
-"""Readings of a sensor in a minute."""
+"""Readings per sensor and minute."""
 PATIENCE = 300.0
-"""Seconds without a run after which nothing is waited for any more."""
+"""Seconds without a run after which the test gives up."""
 REMOTE = "TIDEMARK_STRESS_REMOTE"
 
 Place = tuple[int, str | None]
-"""A window's start, microseconds, and its sensor."""
+"""A window's start in microseconds and its sensor."""
 
 
 def asset(name: str) -> WindowedTransform:
-    """An asset that expects what only the platform can judge."""
+    """Return an asset with expectations that Tidemark itself evaluates."""
     expected = (matches_log(), volume_within(0.5, of="1 minute"))
     return replace(PER_MINUTE, name=name, source=SOURCE, expectations=expected)
 
 
 def doubles(minute: int) -> bool:
-    """Whether the sensor `b` sends twice as much in a minute, which its volume tells."""
+    """Return whether the sensor `b` sends twice as many readings in a minute."""
     return minute % 5 == 1
 
 
 def arrivals(count: int) -> list[list[Event]]:
-    """An arrival for each minute, with one event that is late from the fourth on."""
+    """Return an arrival per minute; from the fourth on, each has one late event."""
     found: list[list[Event]] = []
     for minute in range(count):
         start = T0 + minute * MINUTE
@@ -83,17 +83,17 @@ def arrivals(count: int) -> list[list[Event]]:
 
 
 def explained(count: int) -> set[Place]:
-    """The windows that fail their volume, of so many arrivals."""
+    """Return the windows that fail `volume_within()` in the given number of arrivals."""
     return {(T0 + minute * MINUTE, "b") for minute in range(count) if doubles(minute)}
 
 
 def faults(
     warehouse: Warehouse, transforms: Sequence[WindowedTransform], withheld: Collection[Place]
 ) -> list[str]:
-    """What is wrong with assets that have taken in all arrivals, each in a sentence.
+    """Return a message for each fault of assets that have processed all arrivals.
 
     Args:
-        withheld: the windows that are to be withheld for their volume, and no others.
+        withheld: exactly the windows that must be quarantined for their volume.
     """
     return [
         f"{transform.name}: {sentence}"
@@ -138,11 +138,11 @@ def _faults(
 def stress(
     settings: Settings, runs: int, busy: int, tell: Callable[[str], None]
 ) -> tuple[int, list[str]]:
-    """Make at least so many runs side by side: how many they were, and what is wrong.
+    """Make at least the given number of runs in parallel. Return their number and the faults.
 
     Args:
-        settings: of an engine that runs; the tables come into a database of their own.
-        busy: processes that do nothing but take the processor's time.
+        settings: the settings of a running engine; the tables are in a new database.
+        busy: the number of processes that keep the CPU busy.
     """
     count = max(2, -(-runs // (len(STREAMS) + 1)) - 1)
     database = f"stress_{uuid4().hex[:12]}"
@@ -180,7 +180,7 @@ def _wait(
     own: "subprocess.Popen[bytes]",
     tell: Callable[[str], None],
 ) -> list[str]:
-    """Until every asset has made a run of each arrival and of the end; what ended before."""
+    """Wait until every asset has run each arrival and the end. Return messages for early exits."""
     total, before, moved = len(transforms) * (count + 1), -1, time.monotonic()
     while True:
         done = sum(_done(warehouse, transform) for transform in transforms)
@@ -200,13 +200,13 @@ def _wait(
 
 
 def _done(warehouse: Warehouse, transform: WindowedTransform) -> int:
-    """How many runs of an asset are published."""
+    """Return the number of published runs of an asset."""
     return Asset(warehouse, transform).published() + 1
 
 
 @contextmanager
 def _process(*arguments: str, remote: str = "") -> Iterator["subprocess.Popen[bytes]"]:
-    """Python in a process of its own, which ends with the block."""
+    """Run Python in a separate process for the duration of the block."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {REMOTE: remote, "PYTHONPATH": path}
     with subprocess.Popen([sys.executable, *arguments], env=env) as process:
@@ -217,7 +217,7 @@ def _process(*arguments: str, remote: str = "") -> Iterator["subprocess.Popen[by
 
 
 def _increments(location: str, database: str, last: int) -> None:
-    """Increments of one arrival each, as they come, through the arrival `last`."""
+    """Run an increment for each arrival as it comes, through the arrival `last`."""
     spark = SparkSession.builder.remote(os.environ[REMOTE]).getOrCreate()
     warehouse, transform = Warehouse(spark, location, database), asset(INCREMENT)
     through = -1
@@ -230,8 +230,8 @@ def _increments(location: str, database: str, last: int) -> None:
 
 @contextmanager
 def _engine() -> Iterator[Settings]:
-    """An engine that ends with the block; that of `TIDEMARK_TEST_HOME` stays."""
-    # The engine's Python workers unpickle functions of this module, and import it.
+    """Run an engine for the duration of the block. Do not stop that of `TIDEMARK_TEST_HOME`."""
+    # The engine's Python workers import this module to unpickle functions.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     if kept := os.environ.get("TIDEMARK_TEST_HOME"):
         settings = Settings(home=Path(kept))
@@ -248,7 +248,7 @@ def _engine() -> Iterator[Settings]:
 
 
 def main() -> int:
-    """The exit code: 0 where nothing is wrong."""
+    """Run the command. Return the exit code, 0 if nothing is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--busy", type=int, default=os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""Every block of the documents is followed by a test, or says why it is not."""
+"""Test that every code block of the docs is tested or marked with the reason why not."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _RUN_BY = re.compile(r"run by: (\S+)$")
 
 
 def followed_by_tests() -> set[str]:
-    """The documents that some test follows from their first block to the last."""
+    """Return the documents that a test follows from the first block to the last."""
     tests = (path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
     return {document for text in tests for document in _FOLLOWED.findall(text)}
 
@@ -23,7 +23,7 @@ FOLLOWED = followed_by_tests()
 
 
 def unexplained(document: str) -> Iterator[str]:
-    """The blocks of a document that no test follows, and that do not say why."""
+    """Yield the blocks of a document that have neither a test nor a reason."""
     for block in fences(document):
         by = _RUN_BY.match(block.mark)
         if by:
@@ -38,7 +38,7 @@ def unexplained(document: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("document", PAGES)
-def test_every_block_is_followed_or_says_why_not(document: str) -> None:
+def test_every_code_block_is_tested_or_marked_as_not_run(document: str) -> None:
     assert list(unexplained(document)) == []
     text = (ROOT / document).read_text()
     assert text.count("```") == 2 * len(list(fences(document))), "a fence that is not closed"
@@ -46,8 +46,8 @@ def test_every_block_is_followed_or_says_why_not(document: str) -> None:
     assert not re.search(r"\n\n {4,}\S", outside), "write it as a fence: it can be marked"
 
 
-def test_the_pages_of_new_projects_are_followed() -> None:
-    """They carry no marks, as they are users' own: by commands alone, and a test that goes so."""
+def test_the_readmes_of_new_projects_are_tested() -> None:
+    """They have only shell blocks and no marks, because users own them. One test runs them."""
     starter = ROOT / "streaming/tidemark_streaming/starter"
     found = [path.relative_to(ROOT).as_posix() for path in starter.glob("*/README.md")]
     assert len(found) == 2
@@ -56,12 +56,12 @@ def test_the_pages_of_new_projects_are_followed() -> None:
     assert re.search(r"README\.md.*followed\(", first.read_text(), re.DOTALL)
 
 
-def test_a_block_that_nobody_follows_is_seen(tmp_path: Path) -> None:
+def test_an_untested_block_is_detected(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```sh\nfalse\n```\n\n<!-- run by: tests/test_none.py -->\n```sh\nfalse\n```\n\n"
         "<!-- run by: tests/test_blocks.py -->\n```sh\nfalse\n```\n\n"
         "<!-- later -->\n```sh\nfalse\n```\n\n<!-- not run: it is one -->\n```sh\nfalse\n```\n"
     )
-    # The third is named by a test, this one: page.md.
+    # This test names the page of the third block: page.md.
     assert len(list(unexplained(str(page)))) == 3

@@ -1,4 +1,4 @@
-"""The consumer of docs/consuming_changes.md is right after whatever happens to the windows."""
+"""Test that the consumer in docs/consuming_changes.md is correct after any change of windows."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse
 
-# Reads the change feed through the engine after each of many runs: a minute of processor time.
+# Reads the change feed through the engine after each of many runs: a minute of CPU time.
 pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "consuming_changes.md"
@@ -35,7 +35,9 @@ def published(warehouse: Warehouse, asset: WindowedTransform) -> dict[str | None
 
 
 @pytest.mark.parametrize("window", [Tumbling("1 minute"), Session("20 seconds")], ids=str)
-def test_a_running_total_stays_right(warehouse: Warehouse, window: Window) -> None:
+def test_the_running_total_equals_the_published_windows(
+    warehouse: Warehouse, window: Window
+) -> None:
     asset = replace(
         PER_MINUTE,
         window=window,

@@ -1,4 +1,4 @@
-"""The units and the container of `ops`: systemd takes the units, and the commands are there."""
+"""Test the units and the container of `ops`: systemd accepts the units, and commands exist."""
 
 import re
 import shutil
@@ -19,14 +19,14 @@ CONTAINER = ROOT / "ops/container"
 
 
 def commands(text: str) -> list[list[str]]:
-    """The commands of Tidemark in a text, as their words up to the first option."""
+    """Return the `tidemark` commands in a text as lists of words."""
     found = re.findall(r"tidemark ((?:up|down|ingest|stream|status)\b[^&\"\n]*)", text)
     return [line.split() for line in found]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     own = Path(sys.executable).with_name("tidemark")
     for each in UNITS:
         text = each.read_text().replace("/srv/venv/bin/tidemark", str(own))
@@ -43,7 +43,7 @@ def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
     assert unit.name.partition("@")[0] not in done.stderr, done.stderr
 
 
-def test_what_units_and_container_run_is_there() -> None:
+def test_commands_in_units_and_container_exist() -> None:
     texts = [*(u.read_text() for u in UNITS), (CONTAINER / "Dockerfile").read_text()]
     found = [words for text in texts for words in commands(text)]
     assert {words[0] for words in found} == {"up", "down", "ingest", "stream"}
@@ -53,7 +53,7 @@ def test_what_units_and_container_run_is_there() -> None:
         assert all(option in told for option in options), words
 
 
-def test_the_container_has_what_it_names() -> None:
+def test_the_container_files_are_consistent_with_the_project() -> None:
     text = (CONTAINER / "Dockerfile").read_text()
     (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", text)
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -64,11 +64,11 @@ def test_the_container_has_what_it_names() -> None:
     (service,) = services.values()
     assert (CONTAINER / service["build"]["dockerfile"]).is_file()
     assert service["healthcheck"]["test"][1:] == ["tidemark", "status", "--json"]
-    # The user's own: the volume of the home, and what the image has none of.
+    # The user owns the volume of the home, and the build ignores local data.
     (home,) = (volume.partition(":")[2] for volume in service["volumes"])
     (owned,) = re.findall(r"install --directory --owner tidemark (.+)", text)
     assert home in owned.split()
     assert ".tidemark" in (CONTAINER / ".dockerignore").read_text().splitlines()
-    # All listens on loopback: nobody is told of a port that can't be reached.
+    # All ports are on loopback, so no unreachable port is published.
     assert service["network_mode"] == "host"
     assert "ports" not in service

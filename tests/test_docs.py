@@ -1,4 +1,4 @@
-"""The documents say what is so: their code runs, their tables are those of the code."""
+"""Test the docs against the code: examples run, and tables match."""
 
 import ast
 import json
@@ -29,14 +29,14 @@ from tidemark_streaming.payloads import Json
 
 
 def settings_table() -> str:
-    """The table of docs/settings.md."""
+    """Return the table of docs/settings.md."""
     lines = ["| setting | variable | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
         extra = field.json_schema_extra
         assert isinstance(extra, dict)
         value = "" if field.default_factory or field.default is None else field.default
         shown = ", ".join(value) if isinstance(value, tuple) else str(value)
-        # As TOML has it.
+        # TOML spells booleans in lower case.
         shown = shown.lower() if isinstance(value, bool) else shown
         default = f"`{shown}`" if shown else ""
         meaning = f"{field.description} Allowed: {extra['allowed']}."
@@ -48,7 +48,7 @@ def test_the_readme_shows_the_transform_that_runs() -> None:
     (shown,) = python_of("README.md")
     made = dict[str, Any]()
     exec(shown, made)
-    # The one that comes along warns of more.
+    # The bundled transform has additional expectations.
     own = replace(made["departures_hourly"], expectations=departures_hourly.expectations)
     assert own.description == departures_hourly.description
     assert fingerprint(own) == fingerprint(departures_hourly)
@@ -69,7 +69,7 @@ def test_every_setting_is_documented() -> None:
     assert FILE in document
 
 
-def test_each_fault_is_told_with_tests_that_exist() -> None:
+def test_each_fault_is_documented_with_existing_tests() -> None:
     page = (ROOT / "docs/failure_recovery.md").read_text()
     told, rest = page.split("## Tests for each fault")
     tried = rest.partition("## ")[0]
@@ -81,7 +81,7 @@ def test_each_fault_is_told_with_tests_that_exist() -> None:
         assert f"\ndef {test}(" in (ROOT / file).read_text(), f"{file}: {test}"
 
 
-def test_the_error_messages_listed_are_those_of_the_code() -> None:
+def test_documented_error_messages_occur_in_the_code() -> None:
     sources = (ROOT / folder for folder in ("platform", "streaming", "assets"))
     trees = (ast.parse(path.read_text()) for each in sources for path in each.rglob("*.py"))
     nodes = (node for tree in trees for node in ast.walk(tree))
@@ -99,12 +99,12 @@ def test_the_error_messages_listed_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     "document", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
 )
-def test_links_lead_somewhere(document: str) -> None:
+def test_relative_links_lead_to_files(document: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / document).read_text()):
         assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
 
 
-def test_the_feed_shown_has_no_password_but_where_it_is(tmp_path: Path) -> None:
+def test_the_documented_connector_never_shows_the_password(tmp_path: Path) -> None:
     text, _ = python_of("docs/security.md")
     done = subprocess.run(
         [sys.executable, "-c", text],
@@ -122,8 +122,10 @@ def python_of(document: str) -> list[str]:
     return [text for language, _, text in blocks(document) if language == "python"]
 
 
-def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else is shown there, an engine behind TLS and a deletion, other tests run."""
+def test_the_documented_columns_are_masked_as_the_table_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other tests run the other examples of the page: an engine behind TLS and a deletion."""
     monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", "0123456789abcdef0123456789abcdef")
     _, text = python_of("docs/security.md")
     made = dict[str, Any]()
@@ -144,7 +146,7 @@ def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.M
     "document",
     ["docs/roll_ups.md", "docs/triggers.md", "docs/deduplication.md", "docs/data_quality.md"],
 )
-def test_the_parts_of_definitions_shown_are_lawful(document: str) -> None:
+def test_documented_parts_of_definitions_are_valid(document: str) -> None:
     known: dict[str, Any] = {"departures_hourly": departures_hourly}
     for module in ("duplicate", "quality", "rollup", "trigger", "window"):
         known |= vars(import_module(f"tidemark.{module}"))
@@ -157,7 +159,9 @@ def test_the_parts_of_definitions_shown_are_lawful(document: str) -> None:
         assert replace(departures_hourly, **given)
 
 
-def test_the_settings_shown_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_settings_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (text,) = (text for language, _, text in blocks("docs/settings.md") if language == "toml")
     (tmp_path / FILE).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -167,7 +171,7 @@ def test_the_settings_shown_are_taken(tmp_path: Path, monkeypatch: pytest.Monkey
     assert settings.engine_ui_port == 4040
 
 
-def test_a_line_of_the_log_shown_has_the_facts_that_its_table_says() -> None:
+def test_the_documented_log_line_has_the_fields_of_its_table() -> None:
     (line,) = (text for kind, _, text in blocks("docs/monitoring.md") if kind == "json")
     table = re.search(r"^\| `dead letter` \| `([\w.]+)` \| ([^:]+):", _watching(), re.MULTILINE)
     assert table is not None
@@ -180,7 +184,7 @@ def _watching() -> str:
     return (ROOT / "docs/monitoring.md").read_text()
 
 
-def test_a_dbt_project_takes_macros_from_where_docs_dbt_md_says() -> None:
+def test_the_starter_dbt_project_has_the_documented_macro_settings() -> None:
     (text,) = (text for kind, _, text in blocks("docs/dbt.md") if kind == "yaml")
     shown = yaml.safe_load(text)
     own = Path(starter.__file__).parent / "project" / "dbt_project" / "dbt_project.yml"

@@ -1,4 +1,4 @@
-"""The files of the suite run in the order of their last durations."""
+"""Test that test files run in the order of their last durations."""
 
 import subprocess
 import sys
@@ -28,11 +28,11 @@ def session(folder: Path, *options: str) -> str:
     return done.stdout
 
 
-def test_the_longest_file_comes_first_and_new_files_before_it() -> None:
+def test_new_files_run_first_and_then_the_longest() -> None:
     seconds = {"a.py::one": 1.0, "b.py::one": 2.0, "b.py::two": 2.0, "c.py::one": 3.0}
     tests = ["a.py::one", "a.py::two", "b.py::one", "b.py::two", "c.py::one", "d.py::one"]
     assert longest_first(tests, seconds) == ["d.py", "b.py", "c.py", "a.py"]
-    # Only the tests that run now count.
+    # Only selected tests count.
     assert longest_first(["a.py::one", "b.py::one", "c.py::one"], seconds) == [
         "c.py",
         "b.py",
@@ -40,7 +40,7 @@ def test_the_longest_file_comes_first_and_new_files_before_it() -> None:
     ]
 
 
-def test_durations_are_kept_over_runs_and_order_the_files_of_workers(tmp_path: Path) -> None:
+def test_durations_are_kept_between_runs_and_order_the_files(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name, seconds in {"a": 0.0, "b": 0.4, "c": 0.8}.items():
         body = f"import time\n\n\ndef test_it():\n    time.sleep({seconds})\n"
@@ -53,12 +53,12 @@ def test_durations_are_kept_over_runs_and_order_the_files_of_workers(tmp_path: P
 
     workers = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
     assert order(*workers, "test_a.py", "test_b.py") == ["a", "b"]
-    # A worker's run adds to what an earlier one measured.
+    # A run keeps the durations of earlier runs.
     assert order("test_c.py") == ["c"]
     assert order(*workers) == ["c", "b", "a"]
 
 
-def test_a_long_test_without_the_marker_is_named(tmp_path: Path) -> None:
+def test_a_slow_test_without_the_marker_is_reported(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         f"from helpers.suite import durations\n{CONFTEST}\ndurations._SLOW_SECONDS = 0.2"
     )

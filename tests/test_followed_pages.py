@@ -1,4 +1,4 @@
-"""The pages of the documents, followed as a reader does: files are written, commands are run."""
+"""Test the pages of the docs: write their files, run their commands, check the output."""
 
 import os
 import re
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
-    """Of a user whose tables are in a database of their own."""
+    """Return the environment of a user with a new database."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -33,9 +33,9 @@ def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_the_quick_start_prints_what_it_shows(engine: Settings, tmp_path: Path) -> None:
+def test_the_quick_start_prints_the_documented_output(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
-    # The project has a landing folder of its own. The engine is that of all tests.
+    # The project has its own landing folder. The engine is shared by all tests.
     del env["TIDEMARK_LANDING"]
     said = followed("docs/quick_start.md", tmp_path, env, without="Next")
     assert unprinted("docs/quick_start.md", said) == []
@@ -43,40 +43,42 @@ def test_the_quick_start_prints_what_it_shows(engine: Settings, tmp_path: Path) 
     assert "too late, counted by a correction" in " ".join(late.split()), late
 
 
-def test_the_worked_example_of_the_concepts_comes_out(engine: Settings, tmp_path: Path) -> None:
+def test_the_worked_example_of_the_concepts_prints_its_output(
+    engine: Settings, tmp_path: Path
+) -> None:
     said = followed("docs/concepts.md", tmp_path, environment(engine, tmp_path))
     assert unprinted("docs/concepts.md", said) == []
 
 
-def test_the_definition_that_replaces_a_query_runs(tmp_path: Path) -> None:
+def test_the_migrated_definition_runs(tmp_path: Path) -> None:
     assert "tumbling 1 hour" in followed("docs/migrating.md", tmp_path, dict(os.environ))
 
 
-def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_delta_source_runs(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/delta_source.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"last_arrival +2\b", said), said
 
 
-def test_the_windows_shown_are_read(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_queries_read_the_windows(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     del env["TIDEMARK_LANDING"]
     said = followed("docs/query_results.md", tmp_path, env)
     assert "2026-01-01T09:00:00Z,2026-01-01T10:00:00Z,york,36.0,12.0,20.0" in said, said
     assert re.search(r"\n0 2026-01-01 09:00:00\+00:00 +(york|leeds)", said), said
     assert "4 windows in version" in said
-    # Polars and Spark say the same of the windows that are final.
+    # Polars and Spark return the same final windows.
     assert re.search(r"│ leeds ┆ 8.5 +│\n│ york +┆ 36.0 +│", said), said
     assert re.search(r"\|leeds\| +8.5\|\n\| york\| +36.0\|", said), said
-    # Each window is counted again by DuckDB, from the log.
+    # DuckDB recounts each window from the event log.
     assert len(re.findall(r"│ +\d+\.\d │ +[123] │", said)) == 4, said
 
 
-def test_the_definition_of_the_comparison_runs(tmp_path: Path) -> None:
+def test_the_definition_in_the_comparison_runs(tmp_path: Path) -> None:
     said = followed("docs/comparison.md", tmp_path, dict(os.environ))
     assert "early every 1 minute" in said
 
 
-def test_the_feed_of_your_own_shown_runs(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_custom_source_runs(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/custom_sources.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"arrivals +3 *\n", said), said
     assert re.search(r"events +2,?500 *\n", said), said
@@ -85,7 +87,7 @@ def test_the_feed_of_your_own_shown_runs(engine: Settings, tmp_path: Path) -> No
 
 @pytest.fixture(scope="module")
 def broker_port(engine: Settings) -> Iterator[int]:
-    """Where the broker of the pages that start one listens; it is stopped after the last."""
+    """Yield the port for pages that start a broker. Stop the broker after the last page."""
     settings = engine.model_copy(update={"kafka_port": free_port()})
     yield settings.kafka_port
     broker.broker_process(settings).stop()
@@ -96,8 +98,10 @@ def beside_a_broker(engine: Settings, tmp_path: Path, broker_port: int) -> dict[
     return environment(engine, tmp_path) | {"TIDEMARK_KAFKA_PORT": str(broker_port)}
 
 
-def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    """And what can't be decoded comes back, which is shown of the same records."""
+def test_the_documented_kafka_source_and_dead_letters_run(
+    beside_a_broker: dict[str, str], tmp_path: Path
+) -> None:
+    """The page on dead letters continues with the same records."""
     said = followed("docs/kafka_source.md", tmp_path, beside_a_broker)
     assert "equal: 3 rows of 'clicks_by_minute'" in " ".join(said.split()), said
     assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
@@ -108,28 +112,28 @@ def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_pat
     assert "0 ingested, 0 still" in said, said
 
 
-def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
+def test_the_documented_lane_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     said = followed("docs/lanes.md", tmp_path, beside_a_broker)
     assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
     assert re.search(r"payments_elsewhere b'harbour' ", said), said
     assert re.search(r"payments_seen_dead_letters .*The record is not a JSON object", said), said
 
 
-def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_record_formats_run(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/record_formats.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"datetime\(2026, 1, 1, 0, 0.*Decimal\('12\.50'\), 'note': None", said), said
     assert "with schema 7: it ends too early." in said
     assert "There is no schema with the record's schema ID 8." in said
 
 
-def test_the_way_out_to_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
+def test_the_documented_kafka_sink_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     said = followed("docs/sinks.md", tmp_path, beside_a_broker)
     assert re.search(r"topic\s+visits_by_minute\s*\n\s*records\s+4\s*\n", said), said
     assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said, said
     assert "in all 25\n" in said, said
 
 
-def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_change_of_a_definition_runs(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     said = " ".join(followed("docs/changing_definitions.md", tmp_path, env).split())
     assert "the same: the tables of 'warmth' were made by the definition in the code" in said, said
@@ -142,11 +146,11 @@ def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path)
     assert re.search(r"table warmth__tried arrivals 2 to 3 windows \d", said), said
 
 
-def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_lookup_join_runs(engine: Settings, tmp_path: Path) -> None:
     followed("docs/lookup_joins.md", tmp_path, environment(engine, tmp_path))
 
 
-def test_the_test_kit_shown_runs_on_an_engine_of_its_own(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_test_kit_starts_its_own_engine(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     env.pop(TEST_HOME, None)
     temp = tmp_path / "temp"
@@ -159,6 +163,6 @@ def test_the_test_kit_shown_runs_on_an_engine_of_its_own(engine: Settings, tmp_p
     assert status(Settings(home=homes[0])).pid is None
 
 
-def test_the_scenario_shown_comes_out_as_it_says(engine: Settings, tmp_path: Path) -> None:
+def test_the_documented_scenario_prints_its_result(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/scenarios.md", tmp_path, environment(engine, tmp_path))
     assert "◆a 24" in said, said

@@ -1,4 +1,4 @@
-"""The house stands: Python's own `platform` is not hidden, layers hold, the version is one."""
+"""Test the repository: the standard module `platform` is visible, layers hold, one version."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ import tidemark
 ROOT = Path(__file__).parents[1]
 
 
-def test_pythons_own_platform_imports_from_the_root() -> None:
+def test_the_standard_module_platform_is_importable_from_the_root() -> None:
     told = subprocess.run(
         [sys.executable, "-c", "import platform; print(platform.system())"],
         cwd=ROOT,
@@ -25,23 +25,23 @@ def test_pythons_own_platform_imports_from_the_root() -> None:
     assert told.stdout.strip()
 
 
-def test_the_folders_that_hold_packages_are_none_themselves() -> None:
+def test_folders_that_contain_packages_are_not_packages() -> None:
     holders = ("platform", "streaming", "assets", "tests", "tests/tidemark")
     assert [folder for folder in holders if (ROOT / folder / "__init__.py").exists()] == []
 
 
-def test_the_layers_hold() -> None:
+def test_imports_respect_the_layers() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     told = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
     assert told.returncode == 0, told.stdout
 
 
-def test_the_version_is_that_of_the_project() -> None:
+def test_the_package_version_equals_the_project_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert tidemark.__version__ == project["version"]
 
 
-def test_the_package_holds_the_bundled_dbt_project(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_bundled_dbt_projects(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -54,12 +54,12 @@ def test_the_package_holds_the_bundled_dbt_project(tmp_path: Path) -> None:
     assert starter in packed
 
 
-def test_no_dagster_table_makes_dagster_dev_ignore_the_workspace() -> None:
+def test_pyproject_has_no_dagster_table_that_hides_the_workspace() -> None:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     assert not {"dagster", "dg"} & tools.keys()
 
 
-def test_the_locks_hold_a_hash_for_each_package_and_no_address() -> None:
+def test_lock_files_have_a_hash_per_package_and_no_url() -> None:
     for name in ("requirements.lock", "tools/bootstrap.lock"):
         text = (ROOT / name).read_text()
         assert "://" not in text
@@ -68,8 +68,8 @@ def test_the_locks_hold_a_hash_for_each_package_and_no_address() -> None:
         assert all(line.endswith("\\") for line in packages)
 
 
-def test_the_two_tiers_of_tests_together_are_all_tests() -> None:
-    """Each target selects by the marker alone, and the integration runs both."""
+def test_the_two_test_tiers_cover_all_tests() -> None:
+    """Each target selects tests by marker only, and CI runs both."""
     makefile = (ROOT / "Makefile").read_text()
     command = r"\$\(PYTHON\) -m pytest -n \$\(WORKERS\) --dist loadfile --no-loadscope-reorder"
     assert re.search(rf"^PYTEST = {command} --durations 15$", makefile, re.MULTILINE)
@@ -85,7 +85,7 @@ def test_the_two_tiers_of_tests_together_are_all_tests() -> None:
 
 
 def spoken(source: str) -> Iterator[str]:
-    """The texts of a module, without its docstrings and bare strings."""
+    """Yield the strings of a module, without docstrings and bare strings."""
     tree = ast.parse(source)
     silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -96,7 +96,7 @@ def spoken(source: str) -> Iterator[str]:
                 pass
 
 
-def test_no_sentence_names_a_page_that_an_installed_package_lacks() -> None:
+def test_no_message_names_a_page_missing_from_an_installed_package() -> None:
     page = re.compile(r"\bdocs/|\b(?!README\b)\w+\.md\b")
     sample = """'docs/a.md'; f = f'docs/b.md {1}'; g = ('in ' 'c.md')"""
     assert sorted(spoken(sample)) == ["docs/b.md ", "in c.md"]

@@ -1,4 +1,4 @@
-"""A signal ends a test session whatever is running in it, and nothing that it started is left."""
+"""Test that a signal ends a test session and all its processes."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from helpers.processes.ending import left
 
-# Each test starts a session, and waits for its end by force.
+# Each test starts a session and waits until it is killed.
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
@@ -85,7 +85,7 @@ TAKES_ONE = """try:
         pytest.param(signal.SIGINT, TAKES_ALL, ["-n", "1"], id="it takes all in a worker"),
     ],
 )
-def test_a_signal_ends_a_session_whatever_the_test_does_with_it(
+def test_a_signal_ends_the_session_even_if_the_test_catches_it(
     tmp_path: Path, number: signal.Signals, body: str, options: list[str]
 ) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
@@ -100,7 +100,7 @@ def test_a_signal_ends_a_session_whatever_the_test_does_with_it(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # What a shell starts in the background ignores SIGINT, and so do its children.
+        # Background processes of a shell, and their children, ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as session:
         while not (tmp_path / "started").exists():

@@ -1,4 +1,4 @@
-"""The oracle gives what the cases of other engines expect, and what was worked out by hand."""
+"""Test the oracle against cases of other engines and results computed by hand."""
 
 import math
 from decimal import Decimal, InvalidOperation
@@ -22,10 +22,10 @@ few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def differences(found: Row, expected: Row) -> list[str]:
-    """What of `windows`, `panes` and `late` is not as expected; a part not named may be anything.
+    """Return the differences in `windows`, `panes` and `late`. Skip parts without an expectation.
 
-    Of a row the columns that the expectation names are compared; rows may come in any order, and
-    each must be there once.
+    Only the columns in the expectation are compared. Rows may be in any order, and each must occur
+    once.
     """
     told: list[str] = []
     for part in ("windows", "panes", "late"):
@@ -52,7 +52,7 @@ def _same(a: object, b: object) -> bool:
 
 
 def _read(value: object) -> object:
-    """A number or an instant for what reads as one."""
+    """Parse a value as a number or an instant, if possible."""
     if value is None or isinstance(value, bool | list):
         return value
     try:
@@ -65,20 +65,20 @@ def _read(value: object) -> object:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_case_comes_out_as_it_expects(file: Path) -> None:
+def test_a_case_gives_its_expected_result(file: Path) -> None:
     case = yaml.safe_load(file.read_text())
     assert differences(simulate(case), case["expect"]) == []
 
 
 @pytest.mark.parametrize("file", NEGATIVE, ids=lambda file: file.stem)
-def test_a_wrong_expectation_is_told(file: Path) -> None:
+def test_a_wrong_expectation_is_reported(file: Path) -> None:
     case = yaml.safe_load(file.read_text())
     told = differences(simulate(case), case["expect"])
     assert [line.split(":")[1].split()[0] for line in told] == ["missing", "unexpected"]
 
 
 def at(*times: int) -> Row:
-    """An arrival of events at these seconds, whose value is the second too."""
+    """Return an arrival of events at these seconds, which are also their values."""
     return {"rows": [{"ts": f"1970-01-01 00:00:{n:02}", "v": n} for n in times]}
 
 
@@ -107,13 +107,13 @@ def result(window: Row, *arrivals: Row, strategy: str = "manual", **more: Any) -
 
 
 def span(row: Row) -> tuple[float, float]:
-    """The seconds at which a row's window starts and ends."""
+    """Return the start and end of a row's window in seconds."""
     start, end = (micros(moment(row[bound])) / 1e6 for bound in ("window_start", "window_end"))
     return start, end
 
 
 def panes(found: Row) -> list[tuple[Any, ...]]:
-    """Of each pane its window, index, timing and values; `-` before those of a retraction."""
+    """Return the window, index, timing (with `-` for a retraction) and values of each pane."""
     return [
         (*span(p), p["pane"], ("-" if p["retraction"] else "") + p["timing"], p["values"])
         for p in found["panes"]
@@ -124,7 +124,7 @@ TEN: Row = {"tumbling": {"size": "10 seconds"}}
 GAP: Row = {"session": {"gap": "5 seconds"}}
 
 
-def test_a_session_grows_over_its_end_after_it_fired() -> None:
+def test_a_session_grows_past_its_end_after_it_fired() -> None:
     found = result(
         GAP,
         at(1),
@@ -150,7 +150,7 @@ def test_a_session_grows_over_its_end_after_it_fired() -> None:
     assert (span(late), late["v"], late["lag_seconds"]) == ((2, 7), 2, 15)
 
 
-def test_two_fired_sessions_stay_published_until_the_one_that_joins_them_fires() -> None:
+def test_two_fired_sessions_stay_published_until_their_merged_session_fires() -> None:
     before = [at(1), at(8), to(13), at(5)]
     how: Row = {
         "allowed_lateness": "10 seconds",
@@ -170,7 +170,7 @@ def test_two_fired_sessions_stay_published_until_the_one_that_joins_them_fires()
     ]
 
 
-def test_a_session_goes_on_from_the_highest_pane_of_those_it_takes_in() -> None:
+def test_a_merged_session_continues_from_the_highest_pane_index() -> None:
     found = result(
         GAP,
         at(11),
@@ -189,7 +189,7 @@ def test_a_session_goes_on_from_the_highest_pane_of_those_it_takes_in() -> None:
     ]
 
 
-def test_intervals_fire_at_their_multiples_and_not_what_arrives_at_that_instant() -> None:
+def test_intervals_fire_at_multiples_without_events_of_that_instant() -> None:
     found = result(
         TEN,
         at(1),
@@ -198,7 +198,7 @@ def test_intervals_fire_at_their_multiples_and_not_what_arrives_at_that_instant(
         clock(1),  # 4: fires 1 and 2.
         at(3),
         clock(3),  # 7
-        clock(9),  # 16: at 8 fires 3, at 12 and 16 there is nothing.
+        clock(9),  # 16: fires 3 at 8, and nothing at 12 and 16.
         to(10),
         at(4),
         clock(3),  # 19
@@ -219,7 +219,7 @@ def test_intervals_fire_at_their_multiples_and_not_what_arrives_at_that_instant(
     assert [p["last"] for p in found["panes"]] == [False, False, False, False, True]
 
 
-def test_what_is_left_of_a_count_fires_on_time_and_when_the_window_becomes_final() -> None:
+def test_the_rest_of_a_count_fires_on_time_and_at_finality() -> None:
     arrivals = [at(1, 2, 3), to(10), at(4, 5, 6)]
     how: Row = {
         "allowed_lateness": "20 seconds",
@@ -243,7 +243,7 @@ def test_what_is_left_of_a_count_fires_on_time_and_when_the_window_becomes_final
     assert told == ([1, 2, 3, 4, 5, 6], 3, True)
 
 
-def test_the_arrival_that_passes_the_end_fires_on_time_and_not_early() -> None:
+def test_the_arrival_that_passes_the_end_fires_on_time() -> None:
     found = result(TEN, at(1), at(2, 10), strategy="monotonous", trigger={"early": {"arrival": {}}})
     assert panes(found) == [
         (0, 10, 0, "EARLY", [1]),
@@ -253,12 +253,12 @@ def test_the_arrival_that_passes_the_end_fires_on_time_and_not_early() -> None:
     ]
 
 
-def test_windows_whose_events_were_all_late_fire_late_only() -> None:
+def test_windows_with_only_late_events_fire_late_only() -> None:
     found = result(TEN, to(10), at(1), at(2), allowed_lateness="5 seconds")
     assert panes(found) == [(0, 10, 0, "LATE", [1]), (0, 10, 1, "LATE", [1, 2])]
 
 
-def test_an_event_is_too_late_for_one_sliding_window_and_on_time_for_the_other() -> None:
+def test_an_event_is_too_late_for_one_of_two_sliding_windows() -> None:
     found = result({"sliding": {"size": "10 seconds", "slide": "5 seconds"}}, to(10), at(7))
     assert panes(found) == [(5, 15, 0, "ON_TIME", [7])]
     assert [(*span(row), row["lag_seconds"]) for row in found["late"]] == [(0, 10, 3)]
@@ -272,7 +272,7 @@ def test_the_global_window_closes_with_the_stream() -> None:
     assert told == [(0, "EARLY", False, [1, 2]), (1, "ON_TIME", True, [1, 2, 3])]
 
 
-def test_aggregates() -> None:
+def test_aggregates_give_the_values_computed_by_hand() -> None:
     events = [(5, 1), (2, 2), (5, 3), (2, 4), (1, None), (9, None)]
     rows = [{"ts": f"1970-01-01 00:00:0{n}", "v": v} for n, v in events]
     kinds = ("sum", "avg", "min", "max", "stddev", "first", "last", "collect", "count_distinct")
@@ -284,7 +284,7 @@ def test_aggregates() -> None:
     assert [window[name] for name in aggregates] == want
 
 
-def test_nulls() -> None:
+def test_null_event_times_and_null_values() -> None:
     nothing: Row = {"ts": None, "v": 1}
     empty: Row = {"ts": "1970-01-01 00:00:01.5", "v": None}
     aggregates = {
@@ -359,14 +359,14 @@ def test_nulls() -> None:
         ),
     ],
 )
-def test_the_windows_of_an_event(window: Row, event: str, want: list[str]) -> None:
+def test_an_event_is_in_the_expected_windows(window: Row, event: str, want: list[str]) -> None:
     bounds = [tuple(micros(moment(bound)) for bound in span.split("/")) for span in want]
     assert windows_of(window, micros(moment(event))) == bounds
 
 
 @few
 @given(scenarios())
-def test_the_accumulations_tell_the_same_in_their_own_ways(scenario: Row) -> None:
+def test_all_accumulation_modes_agree(scenario: Row) -> None:
     def told(accumulation: str) -> Row:
         return simulate(
             {**scenario, "transform": scenario["transform"] | {"accumulation": accumulation}}
@@ -385,7 +385,7 @@ def test_the_accumulations_tell_the_same_in_their_own_ways(scenario: Row) -> Non
 
 @few
 @given(scenarios(windows=SESSIONS, opens=st.just(False), uniques=ABSENT))
-def test_every_row_of_an_ended_stream_is_in_one_session_or_late(scenario: Row) -> None:
+def test_each_row_of_a_closed_source_is_counted_or_late(scenario: Row) -> None:
     found = simulate(scenario)
     rows = sum(len(item.get("rows", [])) for item in scenario["arrivals"])
     assert sum(w["n"] for w in found["windows"]) + len(found["late"]) == rows

@@ -1,4 +1,4 @@
-"""What is searched for is found, however a file keeps it."""
+"""Test that the search finds values in every file format."""
 
 import struct
 from collections.abc import Callable
@@ -14,7 +14,7 @@ VALUE = b"x" * 100_000 + b"rawvalue"
 
 
 def stream(codec: str) -> bytes:
-    """Packed amid other bytes."""
+    """Return the compressed value between other bytes."""
     packed = pa.BufferOutputStream()
     with pa.CompressedOutputStream(packed, codec) as out:
         out.write(VALUE)
@@ -22,7 +22,7 @@ def stream(codec: str) -> bytes:
 
 
 def block() -> bytes:
-    """As Spark packs what it shuffles, in two blocks."""
+    """Return the value in two blocks, as in Spark's shuffle files."""
     told = b""
     for part in (VALUE[:-4], VALUE[-4:]):
         packed = pa.compress(part, "lz4_raw", asbytes=True)
@@ -48,7 +48,9 @@ def parquet() -> bytes:
         ("some.parquet", parquet),
     ],
 )
-def test_a_value_is_found(tmp_path: Path, name: str, content: Callable[[], bytes]) -> None:
+def test_a_text_is_found_in_each_kind_of_file(
+    tmp_path: Path, name: str, content: Callable[[], bytes]
+) -> None:
     file = tmp_path / "in" / name
     file.parent.mkdir()
     file.write_bytes(content())
@@ -57,7 +59,7 @@ def test_a_value_is_found(tmp_path: Path, name: str, content: Callable[[], bytes
 
 
 @pytest.mark.parametrize("form", ["<q", ">q"])
-def test_a_number_is_found(tmp_path: Path, form: str) -> None:
+def test_a_number_is_found_as_text_and_as_bytes(tmp_path: Path, form: str) -> None:
     (tmp_path / "text").write_text("n=4242424242")
     (tmp_path / "bytes").write_bytes(b"n" + struct.pack(form, 4242424242))
     assert found(tmp_path, 4242424242) == [str(tmp_path / name) for name in ("bytes", "text")]

@@ -1,4 +1,4 @@
-"""`tools/setup`: what a machine lacks is one sentence; what has not changed is not done again."""
+"""Test `tools/setup`: missing requirements give a message, and unchanged steps are skipped."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ JAVA = "#!/bin/sh\necho 'openjdk version \"{}\"' >&2\n"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that set-up reads, where nothing was ever set up."""
+    """Return a folder with the files that the setup reads, before the first setup."""
     for name in READ:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A PATH with the shell's usual tools, and neither Java nor Python."""
+    """Return a PATH with basic shell tools and without Java and Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("cat", "cksum", "dirname"):
@@ -53,7 +53,7 @@ def set_up(checkout: Path, path: Path, **env: str) -> subprocess.CompletedProces
 
 
 def stamp(checkout: Path, path: Path, **env: str) -> str:
-    """What set-up would have written after a whole pass, told by its own lines."""
+    """Return the stamp of a complete setup, computed by its own script."""
     script = (checkout / "tools/setup").read_text().partition("if [ -x")[0]
     probe = checkout / "tools/probe"
     put(probe.parent, probe.name, script + "printf '%s\\n' \"$wanted $PWD\"\n")
@@ -61,9 +61,7 @@ def stamp(checkout: Path, path: Path, **env: str) -> str:
     return done.stdout
 
 
-def test_a_machine_without_python_3_11_and_java_is_told_that_it_needs_python(
-    checkout: Path, path: Path
-) -> None:
+def test_setup_without_python_3_11_fails_with_a_message(checkout: Path, path: Path) -> None:
     put(path, "python3", "#!/bin/sh\nexit 1\n")
     told = set_up(checkout, path)
     assert told.returncode == 2
@@ -74,9 +72,7 @@ def test_a_machine_without_python_3_11_and_java_is_told_that_it_needs_python(
     assert not (checkout / ".venv").exists()
 
 
-def test_nothing_is_done_again_until_the_machine_has_another_java(
-    checkout: Path, path: Path
-) -> None:
+def test_setup_runs_again_only_after_java_changes(checkout: Path, path: Path) -> None:
     put(path, "java", JAVA.format("17.0.1"))
     put(checkout / ".venv/bin", "python", "#!/bin/sh\n")
     (checkout / ".engine/jars").mkdir(parents=True)
@@ -88,7 +84,7 @@ def test_nothing_is_done_again_until_the_machine_has_another_java(
     assert "needs Python 3.11" in told.stderr
 
 
-def test_the_java_of_java_home_counts_too(checkout: Path, path: Path) -> None:
+def test_setup_detects_a_change_of_java_home(checkout: Path, path: Path) -> None:
     put(checkout / ".venv/bin", "python", "#!/bin/sh\n")
     put(checkout / "jdk/bin", "java", JAVA.format("17.0.1"))
     (checkout / ".engine/jars").mkdir(parents=True)

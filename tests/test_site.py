@@ -1,5 +1,7 @@
-"""The documents as a site: it is built without a warning, no link within it is dead, and the
-reference has what users import, with examples that run."""
+"""Test the documentation site: it builds without warnings and has no broken internal links.
+
+The reference lists every public name, and its examples run.
+"""
 
 import inspect
 import re
@@ -22,12 +24,12 @@ from pyspark.sql import functions as F
 from helpers.suite.pages import ROOT
 
 FROM_ELSEWHERE = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
-"""What a browser loads by itself, by the attribute that says from where."""
+"""The attributes with the addresses of elements that a browser loads."""
 
 
 @dataclass
 class Page:
-    """What a page links to, loads, and can be linked to at."""
+    """The links, loaded resources and anchors of a page."""
 
     links: list[str] = field(default_factory=list[str])
     loaded: list[str] = field(default_factory=list[str])
@@ -35,7 +37,7 @@ class Page:
 
 
 class Reader(HTMLParser):
-    """Reads a page of HTML."""
+    """A parser of an HTML page."""
 
     def __init__(self, page: Page) -> None:
         super().__init__()
@@ -53,7 +55,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as `make docs` builds it."""
+    """Build the site as `make docs` does. Return its folder."""
     folder = tmp_path_factory.mktemp("site")
     options = ["--quiet", "--fail-on-warning", "--keep-going", "-d", f"{folder}/doctrees"]
     command = [sys.executable, "-m", "sphinx", *options, "docs", f"{folder}/site"]
@@ -72,7 +74,7 @@ def pages(site: Path) -> dict[str, Page]:
 
 
 def dead(site: Path, pages: dict[str, Page]) -> Iterator[str]:
-    """Links within the site that lead nowhere."""
+    """Yield the broken internal links of the site."""
     for name, page in pages.items():
         for link in {*page.links, *page.loaded}:
             parts = urlsplit(link)
@@ -87,9 +89,9 @@ def dead(site: Path, pages: dict[str, Page]) -> Iterator[str]:
                     yield f"{name}: {link}"
 
 
-def test_no_link_within_the_site_is_dead(site: Path, pages: dict[str, Page]) -> None:
+def test_no_internal_link_is_broken(site: Path, pages: dict[str, Page]) -> None:
     assert list(dead(site, pages)) == []
-    # There is something to look at, and what is dead is seen.
+    # There are many links, and broken ones are detected.
     assert sum(len(page.links) for page in pages.values()) > 1000
     broken = {
         **pages,
@@ -98,13 +100,13 @@ def test_no_link_within_the_site_is_dead(site: Path, pages: dict[str, Page]) -> 
     assert len(list(dead(site, broken))) == 2
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
+def test_pages_load_nothing_from_other_hosts(site: Path, pages: dict[str, Page]) -> None:
     assert [link for page in pages.values() for link in page.loaded if "//" in link] == []
     for sheet in site.rglob("*.css"):
         assert "url(http" not in sheet.read_text().replace("'", "").replace('"', ""), sheet
 
 
-def test_every_page_can_be_reached(pages: dict[str, Page]) -> None:
+def test_every_page_is_linked_from_the_index(pages: dict[str, Page]) -> None:
     start = set(pages["index.html"].links)
     for page in ROOT.glob("docs/*.md"):
         assert page.stem == "index" or f"{page.stem}.html" in start, page.name
@@ -113,14 +115,14 @@ def test_every_page_can_be_reached(pages: dict[str, Page]) -> None:
 MODULES = sorted(page.stem for page in ROOT.glob("docs/reference/tidemark*.md"))
 
 
-def test_the_reference_has_all_that_users_import(site: Path) -> None:
+def test_the_reference_lists_every_public_name(site: Path) -> None:
     assert len(MODULES) > 20
     lacking = list[str]()
     for module in map(import_module, MODULES):
         html = (site / "reference" / f"{module.__name__}.html").read_text()
         for name in module.__all__:
             told = entry(html, module.__name__, name)
-            # The documents of a constant are those of its module's source.
+            # A constant is documented in the source of its module.
             thing: object = getattr(module, name)
             own = inspect.isclass(thing) or inspect.isroutine(thing)
             doc = inspect.getdoc(thing) if own else told
@@ -130,7 +132,7 @@ def test_the_reference_has_all_that_users_import(site: Path) -> None:
 
 
 def entry(html: str, module: str, name: str) -> str:
-    """What a page says of a name, without its signature; a constant may be of another module."""
+    """Return the description of a name on a page; a constant may be of another module."""
     for place in (re.escape(module), r"[\w.]*"):
         found = re.search(rf'id="{place}\.{name}".*?<dd>(.*?)(<dt |</dl>)', html, re.DOTALL)
         if found:
@@ -148,7 +150,7 @@ def test_the_examples_of_the_reference_run() -> None:
     for module in map(import_module, MODULES):
         if module is not known["agg"]:
             known |= {name: getattr(module, name) for name in module.__all__}
-    # These two define what others go on with.
+    # These two modules define names that later examples use.
     first = ["tidemark.source", "tidemark.transform"]
     ran = 0
     for name in [*first, *(each for each in MODULES if each not in first)]:

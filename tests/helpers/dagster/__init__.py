@@ -1,1 +1,1 @@
-"""Dagster in tests."""
+"""Helpers for tests of Dagster."""

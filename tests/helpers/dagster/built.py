@@ -1,4 +1,4 @@
-"""dbt that builds nothing, and leaves what it does of a build."""
+"""A stand-in for dbt that builds nothing but writes its result files."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ Runs = Callable[[Sequence[str], Mapping[str, str]], str]
 
 
 def leaving(*results: Mapping[str, Any]) -> Runs:
-    """What stands for a run of dbt that gave these results, of a project without models."""
+    """Return a stand-in for a dbt run with these results, of a project without models."""
 
     def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
         target = Path(variables["DBT_TARGET_PATH"])

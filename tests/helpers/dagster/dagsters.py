@@ -1,4 +1,4 @@
-"""Dagster's own commands, which call nobody."""
+"""Dagster's own commands, without telemetry."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def of_dagster(folder: Path) -> dict[str, str]:
-    """Variables of commands that keep what they know in a folder, and ask for no newer version."""
+    """Return variables that keep Dagster's files in a folder and disable update checks."""
     folder.mkdir(exist_ok=True)
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     (folder / "user.toml").write_text("[cli.telemetry]\nenabled = false\n")
@@ -17,7 +17,7 @@ def of_dagster(folder: Path) -> dict[str, str]:
 
 
 def dagsters_own(name: str, *arguments: str, place: Path, env: Mapping[str, str]) -> str:
-    """What a command says that has to succeed."""
+    """Run a command that must succeed. Return its output."""
     done = subprocess.run(
         [Path(sys.executable).with_name(name), *arguments],
         cwd=place,

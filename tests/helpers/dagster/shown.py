@@ -1,4 +1,4 @@
-"""What Dagster's pages show of metadata, as text."""
+"""Dagster metadata as text, as its pages show it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import dagster as dg
 
 
 def shown(value: dg.MetadataValue[Any]) -> str:
-    """Return a table's rows as lines of cells, and any other value as it is."""
+    """Return a table's rows as lines of cells, and any other value as text."""
     if not isinstance(value, dg.TableMetadataValue):
         return str(value.value)
     names = [column.name for column in value.schema.columns]

@@ -1,4 +1,4 @@
-"""Dagster's steps in the tests' own process."""
+"""Dagster steps in the process of the tests."""
 
 from functools import cached_property
 
@@ -15,7 +15,7 @@ QUARTERS = dg.TimeWindowPartitionsDefinition(
     cron_schedule="*/15 * * * *",
     fmt="%Y-%m-%d %H:%M",
 )
-"""Partitions for the readings of `support`: all of `some_arrivals` is in one or two of them."""
+"""Partitions for the readings of `support`: `some_arrivals` fits into one or two of them."""
 
 MINUTES = dg.TimeWindowPartitionsDefinition(
     start=as_datetime(T0 - 60 * MINUTE),
@@ -27,7 +27,7 @@ MINUTES = dg.TimeWindowPartitionsDefinition(
 
 
 class OnTestSession(TidemarkResource):
-    """The resource on the session of the tests: one process, one session."""
+    """The resource with the Spark session of the tests."""
 
     def __init__(self, settings: Settings, spark: SparkSession) -> None:
         super().__init__(settings)
@@ -39,8 +39,10 @@ class OnTestSession(TidemarkResource):
 
 
 def partitions_told(instance: dg.DagsterInstance, asset: str) -> list[tuple[str, str]]:
-    """The partitions that Dagster knows as materialized, in the order of the reports, each with
-    the run of Dagster that told it: none of a sensor's report."""
+    """Return the materialized partitions in the order of the reports, each with its Dagster run.
+
+    The run is empty if a sensor reported the partition.
+    """
     key = dg.AssetKey.from_user_string(asset)
     found = instance.fetch_materializations(key, limit=1000, ascending=True)
     return [(r.partition_key or "", r.run_id) for r in found.records]

@@ -1,4 +1,4 @@
-"""A sensor's ticks, evaluated in the tests' own process."""
+"""Ticks of a sensor, evaluated in the process of the tests."""
 
 import inspect
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from tidemark.base.settings import Settings
 from tidemark_assets.base.resources import TidemarkResource
 
 QUIET = {"telemetry": {"enabled": False}}
-"""What an instance of Dagster in tests is told: call nobody."""
+"""The configuration of Dagster instances in tests: no telemetry."""
 
 
 @dataclass
 class Ticks:
-    """Each tick begins with the cursor that the one before left."""
+    """Ticks of a sensor, each with the cursor of the previous one."""
 
     sensor: dg.SensorDefinition
     instance: dg.DagsterInstance
@@ -29,10 +29,10 @@ class Ticks:
                 self.sensor.required_resource_keys, TidemarkResource(self.settings)
             ),
         )
-        # Called itself, a sensor is given its resources as arguments, which the daemon does not do.
+        # A direct call passes resources as arguments, which the daemon does not do.
         result = inspect.unwrap(self.sensor)(context)
         if isinstance(result, dg.SensorResult):
-            # As the daemon does it: first what is to be told, then the cursor.
+            # The daemon also reports events first and then stores the cursor.
             for event in result.asset_events:
                 self.instance.report_runless_asset_event(event)
             self.cursor = result.cursor
@@ -42,7 +42,7 @@ class Ticks:
         return result
 
     def launched(self) -> list[str]:
-        """The assets for which a tick launches a run."""
+        """Return the assets of the run that a tick launches."""
         result = self.tick()
         assert isinstance(result, dg.SensorResult), result
         [request] = result.run_requests or []
@@ -50,7 +50,7 @@ class Ticks:
         return op["config"]["assets"]
 
     def skipped(self) -> str:
-        """Why a tick launches nothing."""
+        """Return the reason why a tick launches nothing."""
         result = self.tick()
         reason = result.skip_reason if isinstance(result, dg.SensorResult) else result
         assert isinstance(reason, dg.SkipReason), result
@@ -58,7 +58,7 @@ class Ticks:
 
 
 def of(definitions: dg.Definitions, instance: dg.DagsterInstance, settings: Settings) -> Ticks:
-    """The ticks of the only sensor of some definitions."""
+    """Return the ticks of the only sensor in the definitions."""
     [sensor] = definitions.sensors or []
     assert isinstance(sensor, dg.SensorDefinition)
     return Ticks(sensor, instance, settings)

@@ -1,4 +1,4 @@
-"""Values in Avro and Protobuf, for tests."""
+"""Values in Avro and Protobuf for tests."""
 
 import struct
 from io import BytesIO
@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMPS
 
 
 def avro(schema: dict[str, Any], value: object, number: int | None = None) -> bytes:
-    """A value in Avro; with a number, behind its schema's id."""
+    """Encode a value in Avro, with the schema ID in front if a number is given."""
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     head = b"" if number is None else struct.pack(">bI", 0, number)
@@ -22,8 +22,11 @@ def avro(schema: dict[str, Any], value: object, number: int | None = None) -> by
 
 
 def describe(file: str, path: Path) -> Path:
-    """What `protoc --include_imports --descriptor_set_out` writes of a file that is given as the
-    text of its descriptor, and imports timestamps."""
+    """Write the descriptor set of a Protobuf file, given as the text of its descriptor.
+
+    The result equals that of `protoc --include_imports --descriptor_set_out`. The file imports
+    timestamps.
+    """
     imported = FileDescriptorProto()
     TIMESTAMPS.CopyToProto(imported)
     files = [imported, text_format.Parse(file, FileDescriptorProto())]
@@ -32,7 +35,7 @@ def describe(file: str, path: Path) -> Path:
 
 
 def message(descriptors: Path, name: str) -> Any:  # noqa: ANN401 (a class of messages)
-    """The class of a message."""
+    """Return the class of a message."""
     pool = DescriptorPool()
     for file in FileDescriptorSet.FromString(descriptors.read_bytes()).file:
         pool.Add(file)

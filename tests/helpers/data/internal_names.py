@@ -1,4 +1,4 @@
-"""Names that Tidemark's own code gives to columns, found in its source: a user may have any."""
+"""Internal column names of Tidemark, found in its source; a user's column may have any of them."""
 
 import ast
 import re
@@ -16,11 +16,11 @@ _TAKING = {
     *("struct", "isnull", "isnotnull", "explode", "unix_micros", "timestamp_micros", "join"),
     *("concat_ws", "drop_columns", "sort_by", "field", "helper", "sortWithinPartitions", "table"),
 }
-"""Functions and methods that take names of columns."""
+"""Functions and methods that take column names."""
 
 
 def internal_names() -> list[str]:
-    """Return every text in the code that names a column, or may."""
+    """Return every string in the code that may be a column name."""
     found = set[str]()
     for package in (tidemark, tidemark_streaming):
         for file in Path(package.__path__[0]).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""What the gates of the asset `gated` left in its tables, written without the engine."""
+"""Tables of the asset `gated` after its quality gates, written without the engine."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ _STATE = pa.schema(
     }
 )
 Window = tuple[int, str | None]
-"""A minute after `T0`, and a sensor."""
+"""A minute after `T0` and a sensor."""
 
 
 def write(
@@ -54,7 +54,7 @@ def write(
 
 
 def begun(settings: Settings, table_id: str) -> str:
-    """The identity of the asset's state in a table_id, which begins where it is another one."""
+    """Create the asset's state table unless it has this description. Return its table ID."""
     path = f"{settings.warehouse}/{settings.database}/gated_state"
     if not DeltaTable.is_deltatable(path) or DeltaTable(path).metadata().description != table_id:
         shutil.rmtree(path, ignore_errors=True)
@@ -71,7 +71,7 @@ def judged(
     table_id: str = "one",
     observed: str = "0 events, 3 in the log",
 ) -> None:
-    """A run whose result names these windows, and which judged those of some minutes."""
+    """Write a run that validated the windows of some minutes and failed the given ones."""
     begin, end = (as_datetime(T0 + m * MINUTE) for m in minutes)
     told = [
         {
@@ -103,12 +103,12 @@ def judged(
 
 
 def promoted(settings: Settings, commit_number: int) -> None:
-    """A promotion of rebuilt tables, which judges nothing itself."""
+    """Write a promotion of rebuilt tables, which validates nothing itself."""
     ran(settings, commit_number, begun(settings, "one"), "promotion")
 
 
 def ran(settings: Settings, commit_number: int, table_id: str, mode: str) -> None:
-    """A run that took in the arrival of its number, and no event."""
+    """Write a run that processed one arrival, the one with its number, without events."""
     counts = {f.name: 0 for f in ledger.SCHEMA if pa.types.is_integer(f.type)}
     facts = dict.fromkeys(ledger.SCHEMA.names, None) | counts
     facts |= {
@@ -135,7 +135,7 @@ def withhold(
     observed: str = "",
     mode: str = "overwrite",
 ) -> None:
-    """What is in quarantine from now on; with the mode `append`, too."""
+    """Set the content of the quarantine; with the mode `append`, add to it."""
     rows = [
         {
             "window_start": as_datetime(T0 + minute * MINUTE),
@@ -149,7 +149,7 @@ def withhold(
 
 
 def publish(settings: Settings, commit_number: int, quality: str, *windows: Window) -> None:
-    """What is published from now on."""
+    """Set the published windows."""
     rows = [
         {
             "window_start": as_datetime(T0 + minute * MINUTE),

@@ -1,4 +1,4 @@
-"""A small source of files: readings that land one after the other."""
+"""A small file source: readings that arrive file by file."""
 
 import os
 import random
@@ -24,7 +24,7 @@ SOURCE = Source(
 
 
 def land(folder: Path, name: str, text: str | bytes, seconds: float) -> Path:
-    """A file that was modified `seconds` after the first."""
+    """Write a file that was modified `seconds` after the first. Return its path."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -33,7 +33,7 @@ def land(folder: Path, name: str, text: str | bytes, seconds: float) -> Path:
 
 
 def land_some(folder: Path, count: int, seed: int = 5) -> None:
-    """Files with some disorder, an unparsable row and null event times; one has no rows."""
+    """Write out-of-order files with an unparsable row, null event times and an empty file."""
     chance = random.Random(seed)
     for number in range(count):
         rows = [
@@ -54,7 +54,7 @@ def feed(folder: Path) -> FileConnector:
 
 
 def log_rows(warehouse: Warehouse, source: Source = SOURCE) -> list[tuple[object, ...]]:
-    """All rows of the log with the facts of their arrival, in order."""
+    """Return all rows of the event log with the facts of their arrival, in order."""
     rows = warehouse.read(Log(warehouse, source).source.log_table)
     columns = [F.unix_micros(c) if t == "timestamp" else F.col(c) for c, t in rows.dtypes]
     return [tuple(r) for r in rows.orderBy("arrival", "position").select(*columns).collect()]

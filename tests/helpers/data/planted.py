@@ -1,4 +1,4 @@
-"""Faults of the engine that are planted in tests."""
+"""Faults of the engine that tests inject."""
 
 import pytest
 from pyspark.sql import DataFrame
@@ -8,7 +8,7 @@ from tidemark.store.rows import Rows
 
 
 def lose_recount(monkeypatch: pytest.MonkeyPatch, commit_number: int, times: int) -> None:
-    """The recount of one commit finds nothing in the log, the first so many times."""
+    """Let the first recounts of one commit find no rows in the event log."""
     recount, done = Batch._recount, 0
 
     def planted(batch: Batch) -> Rows:

@@ -1,8 +1,7 @@
-"""A published table that comes again, run by run: what an engine wrote once, for many tests.
+"""A recorded asset that is replayed run by run, without an engine, in many tests.
 
-The tables are those that the runs have written, and the logs of the published table and of its
-panes have as many of their commits as have been played. So whoever looks sees them grow as they
-grew then, without an engine.
+The tables are those that the runs wrote. The transaction logs of the published table and its panes
+contain only the commits that have been played, so readers see the tables grow as they did then.
 """
 
 import shutil
@@ -21,10 +20,10 @@ from tidemark.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Recorded:
-    """What runs have published of an asset.
+    """The recorded runs of an asset.
 
     Args:
-        marks: after each run, the versions of the published table and of its panes.
+        marks: the versions of the published table and its panes after each run.
     """
 
     warehouse: Warehouse
@@ -32,14 +31,14 @@ class Recorded:
     marks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def mark(self) -> None:
-        """Note that a run has ended."""
+        """Record the end of a run."""
         asset = self.asset
         self.marks.append(
             (self.warehouse.version(asset.table), self.warehouse.version(asset.panes_table))
         )
 
     def play(self, folder: Path) -> "Played":
-        """It once more, in a folder of its own, with empty tables."""
+        """Copy the recording to a folder, with empty tables. Return the copy."""
         there = Path(self.warehouse.location.removeprefix("file://"), self.warehouse.database)
         played = Played(folder, self.warehouse.database, self.asset, there, tuple(self.marks))
         played.begin()
@@ -48,12 +47,12 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Played:
-    """A recorded asset, as far as it has been played.
+    """A recorded asset after the runs that have been played.
 
     Args:
-        recorded: the folder of what was recorded.
-        marks: those of all runs.
-        ahead: those of the runs to come.
+        recorded: the folder of the recording.
+        marks: the marks of all runs.
+        ahead: the marks of runs that have not been played.
     """
 
     folder: Path
@@ -65,18 +64,18 @@ class Played:
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        """The logs of the published table and of its panes."""
+        """The transaction logs of the published table and its panes."""
         tables = (self.asset.table, self.asset.panes_table)
         return tuple(self.folder / self.database / table / "_delta_log" for table in tables)
 
     @property
     def warehouse(self) -> Warehouse:
-        """The tables as they are, for who asks the engine for nothing."""
+        """The current tables, for code that does not need the engine."""
         none: Any = None
         return Warehouse(none, str(self.folder), self.database, registered=False)
 
     def run(self, count: int = 1) -> bool:
-        """Let so many runs more have ended; whether there was one."""
+        """Play the given number of further runs. Return whether there was one."""
         runs = self.ahead[:count]
         del self.ahead[:count]
         for log, version in zip(self.logs, runs[-1] if runs else (), strict=False):
@@ -86,7 +85,7 @@ class Played:
         return bool(runs)
 
     def begin(self) -> None:
-        """Let no run have ended yet, whatever was played before."""
+        """Reset the tables to the state before the first run."""
         shutil.rmtree(self.folder / self.database, ignore_errors=True)
         shutil.copytree(self.recorded, self.folder / self.database)
         for log in self.logs:
@@ -96,7 +95,7 @@ class Played:
         self.ahead[:] = self.marks
 
     def anew(self, *tables: str) -> None:
-        """Let these tables be others from now on, by the same names."""
+        """Give these tables new table IDs, as if they were recreated."""
         for table in tables:
             path = self.folder / self.database / table
             old, new = str(DeltaTable(path).metadata().id), str(uuid4())
@@ -105,8 +104,8 @@ class Played:
                     commit.write_text(commit.read_text().replace(old, new))
 
     def to(self, outlet: Sink, accumulation: str) -> WindowedTransform:
-        """The asset with this accumulation, publishing there.
+        """Return the asset with this sink and accumulation mode.
 
-        What is published does not depend on the accumulation; the panes are those of discarding.
+        The published table does not depend on the mode; the panes are those of discarding.
         """
         return replace(self.asset, sink=outlet, accumulation=accumulation)

@@ -1,4 +1,4 @@
-"""`PER_MINUTE` by a definition that has changed: other windows, columns and expectations."""
+"""A changed definition of `PER_MINUTE`: other windows, columns and expectations."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Runs of an asset: all that there are to make, and one that is killed."""
+"""Runs of an asset: all pending ones, and one that is killed."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
 PLACES = commit.STEPS
-"""Where a run can be killed."""
+"""The fail points of a run."""
 _DYING = """
 import json
 import sys
@@ -34,14 +34,14 @@ getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n
 
 
 def published_through(warehouse: Warehouse, transform: Definition) -> int:
-    """The number of the asset's newest commit that is known to be published; -1 before any."""
+    """Return the number of the asset's newest published commit, or -1."""
     return Asset(warehouse, transform).published()
 
 
 def run_all(
     warehouse: Warehouse, transform: Definition, limit: int | None = None
 ) -> list[RunFacts]:
-    """Increments of so many arrivals, until nothing is left."""
+    """Run increments of at most `limit` arrivals until nothing is pending. Return their facts."""
     made: list[RunFacts] = []
     while facts := incremental(warehouse, transform, limit=limit):
         made.append(facts)
@@ -51,18 +51,18 @@ def run_all(
 def killed(
     engine: Settings, warehouse: Warehouse, name: str, way: str, where: str, *limit: int
 ) -> bool:
-    """Whether a process died that ran `PER_MINUTE` under that name.
+    """Run `PER_MINUTE` under a name in a process. Return whether the fail point killed it.
 
     Args:
         way: a function of `tidemark.run`.
         where: one of `PLACES`.
-        limit: of an increment, how many arrivals to take at most.
+        limit: the maximum number of arrivals of an increment.
     """
     return dies(_DYING, engine, warehouse, where, name, way, *map(str, limit))
 
 
 def left_behind(warehouse: Warehouse, transform: Definition, patch: pytest.MonkeyPatch) -> None:
-    """An increment that ends between its commit of the state and what it publishes."""
+    """Run an increment that ends after it commits the state and before it publishes."""
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -74,11 +74,10 @@ def left_behind(warehouse: Warehouse, transform: Definition, patch: pytest.Monke
 
 
 def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told: str) -> bool:
-    """Whether a process was killed by a fail point; one that fails otherwise is an error.
+    """Run a script. Return whether a fail point killed it; any other failure is an error.
 
     Args:
-        script: what it does; its arguments are the engine's address, the warehouse's place as JSON,
-            and `told`.
+        script: gets the engine's address, the warehouse's location as JSON, and `told`.
         where: one of `PLACES`.
     """
     told = (address(engine), json.dumps(warehouse.place), *told)

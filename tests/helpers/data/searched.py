@@ -1,5 +1,8 @@
-"""A search for values in every file below a folder: as they are, within Parquet, and in whatever is
-packed, as Spark's shuffled rows, Kafka's batches and old logs are."""
+"""A search for values in every file of a folder tree.
+
+It reads plain bytes, Parquet files and compressed data, such as Spark's shuffle files, Kafka's
+batches and old logs.
+"""
 
 import re
 import struct
@@ -16,18 +19,20 @@ _PACKED = {
     b"\x04\x22\x4d\x18": "lz4",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-"""How what is packed otherwise begins."""
+"""The first bytes of the other compression formats."""
 
 _BLOCK = b"LZ4Block"
-"""How a block of what Spark's Java packs begins."""
+"""The first bytes of a block that Spark's Java code compresses."""
 
 _HEAD = struct.Struct("<8sBIII")
 _PIECE = 1 << 16
 
 
 def found(folder: Path, *marks: str | int) -> list[str]:
-    """The files in which one of some values is: a text, or a whole number of eight bytes, which may
-    be there as its digits too."""
+    """Return the files that contain any of the values.
+
+    A value is a text, or an integer, which is found as digits or as eight bytes.
+    """
     wanted = [form for mark in marks for form in _forms(mark)]
     return [
         str(path)
@@ -47,11 +52,11 @@ def _has(content: bytes, wanted: list[bytes]) -> bool:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """What is in a file."""
+    """Yield the content of a file, as stored and decompressed."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        # What runs meanwhile takes its own away.
+        # A running process may delete its files.
         return
     yield content
     if path.suffix == ".parquet" and content:
@@ -60,7 +65,7 @@ def _contents(path: Path) -> Iterator[bytes]:
 
 
 def _uncompressed(table: pa.Table) -> bytes:
-    """Return a table as Arrow's own bytes. Python's types lack some values, as times after 9999."""
+    """Return a table as Arrow bytes, because Python types lack some values (times after 9999)."""
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
@@ -68,7 +73,7 @@ def _uncompressed(table: pa.Table) -> bytes:
 
 
 def _unpacked(content: bytes) -> Iterator[bytes]:
-    """What is packed in a content, wherever it begins there."""
+    """Yield the decompressed parts of a content, wherever they begin."""
     for at in re.finditer(re.escape(_GZIP), content):
         with suppress(zlib.error):
             yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content[at.start() :])
@@ -76,13 +81,13 @@ def _unpacked(content: bytes) -> Iterator[bytes]:
         for at in re.finditer(re.escape(begin), content):
             yield _stream(content[at.start() :], codec)
     blocks = (m.start() for m in re.finditer(re.escape(_BLOCK), content))
-    # A value may lie across two blocks.
+    # A value may span two blocks.
     if whole := b"".join(_block(content, at) for at in blocks):
         yield whole
 
 
 def _stream(packed: bytes, codec: str) -> bytes:
-    """As much as there is, of what may end amid something else."""
+    """Decompress as much as possible, because other bytes may follow the stream."""
     told = b""
     with (
         suppress(OSError, pa.ArrowException),

@@ -1,4 +1,4 @@
-"""Logs and transforms made from a few lines, and a plain-Python answer to compare with."""
+"""Small event logs and transforms, and a plain-Python reference result."""
 
 import random
 from collections import defaultdict
@@ -66,7 +66,7 @@ PER_MINUTE = WindowedTransform(
 
 
 def some_arrivals(seed: int = 7, count: int = 5, size: int = 40) -> list[list[Event]]:
-    """Arrivals a minute apart, of events up to seven minutes old: on time, late and too late."""
+    """Return arrivals a minute apart, with on-time, late and too-late events."""
     chance = random.Random(seed)
 
     def event(now: int) -> Event:
@@ -85,11 +85,12 @@ def ingest(
     ends: bool = True,
     versions: str = "{}",
 ) -> list[Arrival]:
-    """Add arrivals to a log of `READINGS`' shape, and the end of the stream; what the source has
-    beyond `READINGS` is null.
+    """Add arrivals and the end of the source to a log. Return the arrivals.
+
+    Columns of the source that `READINGS` does not have are null.
 
     Args:
-        versions: the versions of the source's references that they record, as JSON.
+        versions: the versions of the source's lookup tables that they record, as JSON.
     """
     log = Log(warehouse, source)
     log.create()
@@ -141,10 +142,10 @@ def reference(
     complete: bool = False,
     left_out: Container[tuple[int, int]] = (),
 ) -> dict[tuple[int, str | None], dict[str, Any]]:
-    """The published rows of `PER_MINUTE` after the end of the stream, by window start and key.
+    """Return the expected rows of `PER_MINUTE` for a closed source, by window start and key.
 
     Args:
-        left_out: events that do not count, by their arrival and position.
+        left_out: events that do not count, by arrival and position.
     """
     watermark: int | None = None
     newest: int | None = None
@@ -187,9 +188,9 @@ def _row(found: list[tuple[int, bool, Event]]) -> dict[str, Any]:
 def published(
     warehouse: Warehouse, transform: WindowedTransform
 ) -> dict[tuple[int, str | None], dict[str, Any]]:
-    """The published rows, as `reference` gives them; fails on two rows of one window and key.
+    """Return the published rows in the format of `reference`. Fail on duplicate windows.
 
-    Read without the engine, which has not to be asked for a few rows: `parity` reads them with it.
+    They are read without the engine, which is not needed for a few rows. `parity` uses the engine.
     """
     rows = warehouse.take(transform.table).to_pylist()
     found = {(instant(r["window_start"]), r["sensor"]): r for r in rows}
@@ -207,7 +208,7 @@ def renamed(transform: WindowedTransform, name: str) -> WindowedTransform:
 
 
 def minutes(first: int, last: int) -> tuple[int, int]:
-    """The range of window starts from minute `first` of the log up to `last`."""
+    """Return the range of window starts from minute `first` of the log up to `last`."""
     return T0 + first * MINUTE, T0 + last * MINUTE
 
 

@@ -1,4 +1,4 @@
-"""Small Delta tables as the engine would have written them, made without it."""
+"""Small Delta tables in the engine's format, written without an engine."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def arrive(
     positions: Sequence[str] = (),
     dead_letters: int = 0,
 ) -> None:
-    """Add arrivals to a source's timeline, each with one event at `newest`, and dead letters."""
+    """Add arrivals to a source's timeline, each with one event at `newest` and dead letters."""
     rows = [
         {
             "arrival": n,
@@ -65,7 +65,7 @@ def ran(
     mode: str = "incremental",
     **others: object,
 ) -> None:
-    """Add a run of each asset to the ledger, ended `commit_number` seconds after 1970."""
+    """Add a run of each asset to the ledger, which ended `commit_number` seconds after 1970."""
     row = {
         **dict.fromkeys(("from_arrival", "windows", "on_time", "late", "too_late"), 0),
         "no_event_time": 0,
@@ -88,7 +88,7 @@ def ran(
 def publish(
     settings: Settings, asset: str, commit_number: int, starts: Sequence[int], size: int
 ) -> None:
-    """Add windows of `size` microseconds, published by a commit, with two events each."""
+    """Add windows of `size` microseconds with two events each, published by a commit."""
     rows = [
         {
             "window_start": as_datetime(start),
@@ -105,7 +105,7 @@ def publish(
 
 
 def _life(settings: Settings, asset: str) -> str:
-    """The identity of an asset's state, which is made where there is none."""
+    """Return the table ID of an asset's state. Create the table if necessary."""
     path = f"{settings.warehouse}/{settings.database}/{asset}_state"
     state = DeltaTable.create(path, Schema.from_arrow(_STATE), mode="ignore")
     return str(state.metadata().id)

@@ -1,4 +1,4 @@
-"""Is a Delta table whole?"""
+"""Checks that a Delta table is intact."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,11 @@ _FILE = re.compile(r"^(\d{20})\.json$")
 
 
 def damaged(table: Path) -> Iterator[str]:
-    """What is wrong with a Delta table: that it does not open, that its log has a gap, that a file
-    is missing, or has not the rows that the log says."""
+    """Yield a message for each fault of a Delta table.
+
+    Faults are a gap in the transaction log, a missing file, a wrong number of rows, and a table
+    that does not open at its newest version.
+    """
     names = (_FILE.match(file.name) for file in (table / "_delta_log").iterdir())
     versions = sorted(int(found[1]) for found in names if found)
     if versions != [*range(versions[0], versions[0] + len(versions))]:

@@ -1,4 +1,4 @@
-"""Brokers of tests that stand still, or are reached by a network that fails."""
+"""Test brokers that can be suspended or reached through a failing network."""
 
 import time
 from collections.abc import Iterator
@@ -14,31 +14,31 @@ from tidemark_streaming.kafka import broker
 
 @dataclass(frozen=True)
 class OwnBroker:
-    """A broker that can stand still.
+    """A broker that can be suspended.
 
     Args:
-        settings: of its home.
-        advertised: the port at which clients are told to reach it.
+        settings: the settings of its home.
+        advertised: the port that it advertises to clients.
     """
 
     settings: Settings
     advertised: int
 
     def start(self) -> None:
-        """Start it, also again, and wait until it answers."""
+        """Start or restart it and wait until it responds."""
         told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.advertised}"}
         broker.start(self.settings, properties=told)
 
     def stand_still(self) -> None:
-        """Let it keep its connections, and do nothing."""
+        """Suspend the process, with its connections open."""
         process = self._process()
         process.suspend()
-        # On a busy machine its threads go on for a while, long enough to commit a transaction.
+        # On a busy machine its threads may run long enough to commit a transaction.
         while process.status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
 
     def go_on(self) -> None:
-        """Let it go on where it stood still."""
+        """Resume the process."""
         self._process().resume()
 
     def _process(self) -> psutil.Process:
@@ -49,7 +49,7 @@ class OwnBroker:
 
 @contextmanager
 def own_broker(home: Path, port: int, advertised: int) -> Iterator[OwnBroker]:
-    """A broker at that port, which ends with the block."""
+    """Run a broker on that port for the duration of the block."""
     own = OwnBroker(Settings(home=home, kafka_port=port), advertised)
     own.start()
     try:

@@ -1,4 +1,4 @@
-"""Certificates of tests: an authority, and servers and clients that it vouches for."""
+"""Test certificates: an authority, and servers and clients that it signs."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,18 +22,18 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Authority:
-    """An authority, whose certificate and those that it signs lie in a folder."""
+    """A certificate authority, which writes its certificates to a folder."""
 
     folder: Path
     name: str = "authority"
 
     @cached_property
     def certificate(self) -> Path:
-        """Its own certificate, PEM: what a client is told to trust."""
+        """Its own certificate (PEM), which clients trust."""
         return self._write("ca", _pem(self._own))
 
     def server(self, host: str = "localhost") -> Path:
-        """A server's key and certificate, one PEM file, for a host and for 127.0.0.1."""
+        """Create a server's key and certificate for a host and 127.0.0.1. Return the PEM file."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(host), x509.IPAddress(IPv4Address("127.0.0.1"))]
         signed = (
@@ -44,8 +44,10 @@ class Authority:
         return self._write("server", _pem(key) + _pem(signed) + _pem(self._own))
 
     def client(self, name: str, password: str = "") -> tuple[Path, Path]:
-        """A client's certificate and its key, two PEM files; the key by a password, if one is
-        given."""
+        """Create a client's certificate and key. Return the two PEM files.
+
+        The key is encrypted if a password is given.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self._builder(name, key.public_key()).sign(self._key, hashes.SHA256())
         return self._write(name, _pem(signed)), self._write(f"{name}-key", _pem(key, password))

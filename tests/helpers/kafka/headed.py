@@ -1,5 +1,7 @@
-"""Records of Kafka with headers whose names are no UTF-8: librdkafka sends them, Python's client of
-it does not."""
+"""Kafka records with header names that are not UTF-8.
+
+librdkafka can send them, but its Python client cannot.
+"""
 
 import ctypes
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ _COPY = 2
 
 
 def send_headed(servers: str, topic: str, values: Iterable[bytes], *names: bytes) -> None:
-    """Records of partition 0, each with a header of each of these names, acknowledged."""
+    """Send records to partition 0, each with all these headers. Wait for acknowledgments."""
     c = _library()
     said = ctypes.create_string_buffer(512)
     conf = ctypes.c_void_p(c.rd_kafka_conf_new())
@@ -32,7 +34,7 @@ def send_headed(servers: str, topic: str, values: Iterable[bytes], *names: bytes
 
 
 def _library() -> ctypes.CDLL:
-    """The library that Python's client has loaded."""
+    """Return the library that the Python client loaded."""
     c = ctypes.CDLL(cimpl.__file__)
     c.rd_kafka_conf_new.restype = c.rd_kafka_new.restype = ctypes.c_void_p
     return c

@@ -1,4 +1,4 @@
-"""A consumer of what an outbox brings out: it knows the documented records and nothing else."""
+"""A consumer of a sink's topic, which relies only on the documented record format."""
 
 import json
 import time
@@ -16,14 +16,14 @@ Values = dict[str, Any]
 
 
 def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[int, Any, Any]]:
-    """What a topic has, by partitions: partition, key and value of each record, parsed.
+    """Return the partition, parsed key and parsed value of each record, ordered by partition.
 
     Args:
-        committed: leave out what is of transactions that were undone, or are under way.
+        committed: skip records of aborted and open transactions.
     """
     isolation = {"isolation.level": "read_committed" if committed else "read_uncommitted"}
     own = {"group.id": "rebuilt", "enable.partition.eof": True, "enable.auto.commit": False}
-    # The brokers tell at once that a partition ends.
+    # Brokers report the end of a partition at once.
     own |= {"fetch.wait.max.ms": 10}
     if committed:
         _await_marks(servers, topic)
@@ -50,8 +50,10 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
 
 
 def _await_marks(servers: str, topic: str) -> None:
-    """Wait, for a while at most, until no transaction is under way in a topic: one that is
-    committed is so at its coordinator first, and its partitions are told after that."""
+    """Wait for a limited time until a topic has no open transaction.
+
+    The coordinator commits a transaction before its partitions get the commit markers.
+    """
     deadline, looks = time.monotonic() + 15, count()
     while next(looks) < 5 or time.monotonic() < deadline:
         ends = [
@@ -65,11 +67,11 @@ def _await_marks(servers: str, topic: str) -> None:
 
 @dataclass
 class Table:
-    """A published table, as its topic tells it.
+    """A published table, rebuilt from its topic.
 
     Args:
-        adds: the aggregates whose panes add up, where they are discarding; others are the last.
-        once: whether a record that came before, by its key, is passed over.
+        adds: with discarding panes, the aggregates that are summed; others take the last value.
+        once: whether a record with an already seen key is skipped.
     """
 
     accumulation: str
@@ -81,7 +83,7 @@ class Table:
     _seen: set[str] = field(default_factory=set[str])
 
     def take(self, partition: int, key: dict[str, Any], value: dict[str, Any]) -> None:
-        """Take in a record."""
+        """Apply a record."""
         assert {name: value[name] for name in key} == key
         told = json.dumps([partition, key])
         if self.once and told in self._seen:

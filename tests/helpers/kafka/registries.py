@@ -1,4 +1,4 @@
-"""A registry of schemas for tests: a real server of Confluent's protocol."""
+"""A schema registry for tests: a real server with Confluent's protocol."""
 
 import json
 import ssl
@@ -14,12 +14,12 @@ from typing import Any
 
 @dataclass
 class Registered:
-    """A registry of HTTP: what it has, by path, and how often each was asked for.
+    """A schema registry over HTTP: its answers by path, and the requested paths.
 
     Args:
-        user: `user:password`, if it asks for them.
-        fails: what it answers to everything, while it does not work.
-        later: after how many seconds it would be asked again, by what it says.
+        user: `user:password`, if it requires authentication.
+        fails: the status of all answers while it does not work.
+        later: the value of `Retry-After` in seconds.
     """
 
     url: str
@@ -33,7 +33,7 @@ class Registered:
         self.answers[f"/schemas/ids/{number}"] = (200, {"schema": json.dumps(schema), **more})
 
     def register(self, told: dict[str, Any]) -> int:
-        """The id of a schema as a client posts it: that which it has, or the next."""
+        """Register a posted schema. Return its ID, which is the existing one or the next."""
         schema = {
             name: told[name] for name in ("schema", "schemaType", "references") if told.get(name)
         }
@@ -45,10 +45,10 @@ class Registered:
 
 @contextmanager
 def serving(certificate: Path | None = None) -> Iterator[Registered]:
-    """A server of Confluent's protocol: schemas are registered, and read by their ids.
+    """Serve Confluent's protocol: clients register schemas and read them by ID.
 
     Args:
-        certificate: its own, for TLS.
+        certificate: the server's certificate, for TLS.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ def serving(certificate: Path | None = None) -> Iterator[Registered]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

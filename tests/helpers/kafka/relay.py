@@ -1,4 +1,4 @@
-"""A network that fails: what goes to a port passes through here, and may be stopped or cut."""
+"""A failing network: a relay to a port that can stall or cut connections."""
 
 import socket
 import threading
@@ -10,7 +10,7 @@ _AT_ONCE = 65_536
 
 
 class Relay:
-    """Passes connections to a port of loopback on, until it fails.
+    """A relay of connections to a local port, which can fail.
 
     Args:
         target: the port.
@@ -18,9 +18,9 @@ class Relay:
 
     def __init__(self, target: int) -> None:
         self.failed = threading.Event()
-        """Whether it fails now."""
+        """Set while the relay fails."""
         self.came = 0
-        """Bytes that have come back from the port."""
+        """The number of bytes received from the port."""
         self._target = target
         self._left: int | None = None
         self._silent = False
@@ -46,17 +46,17 @@ class Relay:
         self._cut()
 
     def fail_after(self, size: int, *, silent: bool) -> None:
-        """Fail once so many bytes have come back from the port.
+        """Fail after the given number of bytes from the port.
 
         Args:
-            silent: whether connections stay open, and nothing passes them; otherwise they are cut,
-                and new ones are closed at once.
+            silent: whether connections stay open and stall; otherwise they are cut, and new ones
+                are closed at once.
         """
         with self._lock:
             self._left, self._silent = size, silent
 
     def mend(self) -> None:
-        """Work again: what was held back goes on."""
+        """End the failure and continue stalled connections."""
         with self._lock:
             self._left = None
             self.failed.clear()
@@ -71,7 +71,7 @@ class Relay:
             if self.failed.is_set() and not self._silent:
                 client.close()
                 continue
-            # A port that takes no more connections holds up this one, and not those after it.
+            # A port that accepts no more connections must not block later ones.
             self._spawn(lambda c=client: self._connect(c))
 
     def _connect(self, client: socket.socket) -> None:

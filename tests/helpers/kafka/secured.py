@@ -1,5 +1,4 @@
-"""A real broker that takes clients by TLS and SCRAM, or by TLS and their certificates alone, beside
-a way in for who makes users."""
+"""A real broker with three listeners: TLS and SCRAM, TLS with client certificates, and admin."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,14 +29,14 @@ MECHANISM = "SCRAM-SHA-512"
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker of three doors.
+    """A broker with three listeners.
 
     Args:
-        servers: where it takes clients by TLS and SCRAM.
-        mutual: where it takes them by TLS and their certificates.
-        admin: its topics, by the door for who may do everything.
-        authority: who vouches for it.
-        restart: kills it, and starts it again after so many seconds.
+        servers: the address of the listener with TLS and SCRAM.
+        mutual: the address of the listener with TLS and client certificates.
+        admin: its topics, through the listener without restrictions.
+        authority: the authority that signed its certificate.
+        restart: kills the broker and starts it again after a number of seconds.
     """
 
     servers: str
@@ -47,8 +46,10 @@ class Secured:
     restart: Callable[[float], None]
 
     def user(self, name: str, password: str) -> None:
-        """Make a user, who may do nothing yet, and whom the broker knows: its controller does
-        earlier."""
+        """Create a user without permissions and wait until the broker accepts its password.
+
+        The controller has the user earlier than the broker.
+        """
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         made = UserScramCredentialUpsertion(name, info, password.encode())
         self.admin.admin.alter_user_scram_credentials([made])[name].result()
@@ -56,7 +57,7 @@ class Secured:
         until(lambda: _answers(AdminClient({"bootstrap.servers": self.servers, **client})))
 
     def forget(self, name: str) -> None:
-        """Take a user away."""
+        """Delete a user."""
         gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_512)
         self.admin.admin.alter_user_scram_credentials([gone])[name].result()
 
@@ -67,16 +68,16 @@ class Secured:
         operation: AclOperation = AclOperation.READ,
         kind: ResourceType = ResourceType.TOPIC,
     ) -> None:
-        """Let a user do something with a topic, or with what else is of this kind."""
+        """Allow a user an operation on a topic or on another kind of resource."""
         who, how = f"User:{user}", ResourcePatternType.LITERAL
         told = (kind, name, how, who, "*", operation, AclPermissionType.ALLOW)
         binding, own = AclBinding(*told), AclBindingFilter(*told)
         self.admin.admin.create_acls([binding])[binding].result()
-        # It answers by what it goes by itself.
+        # The broker answers from the rules that it enforces.
         until(lambda: bool(self.admin.admin.describe_acls(own).result()))
 
     def client(self, user: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """The properties of a client, without its password."""
+        """Return the properties of a client without its password."""
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": MECHANISM,
@@ -94,7 +95,7 @@ def _answers(client: AdminClient) -> bool:
 
 @contextmanager
 def secured(home: Path) -> Iterator[Secured]:
-    """Such a broker, as long as the block lasts."""
+    """Run a secured broker for the duration of the block."""
     authority = Authority(home / "certificates")
     settings = Settings(home=home, kafka_port=free_port())
     port, mutual, controller = free_port(), free_port(), free_port()

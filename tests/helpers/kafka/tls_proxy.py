@@ -1,4 +1,4 @@
-"""A proxy that speaks TLS before an engine that does not, as one has before a real one."""
+"""A TLS proxy for an engine without TLS, as in production."""
 
 import asyncio
 import ssl
@@ -13,10 +13,10 @@ _PIECE = 1 << 16
 
 @contextmanager
 def tls_before(port: int, certificate: Path) -> Iterator[int]:
-    """The port on 127.0.0.1 of a proxy for another port there, as long as the block lasts.
+    """Run a TLS proxy for a local port during the block. Yield the proxy's port.
 
     Args:
-        certificate: PEM, with its key.
+        certificate: a PEM file with certificate and key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)

@@ -1,4 +1,4 @@
-"""Kafka topics of tests, on a real broker."""
+"""Kafka topics for tests, on a real broker."""
 
 import json
 import time
@@ -34,7 +34,7 @@ class Topics:
     """The topics of a broker.
 
     Args:
-        data: where it keeps them, if that is told.
+        data: the broker's data folder, if known.
     """
 
     servers: str
@@ -45,7 +45,7 @@ class Topics:
         return AdminClient(client_properties(self.servers, {}))
 
     def create(self, partitions: int = 1, name: str = "", **config: str) -> str:
-        """A new topic that keeps old records too; its name."""
+        """Create a topic without retention. Return its name."""
         name = name or f"clicks_{uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         settings = {"retention.ms": "-1", **settings}
@@ -55,12 +55,12 @@ class Topics:
         return name
 
     def files(self, name: str, partition: int = 0) -> Path:
-        """Where the broker has the records of a partition."""
+        """Return the folder with the records of a partition."""
         assert self.data is not None
         return self.data / f"{name}-{partition}"
 
     def unused(self) -> str:
-        """The name of a topic that is not there."""
+        """Return the name of a topic that does not exist."""
         return f"panes_{uuid4().hex[:8]}"
 
     def delete(self, name: str) -> None:
@@ -72,14 +72,16 @@ class Topics:
         until(lambda: self._led(name) == partitions)
 
     def settled(self, name: str) -> None:
-        """Wait until each transaction in a topic has ended there too: one that is committed is so
-        at its coordinator first, and its partitions are told after that."""
+        """Wait until a topic has no open transaction.
+
+        The coordinator commits a transaction before its partitions get the commit markers.
+        """
         levels = ("read_committed", "read_uncommitted")
         one, other = (Cluster(self.servers, {"isolation.level": level}) for level in levels)
         until(lambda: one.topics([name]) == other.topics([name]))
 
     def forget(self, name: str, before: int, partition: int = 0) -> None:
-        """Take the records of a partition away, as retention does."""
+        """Delete the records of a partition before an offset, as retention does."""
         place = TopicPartition(name, partition, before)
         next(iter(self.admin.delete_records([place]).values())).result()
 
@@ -96,7 +98,10 @@ class Topics:
         key: bytes | None = None,
         at: int | None = None,
     ) -> None:
-        """Records with these values, all acknowledged; `at` is their timestamp in seconds."""
+        """Send records with these values and wait for acknowledgments.
+
+        `at` is their timestamp in seconds.
+        """
         producer = self.producer()
         refused: list[KafkaError] = []
         given: dict[str, Any] = {} if at is None else {"timestamp": at * 1000}
@@ -107,8 +112,11 @@ class Topics:
         assert not refused
 
     def _led(self, name: str) -> int | None:
-        """How many partitions of a topic have a leader, by what its broker says now; None where it
-        is not there. The controller knows earlier, and answers who makes and deletes it."""
+        """Return the broker's number of partitions with a leader, or None if it has no such topic.
+
+        Requests to create and delete topics are answered by the controller, which is ahead of the
+        broker.
+        """
         topic = self.admin.list_topics(timeout=30).topics.get(name)
         return None if topic is None else sum(p.leader >= 0 for p in topic.partitions.values())
 
@@ -117,7 +125,7 @@ class Topics:
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Wait until a broker has taken in what it was told, for a minute at most."""
+    """Wait for a minute at most until a condition holds, such as a change in the broker."""
     deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
@@ -125,5 +133,5 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def clicks(*numbers: int) -> list[bytes]:
-    """Events with these numbers, `n` seconds after the first."""
+    """Return events with these numbers, each `n` seconds after `T0`."""
     return [json.dumps({"at": iso((T0 + n) * 1_000_000), "n": n}).encode() for n in numbers]

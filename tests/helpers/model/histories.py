@@ -1,14 +1,13 @@
-"""Histories by chance: what may happen to an asset while its arrivals come.
+"""Random histories: events in the life of an asset while its arrivals come.
 
-Whatever a history holds, the tables that it leaves are those of a stream that nothing ever
-happened to. An item is
+The tables after any history equal those of an undisturbed stream. An item is
 
-- `{arrive: n}`: so many more arrivals come in;
-- `{run: n}`: an incremental run takes at most so many arrivals;
-- `{stream: n}`: the same as a continuous query whose checkpoint is lost, until all is taken;
-- `{restart: {}}`: the process ends, and another goes on with what is in the tables;
+- `{arrive: n}`: n more arrivals are ingested;
+- `{run: n}`: an incremental run of at most n arrivals;
+- `{stream: n}`: the same as a streaming query without a checkpoint, until it is up to date;
+- `{restart: {}}`: the process ends, and another continues from the tables;
 - `{republish: n}`: the newest n commits of the state are published again over their results;
-- `{backfill: {}}`, or of a part of the time, as `{backfill: [0.25, 0.5]}`.
+- `{backfill: {}}`, or of a part of the time, as in `{backfill: [0.25, 0.5]}`.
 """
 
 import shutil
@@ -47,14 +46,14 @@ _ITEMS = st.sampled_from(
 
 @st.composite
 def histories(draw: st.DrawFn, *, most: int = 6) -> list[Item]:
-    """Some arrivals and a run, then what chance will have, then the rest of the arrivals."""
+    """Draw some arrivals and a run, then random items, then the rest of the arrivals."""
     begin = [{"arrive": draw(st.integers(1, 4))}, {"run": draw(st.integers(1, 2))}]
     last = draw(st.sampled_from([{"run": 99}, {"stream": 2}, {"run": 2}]))
     return [*begin, *draw(st.lists(_ITEMS, min_size=1, max_size=most)), {"arrive": 99}, last]
 
 
 def lived_through(warehouse: Warehouse, scenario: Scenario, history: list[Item]) -> dict[str, Rows]:
-    """The tables of a scenario's asset after a history, and after a last run of what it left."""
+    """Run a history and a last increment. Return the tables of the scenario's asset."""
     name = f"_histories/{uuid4().hex[:12]}"
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
     own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)

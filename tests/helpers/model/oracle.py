@@ -1,32 +1,32 @@
-"""What a scenario must give, worked out one event after another in plain Python.
+"""An oracle: the expected result of a scenario, computed event by event in plain Python.
 
-It knows nothing of the product: it keeps every window that ever was as an object, walks through the
-scenario's items in their order, and fires. It is slow on purpose, and meant to be read.
+It uses nothing of Tidemark. It keeps every window as an object, processes the scenario's items in
+order and fires. It is slow on purpose, and easy to read.
 
 Time is two numbers of microseconds: the watermark W, -infinity at first, and the processing clock.
-A `clock` item moves the clock and nothing else. A `watermark` item is an arrival of no rows. After
-the last item W becomes +infinity, unless the scenario stays open.
+A `clock` item only moves the clock. A `watermark` item is an arrival without rows. After the last
+item W becomes +infinity, unless the scenario stays open.
 
-An arrival is taken in this order, all of its rows judged against the W before it:
+An arrival is processed in this order, and all its rows are classified against the W before it:
 
-1. Each row is judged for each of its windows: on time while W < end, late while W < end + lateness.
-   After that it is too late and becomes a row of `late`, as does a row without an event time. For a
-   session the row is judged by its own [t, t + gap). With `unique`, a row whose id came before, on
-   a row of the stream that is not further away in event time than `within`, is passed over.
-2. An admitted row joins its window. A session takes in all sessions of the key that it overlaps or
-   touches, and becomes one that goes on from the highest of their pane indexes. A count trigger
-   looks at what waits in the window after each row.
-3. W moves, never back. Windows that got rows fire by an `arrival` trigger: EARLY if W is before the
-   end still, LATE if it was past it already. Then windows whose end W has passed fire ON_TIME, also
-   with nothing new. Then windows that became final fire LATE what is left.
+1. Each row is classified for each of its windows: on time while W < end, late while W < end +
+   lateness. After that it is too late and becomes a row of `late`, as does a row without an event
+   time. For a session the row is classified by its own [t, t + gap). With `unique`, a row is
+   skipped if an earlier row has the same ID and its event time is at most `within` away.
+2. A counted row joins its window. A session merges with all sessions of the key that it overlaps
+   or touches, and continues from the highest of their pane indexes. A count trigger is evaluated
+   after each row, on the pending rows of the window.
+3. W advances, and never goes back. Windows with new rows fire by an `arrival` trigger: EARLY if W
+   is still before the end, LATE if it was already past it. Then windows whose end W has passed
+   fire ON_TIME, even without new rows. Then windows that became final fire their pending rows LATE.
 
-An interval trigger fires what waits, EARLY or LATE by W, at the multiples of the interval which the
-clock passes or reaches; rows that arrive at such an instant wait for the next.
+An interval trigger fires pending rows, EARLY or LATE by W, at the multiples of the interval that
+the clock passes or reaches. Rows that arrive at such an instant wait for the next.
 
-A firing is a pane of what waited (discarding) or of all that ever fired (accumulating). Retracting
-gives before it, with its index and timing, all rows that it replaces: the window's own, or those of
-the sessions that it took in, which stay published until then. A published row holds all that has
-fired, whatever the accumulation.
+A firing is a pane of the pending rows (discarding) or of all rows that ever fired (accumulating).
+Retracting emits first, with the same index and timing, all rows that the firing replaces: those of
+the window, or of the sessions that it merged, which stay published until then. A published row
+includes all fired rows in every accumulation mode.
 """
 
 import math
@@ -40,11 +40,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 Value = Any
-"""Of a column, in the type that its name in the scenario stands for."""
+"""A column's value, in the type that the scenario names."""
 Row = dict[str, Value]
 Key = tuple[Value, ...]
 Instant = float
-"""Whole microseconds since the epoch, or an infinity: Python compares the two exactly."""
+"""Whole microseconds since the epoch, or an infinity. Python compares the two exactly."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -53,7 +53,7 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 
 @dataclass(frozen=True)
 class Event:
-    """A row admitted to a window; `late` is its verdict there, `number` its place among all."""
+    """A row counted in a window: `late` is its class there, `number` its overall position."""
 
     at: int
     number: int
@@ -63,7 +63,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Pane:
-    """What one firing gave."""
+    """The result of one firing."""
 
     start: Instant
     end: Instant
@@ -80,8 +80,8 @@ class Pane:
 class Window:
     """One window of one key.
 
-    `published` are the panes whose values the published table shows for it: none before it fires,
-    its newest after that, or those of all the sessions that it took in since.
+    `published` are the panes whose values the published table shows for it: none before the first
+    firing, then the newest, or those of all sessions that it merged since.
     """
 
     start: Instant
@@ -123,12 +123,12 @@ class _Stream:
         for window in self.windows:
             timing, trigger = self.phase(window)
             every = duration(trigger.get("every", "0 seconds"))
-            # No row comes between two multiples that one move passes: the first fires all there is.
+            # No row arrives between two multiples of one move, so the first fires all rows.
             if every and self.clock // every > before // every and window.pending:
                 self.fire(window, timing)
 
     def phase(self, window: Window) -> tuple[str, Row]:
-        """What a firing before W moves on is called, and the trigger that asks for it."""
+        """Return the timing of a firing before W advances, and its trigger."""
         return (EARLY, self.early) if self.watermark < window.end else (LATE, self.late)
 
     def arrive(self, rows: list[Row]) -> None:
@@ -169,7 +169,7 @@ class _Stream:
                 self.refuse(start, end, row, (self.watermark - at) / 1_000_000)
 
     def slowest(self, of: Row) -> Instant:
-        """The least newest time of the partitions that are not idle, less the bound."""
+        """Return the minimum over active partitions of their newest time, minus the bound."""
         idle = duration(of.get("idle", "5 minutes"))
         active = [newest for newest, heard in self.parts.values() if self.clock - heard < idle]
         known = [newest for newest, _ in self.parts.values()]
@@ -214,13 +214,13 @@ class _Stream:
     def advance(self, to: Instant) -> None:
         before, self.watermark = self.watermark, max(self.watermark, to)
         for w in self.windows:
-            # By an `arrival` trigger nothing waits but what this arrival brought.
+            # With an `arrival` trigger, only rows of this arrival are pending.
             if w.pending and self.watermark < w.end and "arrival" in self.early:
                 self.fire(w, EARLY)
             elif w.pending and before >= w.end and "arrival" in self.late:
                 self.fire(w, LATE)
         for w in self.windows:
-            # Its last event ends where it does, so that event was on time.
+            # The window ends with the last event's proto-window, so that event was on time.
             if before < w.end <= self.watermark:
                 self.fire(w, ON_TIME)
         for w in self.windows:
@@ -277,9 +277,9 @@ class _Stream:
 
 
 def simulate(scenario: Row) -> Row:
-    """The result of a scenario, in the shape of `tidemark simulate --json`.
+    """Return the result of a scenario in the format of `tidemark simulate --json`.
 
-    Rows of `late` with the same window and keys come in the order of their arrival.
+    Rows of `late` with the same window and keys are in order of arrival.
     """
     stream = _Stream(scenario)
     for item in scenario["arrivals"]:
@@ -298,12 +298,12 @@ def simulate(scenario: Row) -> Row:
 
 
 def believed(time: datetime | None) -> bool:
-    """Whether an event can have happened then: the first and the last year are beyond belief."""
+    """Return whether an event time is valid; the first and last years are not."""
     return time is not None and 1 < time.year < 9999
 
 
 def windows_of(window: Row, at: int) -> list[tuple[Instant, Instant]]:
-    """All windows [start, end) that hold the instant; of sessions, the event's own."""
+    """Return all windows [start, end) with the instant; for sessions, the event's own window."""
     ((kind, spec),) = window.items()
     if kind == "global":
         return [(-math.inf, math.inf)]
@@ -333,7 +333,7 @@ def _period(unit: str, zone: ZoneInfo, at: int) -> tuple[int, int]:
         "month": (month, (month + timedelta(days=31)).replace(day=1)),
         "year": (date(day.year, 1, 1), date(day.year + 1, 1, 1)),
     }[unit]
-    # A midnight that the clocks skip is the instant at which they skip it; of two, it is the first.
+    # A skipped midnight is the instant of the skip. The first of two midnights counts.
     start, end = (micros(datetime.combine(day, time(), zone)) for day in (first, after))
     return start, end
 
@@ -350,7 +350,7 @@ FINISH: dict[str, Callable[[list[Value]], Value]] = {
 
 
 def finished(what: Value, events: list[Event]) -> Value:
-    """An aggregate's value; only `count` counts rows without a value."""
+    """Return an aggregate's value; only `count` counts rows without a value."""
     if what == "count":
         return len(events)
     ((kind, of),) = what.items()
@@ -364,13 +364,13 @@ def finished(what: Value, events: list[Event]) -> Value:
     if not found:
         return None
     if kind == "quantile":
-        # The least value that at least this part of all values does not exceed.
+        # The least value with at least this share of all values at or below it.
         return float(sorted(found)[max(math.ceil(Decimal(str(of["at"])) * len(found)), 1) - 1])
     return FINISH[kind](found)
 
 
 def duration(told: str) -> int:
-    """The microseconds of a number and a unit."""
+    """Return the microseconds of a number and a unit."""
     units = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000}
     units |= {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000}
     number, unit = told.split()
@@ -378,7 +378,7 @@ def duration(told: str) -> int:
 
 
 def moment(told: str | date) -> datetime:
-    """A date and time as YAML gives it, in UTC where it names no offset."""
+    """Parse a date and time from YAML; without an offset it is UTC."""
     found = datetime.fromisoformat(str(told))
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
@@ -388,7 +388,7 @@ def micros(at: datetime) -> int:
 
 
 FIRST, LAST = micros(datetime.min.replace(tzinfo=UTC)), micros(datetime.max.replace(tzinfo=UTC))
-"""The first and the last instant that a window's bounds can be."""
+"""The first and the last possible instant of a window's bounds."""
 
 
 def text(at: Instant) -> str | None:
@@ -398,7 +398,7 @@ def text(at: Instant) -> str | None:
 
 
 def typed(kind: str, value: Value) -> Value:
-    """A value of a column of the Spark type."""
+    """Convert a value to the Python type of a Spark type."""
     if value is None:
         return None
     if found := re.fullmatch(r"decimal\(\d+, *(\d+)\)", kind):
@@ -408,7 +408,7 @@ def typed(kind: str, value: Value) -> Value:
 
 
 def plain(value: Value) -> Value:
-    """A value as JSON holds it."""
+    """Convert a value to its JSON form."""
     match value:
         case dict():
             return {name: plain(v) for name, v in value.items()}

@@ -1,8 +1,8 @@
-"""Scenarios by chance: every window, trigger, accumulation and watermark, on few values.
+"""Random scenarios: every window, trigger, accumulation and watermark, on few values.
 
-Times lie on a coarse grid, now and then a little beside it, so that events meet the ends of
-windows, the watermark and each other. Each part is drawn by a strategy of its own; give another to
-draw narrower scenarios, as in `scenarios(windows=SESSIONS, late=COUNT, keys=st.just(["name"]))`.
+Times are on a coarse grid, and sometimes slightly off it, so that events coincide with window ends,
+the watermark and each other. Each part has its own strategy. Pass another strategy to draw narrower
+scenarios, as in `scenarios(windows=SESSIONS, late=COUNT, keys=st.just(["name"]))`.
 """
 
 from datetime import datetime, timedelta
@@ -25,24 +25,24 @@ AGGREGATES = {
 VALUES = ("-1.50", "0.00", "1.11", "2.00", "10.25", None)
 
 BEGINNINGS = ("1970-01-01", "1969-12-31 23:59:40", "2024-02-29")
-"""Where the times of a scenario begin, in UTC: on both sides of the epoch, and far from it."""
+"""The first times of scenarios in UTC: on both sides of the epoch, and far from it."""
 
 ZONES = {
     "UTC": ("1969-12-30", "2024-12-30"),
     "Europe/Paris": ("2024-03-30", "2024-10-26"),
     "America/New_York": ("2024-03-09", "2024-11-02"),
     "Asia/Kathmandu": ("2023-12-30", "1969-12-30"),
-    # Its clocks were put forward, and back, at midnight.
+    # Its clock changes were at midnight.
     "America/Sao_Paulo": ("2018-11-03", "2018-02-17"),
 }
-"""Time zones, and where the times begin: shortly before the clocks change or the year ends."""
+"""Time zones with first times: shortly before a clock change or the end of a year."""
 
 STEPS = {"day": 3_600, "week": 6 * 3_600, "month": 86_400, "year": 12 * 86_400}
-"""The seconds between times on the grid, by calendar unit; with other windows it is one."""
+"""The grid step in seconds by calendar unit; it is one for other windows."""
 
 
 def _window(kind: str, offset: bool = True, **lengths: list[str]) -> Parts:
-    """Windows of a kind; their lengths are taken from the same place of each list."""
+    """Return a strategy for windows of a kind, with lengths from the same position of each list."""
     rows = zip(*lengths.values(), strict=True)
     specs = st.sampled_from([dict(zip(lengths, row, strict=True)) for row in rows])
     offsets = [{}, {"offset": "1 second"}, {"offset": "-1500 milliseconds"}] if offset else [{}]
@@ -65,7 +65,7 @@ CALENDAR = st.builds(
 )
 GLOBAL: Parts = st.just({"global": {}})
 SLIDING = st.one_of(SLIDING_EVENLY, SLIDING_UNEVENLY)
-# Sampled, not `one_of`, which would flatten its parts and so draw the kinds with more parts more.
+# Sampled, because `one_of` flattens its parts and would prefer kinds with many parts.
 WINDOWS = st.sampled_from(
     [TUMBLING, SESSIONS, SLIDING, SESSIONS, CUMULATING, CALENDAR, GLOBAL]
 ).flatmap(lambda kind: kind)
@@ -94,7 +94,7 @@ AGAIN: Parts = st.builds(
     st.sampled_from(["v", ["name", "part"], ["ts", "name"]]),
     st.sampled_from(_seconds(0, 1, 3, 60)),
 )
-"""What tells events apart: with so few values, many come again."""
+"""Deduplication keys; with few values, many events are duplicates."""
 UNIQUES: st.SearchStrategy[Part | None] = st.one_of(ABSENT, AGAIN)
 
 
@@ -116,9 +116,9 @@ def scenarios(
     most_rows: int = 4,
     name: str = "by-chance",
 ) -> Part:
-    """A scenario without `expect`, of 1 to `most_arrivals` arrivals beside its heartbeats.
+    """Draw a scenario without `expect`, with 1 to `most_arrivals` arrivals and heartbeats.
 
-    With calendar windows all durations are stretched as the grid is.
+    Calendar windows stretch all durations together with the grid.
     """
     window, watermark = draw(windows), draw(watermarks)
     step, beginnings = 1, BEGINNINGS
@@ -139,11 +139,11 @@ def scenarios(
     if unique := draw(uniques):
         transform["unique"] = unique | {"within": _stretched(unique["within"], step)}
     clock = st.sampled_from(_seconds(1, 2, 4, 7)).map(lambda by: {"clock": _stretched(by, step)})
-    # Shrinks to one row; an arrival without rows is the last that is tried.
+    # Hypothesis shrinks to one row; an arrival without rows comes last.
     sizes = st.sampled_from([*range(1, most_rows + 1), 0])
     items: list[Part] = []
     for number in range(draw(st.integers(1, most_arrivals))):
-        # Time goes on by three steps an arrival, so that there are events before and after it.
+        # Time advances by three steps per arrival, so events lie before and after it.
         now = beginning + timedelta(seconds=3 * number * step)
         heartbeat = _times(now, step, -8, 4).map(lambda time: {"watermark": time})
         beat = st.one_of(clock, heartbeat, heartbeat) if "manual" in watermark else clock
@@ -178,7 +178,10 @@ def _rows(now: datetime, step: int) -> Parts:
 
 
 def _times(now: datetime, step: int, least: int, most: int) -> st.SearchStrategy[str]:
-    """A time on the grid around `now`, or beside it, on a calendar's by some hours too."""
+    """Return a strategy for times on the grid around `now` or slightly off it.
+
+    On a calendar grid, times may also be some hours off.
+    """
     beside = [0, 0, 0, 0, 0, -0.000001, 0.000001, 0.25]
     if step > 1:
         beside += [hours * 3_600 for hours in (-5.75, -3, -2, -1, 1, 2, 3, 4, 5)]
@@ -190,7 +193,7 @@ def _times(now: datetime, step: int, least: int, most: int) -> st.SearchStrategy
 
 
 def _stretched(told: Any, by: int) -> Any:  # noqa: ANN401
-    """The same with every duration in it so many times as long."""
+    """Multiply every duration in a value by a factor."""
     if isinstance(told, dict):
         return {name: _stretched(part, by) for name, part in told.items()}
     if isinstance(told, str):

@@ -1,4 +1,4 @@
-"""Of many examples that chance draws, the few that together show the most of the model."""
+"""A selection of random examples that together cover most of the model."""
 
 import os
 from typing import Any, NamedTuple
@@ -11,20 +11,20 @@ from helpers.model.oracle import Row, simulate
 from helpers.model.random_scenarios import scenarios
 
 LONG = int(os.environ.get("TIDEMARK_TEST_EXAMPLES", "0"))
-"""How many examples to look for trouble in; without, tests take a telling few and are done soon."""
+"""The number of random examples to test; by default tests use a small, informative selection."""
 
 _DRAWN = 300
 _LEAST = 5
-"""Arrivals below which nothing much can happen between them."""
+"""The minimum number of arrivals of an informative example."""
 
 
 class Example(NamedTuple):
-    """A scenario, and what happens to an asset while it comes.
+    """A scenario with a history of an asset.
 
     Args:
         told: the scenario.
         history: see `histories`.
-        seed: in which order the events of an arrival come, where none is lawful alone.
+        seed: orders the events of an arrival if more than one order is valid.
     """
 
     told: Row
@@ -36,7 +36,7 @@ _EXAMPLES = st.builds(Example, scenarios(most_arrivals=5), histories(), st.integ
 
 
 def drawn(count: int, *, alike: bool = False) -> list[Example]:
-    """So many examples by chance, the first of them trivial; `alike`, the same each time."""
+    """Return random examples, the first of them trivial; with `alike`, always the same ones."""
     found: list[Example] = []
 
     @settings(
@@ -56,7 +56,7 @@ def drawn(count: int, *, alike: bool = False) -> list[Example]:
 
 
 def telling(count: int) -> list[Example]:
-    """So many, each of which shows more that is new, for what it costs, than any other would."""
+    """Return examples, each with the most new features for its cost."""
     examples = enumerate(drawn(_DRAWN, alike=True))
     left = {n: example for n, example in examples if len(example.told["arrivals"]) >= _LEAST}
     shown = {number: _shows(example) for number, example in left.items()}
@@ -70,7 +70,7 @@ def telling(count: int) -> list[Example]:
 
 
 def _cost(example: Example) -> float:
-    """About how many seconds the engine takes."""
+    """Return the approximate time of the engine in seconds."""
     return 8 + len(example.told["arrivals"]) + 2 * len(example.history)
 
 

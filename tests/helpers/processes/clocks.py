@@ -1,4 +1,4 @@
-"""The machine's clock, as one that was set shows it to this process."""
+"""A changed system clock, as this process sees it."""
 
 import time
 from importlib import import_module
@@ -7,8 +7,8 @@ import pytest
 
 
 def shift_clock(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
-    """Set the clock so many hours ahead, or back."""
-    # From the machine's start, by its clock, psutil tells when processes began.
+    """Set the clock ahead by a number of hours, or back if it is negative."""
+    # psutil computes start times of processes from the boot time, so it must move too.
     system = import_module("psutil._pslinux")
     seconds, nanoseconds, boot = time.time, time.time_ns, system.boot_time
     shift = hours * 3600

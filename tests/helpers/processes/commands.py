@@ -1,4 +1,4 @@
-"""The command line, run in the tests' own process."""
+"""The command line, run in the process of the tests."""
 
 import signal
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from tidemark_streaming.cli import app
 
 
 def surround(patch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """Give commands, and processes that are started from here, a home by their environment."""
+    """Set the environment variables of a home for commands and child processes."""
     for name in ("home", "engine_port", "engine_memory", "landing", "database"):
         patch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(settings, name)))
 
 
 @contextmanager
 def handlers_kept() -> Iterator[None]:
-    """Set the handlers of signals back to those from before the block."""
+    """Restore the signal handlers after the block."""
     numbers = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     try:
@@ -30,7 +30,7 @@ def handlers_kept() -> Iterator[None]:
 
 
 def call(*arguments: str) -> Result:
-    """Run a command; a fault of Tidemark's own is raised here, as no user should meet one."""
+    """Run a command. Raise any unexpected exception, which a user must never see."""
     with handlers_kept():
         result = CliRunner().invoke(app, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):

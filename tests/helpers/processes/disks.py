@@ -1,4 +1,4 @@
-"""A small disk of a test's own, which can be filled, and made read-only."""
+"""A small disk for a test, which can be filled and made read-only."""
 
 import os
 import subprocess
@@ -11,25 +11,27 @@ import pytest
 
 
 class Disk:
-    """A file system in memory, at `path`."""
+    """A file system in memory at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self, left: int = 0) -> None:
-        """Leave so many bytes free."""
+        """Fill the disk except for the given number of bytes."""
         there = os.statvfs(self.path)
         with self._ballast.open("ab") as file:
             file.write(bytes(max(there.f_bavail * there.f_frsize - left, 0)))
 
     def free(self) -> None:
-        """Take away what fills it."""
+        """Delete the file that fills the disk."""
         self._ballast.unlink()
 
     def lock(self, *, writable: bool = False) -> None:
-        """Let nobody write, or again, once nobody does: who ended a moment ago may have a file
-        open still."""
+        """Make the disk read-only, or writable again.
+
+        Retry for a while, because a process that just exited may still have a file open.
+        """
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -42,8 +44,7 @@ class Disk:
 
 @contextmanager
 def disk(path: Path, megabytes: int) -> Iterator[Disk]:
-    """A disk of so many megabytes, gone with the block; where none may be mounted, the test is
-    skipped."""
+    """Mount a disk of the given size for the block. Skip the test if mounting is not allowed."""
     path.mkdir()
     try:
         _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))

@@ -1,6 +1,6 @@
-"""Processes that bring an asset out and are killed.
+"""Processes that publish an asset to its sink and are killed.
 
-One process imports what they need, once, and each of them is a fork of it.
+One parent process does the imports once, and each of them is its fork.
 """
 
 import os
@@ -44,13 +44,13 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Parent:
-    """The process whose children bring out, one at a time."""
+    """The process whose children publish, one at a time."""
 
     process: subprocess.Popen[str]
     folder: Path
 
     def begin(self, played: Played, asset: WindowedTransform, fail_at: str = "-") -> int:
-        """Let a child bring the asset out, one version in a transaction: the child's id.
+        """Let a child publish the asset, one version per transaction. Return the child's ID.
 
         Args:
             fail_at: the fail point at which it is killed.
@@ -64,7 +64,7 @@ class Parent:
         return int(self._line())
 
     def ended(self) -> int:
-        """What the child has ended with, once it has: negative, the signal."""
+        """Wait for the child's exit. Return its exit code; a negative one is a signal."""
         return int(self._line())
 
     def _line(self) -> str:
@@ -74,7 +74,7 @@ class Parent:
 
 @contextmanager
 def parent(folder: Path) -> Iterator[Parent]:
-    """Such a process, which ends with the block."""
+    """Run the parent process for the duration of the block."""
     with subprocess.Popen(
         [sys.executable, "-c", _PARENT],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -1,4 +1,4 @@
-"""Processes that end, and commands that do though nobody ends them."""
+"""Exits of processes, and commands that end with an error."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ GONE = "Records are gone."
 
 
 def end_with_an_error(settings: Settings, kind: str, name: str, assets: Sequence[str] = ()) -> None:
-    """A command that begins, and ends with the sentence `GONE`."""
+    """Record a command that starts and fails with the message `GONE`."""
     with suppress(DataError), foreground.running(settings, kind, name, tuple(assets)):
         raise DataError(GONE)
 

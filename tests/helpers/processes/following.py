@@ -1,4 +1,4 @@
-"""An ingest of tests that follows its source beside the test."""
+"""An ingest that follows its source in parallel with a test."""
 
 import faulthandler
 import queue
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Following:
-    """An ingest that follows in a thread, until it is told to stop."""
+    """An ingest that follows its source in a thread until `end` is called."""
 
     def __init__(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
         self._said: queue.Queue[str | Exception] = queue.Queue()
@@ -31,22 +31,22 @@ class Following:
                 if self._stop.is_set():
                     return
         except Exception as error:
-            # Whatever is waited for will not come.
+            # The awaited result will not come.
             self._rows.put(error)
             self._said.put(error)
 
     def brings(self, rows: int) -> None:
-        """Wait until so many more have come."""
+        """Wait until the given number of additional rows is ingested."""
         while rows > 0:
             rows -= self._next(self._rows)
         assert rows == 0
 
     def says(self) -> str:
-        """The next sentence."""
+        """Return the next message."""
         return self._next(self._said)
 
     def end(self) -> None:
-        """Let the next commit be the last."""
+        """Stop after the next commit."""
         self._stop.set()
 
     def join(self) -> None:

@@ -1,7 +1,7 @@
-"""Scripts that run in processes of their own, and may be killed there.
+"""Scripts that run in separate processes and may be killed there.
 
-One process imports what they need, once, and each script runs in a fork of it: that it begins takes
-a hundredth of what the imports take.
+One parent process does the imports once, and each script runs in its fork. A fork takes a hundredth
+of the time of the imports.
 """
 
 import atexit
@@ -52,10 +52,10 @@ for line in sys.stdin:
 
 
 def run(script: str, arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """What a script ends with: its exit code, or negative the signal that killed it.
+    """Run a script. Return its exit code; a negative one is the signal that killed it.
 
     Args:
-        variables: those of its environment.
+        variables: its environment variables.
     """
     parent = _parent()
     assert parent.stdin is not None
@@ -68,7 +68,7 @@ def run(script: str, arguments: Sequence[str], variables: Mapping[str, str]) -> 
 
 @cache
 def _parent() -> "subprocess.Popen[str]":
-    """The process that is forked, as long as the tests of this process run."""
+    """Return the parent process, which runs as long as the tests of this process."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PARENT],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -1,8 +1,8 @@
-"""What another user of this machine sends to Spark's open ports: run by its path, as that user.
+"""Requests of another user of this machine to Spark's open ports; a script that runs as that user.
 
-`intruder.py PORT NAME…` speaks Spark's own protocol without any secret: it asks for files and for
-blocks (names without a slash), and prints how many bytes it got of each as JSON. At a port that
-nobody serves it gives up, and prints what it had asked for until then.
+`intruder.py PORT NAME…` speaks Spark's own protocol without a secret. It requests files and blocks
+(names without a slash) and prints the number of bytes of each as JSON. If the port does not
+respond, it prints the results so far.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ OPEN_BLOCKS, HANDLE = 0, 3
 
 
 class Client:
-    """A connection to a port of Spark's."""
+    """A connection to a port of Spark."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
 
     def ask(self, kind: int, message: bytes, body: bytes = b"") -> tuple[int, bytes]:
-        """Send a message. Return the kind and the content of the answer; -1 if there is none."""
+        """Send a message. Return the kind and content of the answer; the kind is -1 without one."""
         frame = bytes([kind]) + message + body
         try:
             self._socket.sendall(struct.pack(">q", len(frame) + 8) + frame)
@@ -43,7 +43,7 @@ class Client:
         asked = bytes([OPEN_BLOCKS]) + _text("app") + _text("driver")
         asked += struct.pack(">i", 1) + _text(name)
         kind, told = self.ask(RPC, struct.pack(">qi", 1, len(asked)), asked)
-        # After the number of the request and its length.
+        # The answer starts with the request number and its length.
         if kind != ANSWER or told[12] != HANDLE:
             return b""
         kind, told = self.ask(FETCH, told[13:21] + struct.pack(">i", 0))
@@ -72,7 +72,7 @@ if __name__ == "__main__":
     with contextlib.suppress(TimeoutError):
         for name in sys.argv[2:]:
             client = Client(int(sys.argv[1]))
-            # The driver serves a folder of artifacts, and takes the way out of it.
+            # The driver serves a folder of artifacts and does not block paths that leave it.
             outside = f"/artifacts/{'../' * 30}{name}"
             got[name] = len(client.file(outside) if "/" in name else client.block(name))
     sys.stdout.write(json.dumps(got))

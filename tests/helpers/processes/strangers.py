@@ -1,4 +1,4 @@
-"""Another user of this machine, as whom a test can run code if it is root."""
+"""Code that runs as another user of this machine, if the test runs as root."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 USER = 65534
-"""`nobody`."""
+"""The ID of the user `nobody`."""
 
 PYTHON = Path("/usr/bin/python3")
 """A Python that every user can run."""
@@ -19,7 +19,7 @@ needs_a_stranger = pytest.mark.skipif(
 
 
 def as_stranger(code: str, *arguments: str | Path | int) -> subprocess.CompletedProcess[str]:
-    """Run code as the other user, without anything that the tests' user gave it."""
+    """Run code as the other user, without the environment and groups of the tests' user."""
     return subprocess.run(
         [PYTHON, "-I", "-c", code, *map(str, arguments)],
         user=USER,

@@ -1,5 +1,7 @@
-"""The order of the files: those that took longest in earlier runs come first, so that no worker
-starts a long one when the others have nothing left to do."""
+"""The order of the test files: the longest of earlier runs come first.
+
+Otherwise a worker may start a long file when the others have finished.
+"""
 
 from collections import defaultdict
 
@@ -7,12 +9,11 @@ import pytest
 
 _KEY = "tidemark/durations"
 _SLOW_SECONDS = 20.0
-"""Of a test without the marker `slow`, from which on the summary names it."""
+"""The duration from which the summary lists a test without the marker `slow`."""
 
 
 class Durations:
-    """A pytest plugin of the controller, which keeps seconds by test over runs, and of workers,
-    which order their files by them."""
+    """A pytest plugin: the controller stores durations, and workers order files by them."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -21,19 +22,19 @@ class Durations:
         self._marked: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the seconds of a set-up, a test or a tear-down."""
+        """Add the duration of a set-up, a test or a tear-down."""
         self._measured[report.nodeid] += report.duration
         if "slow" in report.keywords:
             self._marked.add(report.nodeid)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name the tests that should be faster, or be marked as slow."""
+        """List the tests that should be faster or marked as slow."""
         found = {test: s for test, s in self._measured.items() if s >= _SLOW_SECONDS}
         for test in sorted(found.keys() - self._marked, key=lambda test: -found[test]):
             terminalreporter.write_line(f"{found[test]:.0f} s, and not marked as slow: {test}")
 
     def pytest_sessionfinish(self) -> None:
-        """Keep the seconds of the tests that ran, and of others whose file still exists."""
+        """Store the durations of the tests that ran and of others whose file still exists."""
         if not self._is_worker and self._measured:
             kept = {**self._known(), **self._measured}
             root = self._config.rootpath
@@ -41,7 +42,7 @@ class Durations:
             self._cache().set(_KEY, {test: kept[test] for test in kept if there[file_of(test)]})
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Order the files of a worker: new ones first, as they may take long."""
+        """Order the files of a worker: new files first, because they may take long."""
         if self._is_worker:
             in_order = longest_first([item.nodeid for item in items], self._known())
             place = {file: n for n, file in enumerate(in_order)}
@@ -57,15 +58,15 @@ class Durations:
 
 
 def file_of(test: str) -> str:
-    """The path in a test's id."""
+    """Return the file path in a test's ID."""
     return test.partition("::")[0]
 
 
 def longest_first(tests: list[str], seconds: dict[str, float]) -> list[str]:
-    """The files of tests in the order in which they run.
+    """Return the files of tests in the order in which they run.
 
     Args:
-        seconds: of the tests that ran before.
+        seconds: the durations of earlier runs, by test.
     """
     files: dict[str, float] = {}
     measured = {file_of(test) for test in seconds}

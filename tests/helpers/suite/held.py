@@ -1,4 +1,4 @@
-"""What others are asked is held back by a test: who does not wait for it goes on meanwhile."""
+"""Calls that a test blocks, to show which code waits for them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 LONG = 30.0
-"""Seconds after which what is held back goes on by itself."""
+"""Seconds after which a blocked call continues."""
 
 
 class Held:
-    """A function that goes on once it may.
+    """A function that blocks until `let_go` is called.
 
     Args:
-        usual: what it does then.
+        usual: the function that it calls then.
     """
 
     def __init__(self, usual: Callable[..., Any]) -> None:
         self.asked = Event()
-        """Whether somebody has called it."""
+        """Set when it is called."""
         self._may, self._usual, self._over = Event(), usual, False
 
     @property
     def still(self) -> bool:
-        """Whether somebody is held back now, by what nobody has waited for."""
+        """Whether a call is blocked and has not timed out."""
         return self.asked.wait(LONG) and not self._over
 
     def __call__(self, *given: Any) -> Any:  # noqa: ANN401
@@ -39,11 +39,11 @@ class Held:
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch, of: object, name: str) -> Iterator[Held]:
-    """Hold back what has this name, until the block's end."""
+    """Block calls of the function with this name until the end of the block."""
     usual = getattr(of, name)
     holds = Held(usual)
     with monkeypatch.context() as patch:
-        # A function, which may be a method too.
+        # A plain function also works as a method.
         patch.setattr(of, name, lambda *given: holds(*given))
         try:
             yield holds

@@ -1,8 +1,7 @@
-"""The end of a test session: nothing that the session started outlives it, also if a signal ends it
-and whatever test is running then.
+"""The end of a test session: no process of the session outlives it, even after a signal.
 
-pytest ends on KeyboardInterrupt, which a command or a Dagster run in the tests' process may take
-for its own. A thread therefore sees each signal too, whichever handler is set.
+pytest ends on KeyboardInterrupt, but a command or a Dagster run in the tests' process may catch it.
+A thread therefore also sees each signal, regardless of the handler.
 """
 
 import os
@@ -24,16 +23,16 @@ from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 
 HOMES = "TESTS_HOMES"
-"""A variable: the folder of the homes that belong to the session. Each process that the session
-starts inherits it, and is found by it."""
+"""The variable with the folder of the session's homes. All processes of the session inherit it,
+which identifies them."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE_SECONDS = 20.0
-"""How long after a signal the session may take to end in order."""
+"""The time that the session has after a signal for a clean end."""
 
 
 @contextmanager
 def signals_expected() -> Iterator[None]:
-    """Let a test send this process signals, which don't end the session."""
+    """Allow a test to send signals to this process without ending the session."""
     before = signal.set_wakeup_fd(-1)
     try:
         yield
@@ -42,8 +41,10 @@ def signals_expected() -> Iterator[None]:
 
 
 class Interruption:
-    """A pytest plugin of the process that the user started. With xdist, it kills workers that do
-    not end within ten seconds."""
+    """A pytest plugin of the main process.
+
+    With xdist, it kills workers that do not end within ten seconds.
+    """
 
     def __init__(self, homes: Path) -> None:
         self._homes = homes
@@ -60,22 +61,24 @@ class Interruption:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> None:
-        """Start no test after a signal that the one before took for its own."""
+        """Start no test after a signal that the previous test caught."""
         if self._has_signal():
             raise KeyboardInterrupt
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Remember the processes that lose their parent when a worker is killed."""
+        """Store the processes that lose their parent when a worker is killed."""
         self._remember_children()
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Remember how the session ended."""
+        """Store the exit status of the session."""
         self._status = exitstatus
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Stop everything. After a signal, exit without waiting for threads: a gRPC channel never
-        ends if its call was interrupted in a frame that pytest keeps."""
+        """Stop all processes. After a signal, exit without waiting for threads.
+
+        A gRPC channel never ends if its call was interrupted in a frame that pytest keeps.
+        """
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         self._stop_everything()
@@ -110,7 +113,7 @@ class Interruption:
                     process.kill()
             self._children = []
             ending.left(left, patience=10)
-        # Processes with an environment that a test chose carry no mark.
+        # Processes with a custom environment do not have the variable.
         for home in self._homes.iterdir():
             for name in ("daemon", "webserver", "watch", "kafka"):
                 spark_engine.ManagedProcess(home, name).stop()
@@ -118,7 +121,7 @@ class Interruption:
         shutil.rmtree(self._homes, ignore_errors=True)
 
     def _marked(self) -> Iterator[psutil.Process]:
-        """The processes, apart from this one, that have inherited the variable."""
+        """Yield the processes that inherited the variable, except this one."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 marked = process.environ().get(HOMES) == str(self._homes)

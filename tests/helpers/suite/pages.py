@@ -1,4 +1,4 @@
-"""The pages of the docs, as a reader follows them: files are written, commands are run."""
+"""The pages of the docs, followed as a reader does: files are written and commands run."""
 
 import re
 import shlex
@@ -23,10 +23,9 @@ class Block:
     """A fenced block of a document.
 
     Args:
-        what: `file` where it becomes the file of that name, `is` where it is what that file holds
-            already, else nothing.
-        mark: what the comment above it says, which no reader sees: `run by: TEST`, or why it is
-            `not run: …`.
+        what: `file` if it becomes the file of that name, `is` if it equals that existing file,
+            otherwise empty.
+        mark: the invisible comment above it: `run by: TEST`, or `not run:` with a reason.
     """
 
     language: str
@@ -37,12 +36,12 @@ class Block:
 
     @property
     def followed(self) -> bool:
-        """Whether `followed` does something with it."""
+        """Whether `followed` uses the block."""
         return not self.mark and (self.what != "" or self.language in ("sh", "python"))
 
 
 def fences(document: str) -> Iterator[Block]:
-    """The fenced blocks of a document."""
+    """Yield the fenced blocks of a document."""
     return _fences((ROOT / document).read_text())
 
 
@@ -52,19 +51,19 @@ def _fences(page: str) -> Iterator[Block]:
 
 
 def blocks(document: str) -> list[tuple[str, str, str]]:
-    """The fenced blocks of a document: language, file name or nothing, text."""
+    """Return the fenced blocks of a document: language, file name (or empty) and text."""
     return [(b.language, b.file, b.text) for b in fences(document) if b.what != "is"]
 
 
 def commands(document: str) -> list[list[str]]:
-    """The arguments of each command `tidemark` of a document's shell blocks that a test runs."""
+    """Return the arguments of each `tidemark` command in a document's tested shell blocks."""
     shown = [b for b in fences(document) if b.language == "sh" and not b.mark.startswith(NOT_RUN)]
     lines = (shlex.split(line, comments=True) for b in shown for line in b.text.splitlines())
     return [words for program, *words in filter(None, lines) if program == "tidemark"]
 
 
 def unprinted(document: str, said: str) -> list[str]:
-    """Return the lines of a document's `text` blocks with a test that `said` lacks."""
+    """Return the lines of a document's tested `text` blocks that are not in `said`."""
     shown = (b.text for b in fences(document) if b.language == "text" and b.mark.startswith(RUN_BY))
     printed = _words(said)
     return [line for text in shown for line in text.splitlines() if _words(line) not in printed]
@@ -75,7 +74,7 @@ def _words(text: str) -> str:
 
 
 def section(document: str, title: str) -> str:
-    """A section of a document, from its heading to the next."""
+    """Return a section of a document, from its heading to the next."""
     text = (ROOT / document).read_text()
     _, heading, after = text.partition(f"\n## {title}\n")
     assert heading, title
@@ -91,14 +90,14 @@ def followed(
     only: str | None = None,
     without: str | None = None,
 ) -> str:
-    """What the commands of a document say, run one after the other.
+    """Run the commands of a document in order. Return their output.
 
-    A block of `file=NAME` becomes that file, and one of `is=NAME` is what that file holds already.
+    A block of `file=NAME` becomes that file. A block of `is=NAME` must equal that existing file.
 
     Args:
-        folder: where the reader begins; a `cd` holds for what comes after it.
-        only: the one section that is followed.
-        without: a section that is passed over.
+        folder: the first working folder; a `cd` applies to all later commands.
+        only: the only section to follow.
+        without: a section to skip.
     """
     page = (ROOT / document).read_text() if only is None else section(document, only)
     if without is not None:

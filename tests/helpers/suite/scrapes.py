@@ -1,4 +1,4 @@
-"""What the service of metrics tells, as Prometheus takes it."""
+"""The metrics of the service, parsed as Prometheus does."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,7 +10,7 @@ Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scraped(watcher: Monitor) -> Values:
-    """The samples of a scrape."""
+    """Return the samples of a scrape."""
     text = exposition(watcher.read()).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -20,11 +20,11 @@ def scraped(watcher: Monitor) -> Values:
 
 
 def value(found: Values, name: str, **labels: str) -> float | None:
-    """The sample of that name with exactly these labels; None where there is none."""
+    """Return the sample of that name with exactly these labels, or None."""
     return found.get((name, frozenset(labels.items())))
 
 
 def summed(found: Values, name: str, **labels: str) -> float:
-    """The samples of that name that have these labels, added up."""
+    """Return the sum of the samples of that name with at least these labels."""
     wanted = labels.items()
     return sum(v for (n, given), v in found.items() if n == name and wanted <= given)
