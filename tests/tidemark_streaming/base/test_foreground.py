@@ -1,5 +1,5 @@
-"""Commands that go on are known to run, and to have ended though nobody ended them; a look at a
-lock is in nobody's way."""
+"""Long-running commands are listed while they run and after they exit without being stopped.
+Inspecting a lock does not block it."""
 
 import fcntl
 import os
@@ -33,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home")
 
 
-def test_a_command_is_there_until_it_ends_on_purpose(settings: Settings) -> None:
+def test_a_command_is_listed_until_it_is_stopped(settings: Settings) -> None:
     assert commands(settings) == []
     with foreground.running(settings, STREAM, "one") as entry:
         (known,) = commands(settings)
@@ -43,7 +43,7 @@ def test_a_command_is_there_until_it_ends_on_purpose(settings: Settings) -> None
         entry.goes_on(again=True)
         (known,) = commands(settings)
         assert (known.error, known.restarts) == (None, 1)
-        # Another one of its kind is not told in its place, and leaves it as it is.
+        # A second command of its kind is not listed in its place and leaves it unchanged.
         with foreground.running(settings, STREAM, "one") as other:
             other.waits(DataError("It runs already."))
         assert commands(settings) == [known]
@@ -54,7 +54,7 @@ def test_a_command_is_there_until_it_ends_on_purpose(settings: Settings) -> None
     assert commands(settings) == []
 
 
-def test_one_that_ends_with_an_error_is_told_until_it_runs_again(settings: Settings) -> None:
+def test_a_failed_command_is_listed_until_it_runs_again(settings: Settings) -> None:
     with pytest.raises(DataError), foreground.running(settings, INGEST, "clicks"):
         raise DataError("Records are gone.")
     (known,) = commands(settings)
@@ -69,7 +69,7 @@ def test_one_that_ends_with_an_error_is_told_until_it_runs_again(settings: Setti
     assert commands(settings) == []
 
 
-def test_one_that_was_killed_is_told(settings: Settings) -> None:
+def test_a_killed_command_is_listed(settings: Settings) -> None:
     arguments = [sys.executable, "-c", FOLLOWING, str(settings.home)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -81,7 +81,7 @@ def test_one_that_was_killed_is_told(settings: Settings) -> None:
     assert (known.runs, known.error, known.name) == (False, None, "clicks")
 
 
-def test_a_home_that_can_t_be_written_ends_no_command(tmp_path: Path) -> None:
+def test_an_unwritable_home_does_not_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     settings = Settings(home=tmp_path / "home")
     with foreground.running(settings, STREAM, "one") as entry:
@@ -89,12 +89,12 @@ def test_a_home_that_can_t_be_written_ends_no_command(tmp_path: Path) -> None:
     assert commands(settings) == []
 
 
-def test_a_pid_that_a_killed_ingest_left_feeds_nothing(tmp_path: Path) -> None:
+def test_a_pid_left_by_a_killed_ingest_is_ignored(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, warehouse=str(tmp_path / "warehouse"))
     assert not at_work(settings, "clicks")
     lock = beside(settings.warehouse, settings.database, "clicks", "lock")
     lock.parent.mkdir(parents=True)
-    # By now it may be anybody's: this one's, say.
+    # By now, the PID may belong to any process, for example this one.
     lock.write_text(str(os.getpid()))
     assert not at_work(settings, "clicks")
     with lock.open() as handle:
@@ -103,7 +103,7 @@ def test_a_pid_that_a_killed_ingest_left_feeds_nothing(tmp_path: Path) -> None:
     assert not at_work(settings, "clicks")
 
 
-def test_who_looks_at_a_lock_is_in_nobody_s_way(tmp_path: Path) -> None:
+def test_inspecting_a_lock_does_not_block_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with path.open() as looks, path.open() as takes:

@@ -1,4 +1,5 @@
-"""A backlog in pieces: each partition has its share, and none is taken for idle that waits."""
+"""Splitting a backlog: each chunk has a share of each partition, and a partition with pending
+records is not idle."""
 
 import random
 from dataclasses import replace
@@ -22,7 +23,7 @@ IMPATIENT = replace(
 
 
 def lengths(pieces: list[Position]) -> list[list[int]]:
-    """How many offsets each piece has of each partition."""
+    """Return the number of offsets per partition in each chunk."""
     return [[end - start for start, end in piece["t"].offsets.values()] for piece in pieces]
 
 
@@ -30,12 +31,12 @@ def of(*ends: int, start: int = 0) -> Position:
     return {"t": Topic("id", {n: (start, end) for n, end in enumerate(ends)})}
 
 
-def test_the_first_piece_has_something_of_each_partition_that_has_anything() -> None:
+def test_the_first_chunk_has_offsets_of_each_nonempty_partition() -> None:
     pieces = position.split(of(600, 10, 0, 1), 200)
     assert lengths(pieces) == [[150, 3, 0, 1], [150, 2, 0, 0], [150, 3, 0, 0], [150, 2, 0, 0]]
 
 
-def test_the_pieces_are_the_whole() -> None:
+def test_the_chunks_cover_the_whole_backlog() -> None:
     chance = random.Random(5)
     for _ in range(200):
         whole = of(*(chance.randrange(3, 40) for _ in range(4)), start=3)
@@ -47,7 +48,7 @@ def test_the_pieces_are_the_whole() -> None:
 
 
 @pytest.mark.parametrize("by", ["kafka_topic_partition", "kafka_partition"])
-def test_it_is_told_of_which_partitions_more_comes(
+def test_chunks_list_the_partitions_with_pending_records(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replace(CLICKS, watermark=PerPartition(by, "10 seconds"))
@@ -60,8 +61,8 @@ def test_it_is_told_of_which_partitions_more_comes(
 
 
 def after(*brought: dict[str, int], waiting: tuple[tuple[str, ...], ...]) -> list[int | None]:
-    """The watermarks after a pause of ten minutes over a backlog that comes in pieces, of which
-    each brought the newest event times of partitions, in minutes."""
+    """Return the watermarks after a pause of ten minutes over a backlog in chunks. Each chunk has
+    the newest event times of its partitions, in minutes."""
     first = fold(IMPATIENT, None, [Chunk("{}", 0)], {0: facts({"t-0": 0, "t-1": 0})}, "{}", 1)
     chunks = [Chunk("{}", 10 * MINUTE, waiting=parts) for parts in waiting]
     told = dict(enumerate(map(facts, brought)))
@@ -76,27 +77,28 @@ def facts(newest: dict[str, int]) -> Facts:
 BEFORE, LATER = -MINUTE // 6, 9 * MINUTE - MINUTE // 6
 
 
-def test_a_partition_whose_share_holds_no_event_is_not_idle_while_more_comes() -> None:
-    """Marks of transactions, dead letters: its events are in the next piece."""
+def test_a_partition_without_events_in_a_chunk_is_not_idle() -> None:
+    """A share may consist of transaction markers or dead letters; the events are in the next
+    chunk."""
     both, one = ("t-0", "t-1"), ("t-0",)
     marks = after({"t-0": 8}, {"t-0": 9, "t-1": 9}, waiting=(both, ()))
     assert marks == [BEFORE, LATER]
-    # What is at its end has been silent for long.
+    # A partition without pending records has been idle for long.
     assert after({"t-0": 9}, waiting=(one,)) == [LATER]
 
 
-def test_a_partition_that_nobody_has_heard_of_holds_nothing_back() -> None:
+def test_a_partition_without_any_record_does_not_hold_the_watermark() -> None:
     assert after({"t-0": 9, "t-1": 9}, waiting=(("t-2",),)) == [LATER]
 
 
-def test_a_strategy_that_knows_no_silence_is_told_nothing_of_it(
+def test_pending_partitions_are_ignored_by_strategies_without_idleness(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(PerPartition, "by_silence", False)
     assert after({"t-0": 9}, {"t-1": 9}, waiting=(("t-0", "t-1"), ())) == [LATER, LATER]
 
 
-def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
+def test_an_empty_span_of_a_recording_repeats_no_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
@@ -107,16 +109,16 @@ def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
     assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
 
 
-def test_what_a_new_partition_lost_before_it_was_read_is_told() -> None:
+def test_records_lost_in_a_new_partition_are_reported() -> None:
     grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
     told = "offsets 0 to 2 of t-1 (3 in all) were deleted by the topic's retention"
     assert losses.find_losses(of(2), grown) == [losses.Loss(told, 3)]
 
 
-def test_a_partition_that_a_look_does_not_see_is_not_read_again(
+def test_a_partition_missing_from_one_poll_is_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker whose metadata lags leaves out partitions that were added."""
+    """A broker with stale metadata omits new partitions."""
     feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
     timeline = list[Arrival]()
     brought = list[int]()

@@ -1,4 +1,4 @@
-"""Logs as JSON: real commands, of which each line on standard error is one object."""
+"""Logs as JSON: each line on standard error of real commands is one object."""
 
 import json
 import os
@@ -29,7 +29,8 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture
 def home(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Of a database of its own with the domain `watched`, for processes that log as JSON."""
+    """Return settings with their own database and the domain `watched`, for processes that log as
+    JSON."""
     told = {
         "home": engine.home,
         "engine_port": engine.engine_port,
@@ -48,8 +49,8 @@ def home(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def parsed(path: Path) -> Lines:
-    """The lines of a log, each of which is an object with a time, a level and what happened."""
-    # The last may be unfinished.
+    """Return the lines of a log as objects with a time, a level, a logger and an event."""
+    # The last line may be incomplete.
     lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
     for line in lines:
         assert {"timestamp", "level", "logger", "event"} <= line.keys(), line
@@ -58,8 +59,8 @@ def parsed(path: Path) -> Lines:
 
 @contextmanager
 def running(path: Path, *arguments: str) -> Iterator[Callable[..., Lines]]:
-    """A command that goes on, with its log in a file; gives what waits for so many of an
-    event there, and ends it as a service is ended."""
+    """Run a long-running command with its log in a file, and stop it like a service. Yield a
+    function that waits for a number of events in the log."""
     with path.open("w") as log:
         process = subprocess.Popen(
             [TIDEMARK, *arguments], stderr=log, stdout=subprocess.DEVNULL, env=dict(os.environ)
@@ -76,14 +77,14 @@ def running(path: Path, *arguments: str) -> Iterator[Callable[..., Lines]]:
     try:
         yield told
     finally:
-        # A stream ends by an interrupt, which what a shell starts in the background may ignore.
+        # Use SIGTERM: processes that a shell starts in the background may ignore interrupts.
         process.send_signal(signal.SIGTERM)
         process.wait(120)
 
 
 # Starts processes that ingest and stream.
 @pytest.mark.slow
-def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) -> None:
+def test_each_log_line_of_ingest_and_stream_is_an_object(home: Settings, tmp_path: Path) -> None:
     land_some(home.landing / SOURCE.name, 3)
     ingest_log, stream_log = tmp_path / "ingest.log", tmp_path / "stream.log"
     with ExitStack() as stack:
@@ -117,7 +118,7 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
 
 # Starts processes that ingest and run.
 @pytest.mark.slow
-def test_direct_runs_are_told(
+def test_runs_of_an_ingest_are_logged_and_listed(
     home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("ingest", "sensors", "--follow", "--run", "by_minute")
@@ -132,7 +133,7 @@ def test_direct_runs_are_told(
     (run,) = Snapshot(home).runs_after("by_minute", -1)
     assert (ran["run"], ran["through_arrival"]) == (run["run"], run["through_arrival"])
     assert ran["on_time"] == run["on_time"] > 0
-    # To who reads no JSON it is a line.
+    # In text format, a run is one line.
     monkeypatch.setenv("TIDEMARK_LOG_FORMAT", "text")
     land(home.landing / SOURCE.name, "more.csv", f"{HEADER}{clock(500)},a,1\n", 500)
     with (tmp_path / "text").open("w") as log:
@@ -152,7 +153,7 @@ def test_direct_runs_are_told(
     assert (command.runs, command.error) == (False, None), "it was killed"
 
 
-def test_a_mistake_is_an_object_too(home: Settings, tmp_path: Path) -> None:
+def test_a_user_error_is_an_object_too(home: Settings, tmp_path: Path) -> None:
     done = subprocess.run([TIDEMARK, "ingest", "nowhere", "--follow"], capture_output=True)
     (tmp_path / "log").write_bytes(done.stderr)
     (line,) = parsed(tmp_path / "log")
@@ -160,7 +161,7 @@ def test_a_mistake_is_an_object_too(home: Settings, tmp_path: Path) -> None:
     assert "nowhere" in line["event"]
 
 
-def test_the_live_page_s_service_logs_so_too(
+def test_the_live_pages_service_logs_objects_too(
     home: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
@@ -180,7 +181,7 @@ def test_the_live_page_s_service_logs_so_too(
     assert (trouble["what"], trouble["level"]) == ("by_minute", "warning")
 
 
-def test_dagster_s_processes_are_told_to() -> None:
+def test_dagsters_processes_get_the_json_log_format() -> None:
     for command in (daemon(Path("w"), "json"), webserver(Path("w"), 1, "json")):
         assert command[-2:] == ["--log-format", "json"]
     assert "--log-format" not in daemon(Path("w"))

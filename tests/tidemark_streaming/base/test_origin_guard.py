@@ -1,4 +1,4 @@
-"""The guard in front of the home's web pages, asked directly and by values that nobody chose."""
+"""The origin guard in front of the home's web pages, with chosen and random requests."""
 
 import asyncio
 from typing import Any
@@ -44,21 +44,21 @@ def status(
 
 
 @pytest.mark.parametrize("host", [OWN, "localhost:3000", "LOCALHOST", "[::1]:3000", PUBLIC])
-def test_the_page_s_own_hosts_are_answered(host: str) -> None:
+def test_the_pages_own_hosts_are_served(host: str) -> None:
     assert status(("host", host)) == 200
     own = ("origin", f"http://{host.lower()}")
     assert status(("host", host), own, JSON, method="POST", path="/graphql") == 200
     assert status(("host", host), own, kind="websocket") == 200
 
 
-def test_a_proxy_may_give_the_host_another_name() -> None:
+def test_a_proxy_may_replace_the_host() -> None:
     origin = ("origin", f"https://{PUBLIC}")
     assert status(("host", OWN), origin, JSON, method="POST") == 200
     assert status(("host", OWN), origin, kind="websocket") == 200
 
 
 @given(NAMES)
-def test_no_other_host_is_answered(name: str) -> None:
+def test_other_hosts_are_refused(name: str) -> None:
     host = name.lower().partition(":")[0]
     if not any(own in host for own in ("localhost", "127.0.0.1", "::1", PUBLIC)):
         assert status(("host", name)) == 421
@@ -66,7 +66,7 @@ def test_no_other_host_is_answered(name: str) -> None:
 
 
 @given(st.one_of(NAMES, st.builds("http://{}".format, NAMES), st.just("null")))
-def test_no_page_of_another_origin_is_answered(origin: str) -> None:
+def test_pages_of_other_origins_are_refused(origin: str) -> None:
     if PUBLIC not in origin.lower():
         for kind in ("http", "websocket"):
             assert status(("host", OWN), ("origin", origin), JSON, method="POST", kind=kind) == 403
@@ -90,8 +90,8 @@ def test_another_port_of_this_machine_is_another_origin(origin: str) -> None:
         "application/graphql",
     ],
 )
-def test_only_json_changes_something(kind: str) -> None:
-    """The others are what a form or a page may send without asking first."""
+def test_only_json_requests_may_change_something(kind: str) -> None:
+    """Forms and pages can send the other types without a CORS preflight."""
     for method in ("POST", "PUT", "DELETE"):
         assert status(("host", OWN), ("content-type", kind), method=method) == 415
     assert (
@@ -100,7 +100,7 @@ def test_only_json_changes_something(kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/graphql?query=", "/graphql/?a=1&query={x}", "/p/graphql?query"])
-def test_no_graphql_is_run_by_an_address(path: str) -> None:
+def test_graphql_in_a_url_is_refused(path: str) -> None:
     for method in ("GET", "HEAD"):
         assert status(("host", OWN), method=method, path=path) == 405
     assert status(("host", OWN), path="/runs?query=x") == 200

@@ -1,4 +1,4 @@
-"""What is waited for, for how long, and what is said of it."""
+"""Outages: which errors are retried, how long the waits are, and what is reported."""
 
 import grpc
 import pytest
@@ -16,7 +16,7 @@ ANOTHER = SparkConnectGrpcException(
 )
 
 
-def test_an_outage_is_said_once_waited_for_longer_each_time_and_said_to_be_over() -> None:
+def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
     said: list[str] = []
     slept: list[float] = []
     outage = Outage(said.append, slept.append)
@@ -37,7 +37,7 @@ def test_an_outage_is_said_once_waited_for_longer_each_time_and_said_to_be_over(
 
 
 @pytest.mark.parametrize("error", [UNAVAILABLE, ANOTHER])
-def test_an_engine_that_is_gone_passes(error: Exception) -> None:
+def test_an_unreachable_engine_is_retried(error: Exception) -> None:
     said: list[str] = []
     Outage(said.append, lambda _: None).wait(error)
     assert said == ["The engine is gone. Waiting until it is back."]
@@ -51,7 +51,7 @@ def test_an_engine_that_is_gone_passes(error: Exception) -> None:
         SparkConnectGrpcException("A column is missing."),
     ],
 )
-def test_what_a_person_must_decide_is_no_outage(error: Exception) -> None:
+def test_errors_that_need_a_person_are_not_retried(error: Exception) -> None:
     slept: list[float] = []
     with pytest.raises(type(error), match=str(error)):
         Outage(sleep=slept.append).wait(error)

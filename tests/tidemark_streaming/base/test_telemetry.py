@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, as a receiver gets them: real requests, decoded as the protocol says."""
+"""OpenTelemetry traces as a receiver gets them: real requests, decoded by the protocol."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ STEPS = ["count", "compute", "validate", "store", "publish"]
 
 @dataclass
 class Receiver:
-    """What was sent to a receiver of OTLP over HTTP."""
+    """The spans and services sent to a receiver of OTLP over HTTP."""
 
     spans: list[Span] = field(default_factory=list[Span])
     services: set[str] = field(default_factory=set[str])
@@ -50,7 +50,7 @@ class Receiver:
             self.spans += [span for scope in told.scope_spans for span in scope.spans]
 
     def traces(self) -> Mapping[int, list[Span]]:
-        """The spans by the ids of their traces, in the order in which they began."""
+        """Return the spans by trace ID, in the order of their starts."""
         found = defaultdict[int, list[Span]](list)
         for span in sorted(self.spans, key=lambda s: s.start_time_unix_nano):
             found[int.from_bytes(span.trace_id)].append(span)
@@ -59,7 +59,7 @@ class Receiver:
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Lets a test say where traces go; afterwards none go anywhere."""
+    """Let a test set the receiver of traces, and shut down the exporter afterwards."""
     for name in (*telemetry.RECEIVERS, "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
     telemetry._provider.cache_clear()
@@ -71,7 +71,7 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture
 def receiver(sending: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """A receiver that listens, and is where traces go."""
+    """Yield a running receiver to which traces are exported."""
     found = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ def receiver(sending: pytest.MonkeyPatch) -> Iterator[Receiver]:
             self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Nothing."""
+            """Log nothing."""
 
     with ExitStack() as stack:
         server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
@@ -101,13 +101,13 @@ def receiver(sending: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 
 def value(span: Span, name: str) -> object:
-    """An attribute of a span."""
+    """Return an attribute of a span."""
     (found,) = [a.value for a in span.attributes if a.key == f"tidemark.{name}"]
     return getattr(found, str(found.WhichOneof("value")))
 
 
 def within(parent: Span, spans: list[Span]) -> list[Span]:
-    """The spans right below one, which lie in its time and its trace."""
+    """Return the children of a span, and assert that they are in its trace."""
     found = [span for span in spans if span.parent_span_id == parent.span_id]
     for span in found:
         assert span.trace_id == parent.trace_id
@@ -115,7 +115,7 @@ def within(parent: Span, spans: list[Span]) -> list[Span]:
     return found
 
 
-# Runs a command in a process of its own.
+# Runs a command in its own process.
 @pytest.mark.slow
 def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     warehouse: Warehouse, engine: Settings, topics: Topics, tmp_path: Path, receiver: Receiver
@@ -132,7 +132,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     env = {**os.environ, **{f"TIDEMARK_{name}": str(value) for name, value in told.items()}}
     tidemark = str(Path(sys.executable).with_name("tidemark"))
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-    # Ingest is a process of its own; it has sent all that it has to say when it has ended.
+    # The ingest runs in its own process, which has sent all its spans when it exits.
     done = subprocess.run([tidemark, "ingest", "sensors"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     topic = KafkaSink(topics.unused(), topics.servers, partitions=1)
@@ -170,7 +170,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
         assert [s.name for s in within(emit, spans)] == ["send"]
 
 
-def test_of_many_arrivals_the_newest_are_told_of(receiver: Receiver) -> None:
+def test_only_the_newest_of_many_arrivals_are_traced(receiver: Receiver) -> None:
     many = [
         telemetry.TracedArrival("here", "s", n, n) for n in range(telemetry.MAX_TRACED_ARRIVALS + 5)
     ]
@@ -181,7 +181,7 @@ def test_of_many_arrivals_the_newest_are_told_of(receiver: Receiver) -> None:
     assert replace(many[0], at=7).ids != many[0].ids, "of a log that was made anew"
 
 
-def test_work_goes_on_where_nobody_receives(
+def test_an_unreachable_receiver_does_not_stop_the_work(
     sending: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, work = [telemetry.TracedArrival("here", "s", 0, 0)], telemetry.Span("work", 1, 2)
@@ -204,8 +204,8 @@ print([m for m in sys.modules if m.startswith(of_it)])
 
 
 @pytest.mark.parametrize("disabled", [False, True])
-def test_nothing_of_it_is_imported_where_it_is_off(disabled: bool) -> None:
-    """Nor the client of HTTP, which a schema registry has too."""
+def test_disabled_telemetry_imports_nothing(disabled: bool) -> None:
+    """Nor the HTTP client, which a schema registry also uses."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     if disabled:
         env |= {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://nowhere"}
