@@ -1,4 +1,5 @@
-"""The command line in this process, on the tests' engine and a database of its own."""
+"""Fixtures for command-line tests, which run in this process, on the tests' engine, in their own
+database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from tidemark.base.settings import Settings
 
 @pytest.fixture(scope="module")
 def here(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The settings of the commands of one test module, also as variables of the environment."""
+    """Yield the settings of a test module's commands, also set as environment variables."""
     landing = tmp_path_factory.mktemp("landing")
     database = f"cli_{uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
@@ -24,6 +25,6 @@ def here(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without an engine or data, where a command that needs neither must do."""
+    """Use a home without an engine and data, for commands that need neither."""
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")

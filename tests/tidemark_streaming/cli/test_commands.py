@@ -1,4 +1,4 @@
-"""The commands one after another, as a user gives them: play, compute, verify, stream."""
+"""The commands in the order in which a user gives them: play, compute, verify, stream."""
 
 import json
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
 
 
-def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
+def test_playing_the_same_days_twice_adds_no_arrivals() -> None:
     first = call("play", "flights", "--days", "3", "--bulk", "--json")
     facts = json.loads(first.stdout)
     assert first.exit_code == 0
@@ -44,7 +44,7 @@ def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
     assert json.loads(again.stdout)["arrivals"] == 0
 
 
-def test_run_takes_some_arrivals_then_a_backfill_all() -> None:
+def test_run_processes_some_arrivals_and_a_backfill_all() -> None:
     ran = json.loads(call("run", ASSET, "--max-arrivals", "4", "--json").stdout)
     assert (ran["mode"], ran["from_arrival"], ran["through_arrival"]) == ("incremental", -1, 3)
     filled = json.loads(call("backfill", ASSET, "--json").stdout)
@@ -54,7 +54,7 @@ def test_run_takes_some_arrivals_then_a_backfill_all() -> None:
     assert json.loads(nothing.stdout) is None
 
 
-def test_backfill_of_a_range_says_what_it_counted() -> None:
+def test_a_backfill_of_a_range_reports_its_counts() -> None:
     result = call("backfill", ASSET, "--from", "2013-01-02", "--to", "2013-01-03")
     assert result.exit_code == 0
     assert "late, counted" in result.stdout
@@ -68,7 +68,7 @@ def test_lateness_recommends_a_bound() -> None:
     assert "BoundedOutOfOrderness" in call("lateness", "flights").stdout
 
 
-def test_status_shows_how_far_all_is(here: Settings) -> None:
+def test_status_shows_the_progress_of_sources_and_assets(here: Settings) -> None:
     found = json.loads(call("status", "--json").stdout)
     assert found["processes"][0]["running"] is True
     source = next(s for s in found["sources"] if s["name"] == "flights")
@@ -81,7 +81,7 @@ def test_status_shows_how_far_all_is(here: Settings) -> None:
     assert "departures_hourly" in call("status").stdout
 
 
-def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
+def test_a_stream_catches_up_and_prints_its_progress(here: Settings) -> None:
     call("play", "flights", "--arrived-from", "2013-01-04", "--arrived-to", "2013-01-05")
     result = call("stream", ASSET, "--max-arrivals", "1", "--until-caught-up")
     assert result.exit_code == 0
@@ -90,7 +90,7 @@ def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
+def test_a_stream_keeps_its_query_after_an_engine_outage(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, runs, entries = stream.follow_query, list[str](), list[int]()
@@ -115,7 +115,7 @@ def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
     assert not queries.running(here, [ASSET])
 
 
-def test_parity_is_exit_code_0_when_all_is_equal() -> None:
+def test_parity_exits_with_0_if_all_rows_are_equal() -> None:
     result = call("parity", ASSET, "--json")
     assert result.exit_code == 0
     report = json.loads(result.stdout)
@@ -123,8 +123,8 @@ def test_parity_is_exit_code_0_when_all_is_equal() -> None:
     assert report["windows"] > 100
 
 
-def test_the_commands_shown_of_the_flights_run() -> None:
-    """Those of README.md and sample_domains.md, of the days that are here."""
+def test_the_documented_commands_for_flights_run() -> None:
+    """The commands of README.md and sample_domains.md, for the days that are loaded."""
     ends = {"stream": ["--until-caught-up"]}
     fewer = {"60": "3"}
     done = list[str]()
@@ -138,7 +138,7 @@ def test_the_commands_shown_of_the_flights_run() -> None:
     assert done == [*flights, "play", "backfill", "parity"]
 
 
-def test_the_deletion_shown_in_security_md_is_looked_at_and_done() -> None:
+def test_the_erasure_in_security_md_runs_dry_and_for_real() -> None:
     shown = commands("docs/security.md")
     look, did = (json.loads(call(*words, "--yes", "--json").stdout)["erased"] for words in shown)
     assert (look["done"], did["done"]) == (False, True)
@@ -146,7 +146,7 @@ def test_the_deletion_shown_in_security_md_is_looked_at_and_done() -> None:
     assert call("parity", ASSET).exit_code == 0
 
 
-def test_the_query_of_monitoring_md_tells_the_steps_of_runs(
+def test_the_query_in_monitoring_md_returns_the_steps_of_runs(
     here: Settings, spark: SparkSession
 ) -> None:
     (query,) = (block.text for block in fences("docs/monitoring.md") if block.language == "sql")
@@ -186,7 +186,7 @@ app()
 
 @contextmanager
 def streaming() -> "Iterator[subprocess.Popen[str]]":
-    """`tidemark stream` in a process of its own, at work."""
+    """Run `tidemark stream` in a child process and yield it after its first progress line."""
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, "stream", ASSET],
         stderr=subprocess.PIPE,
@@ -214,7 +214,7 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_whose_process_was_killed_is_replaced(
+def test_a_stream_of_a_killed_process_is_replaced(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = spark_engine.session(here, session_id(here, ASSET))
@@ -233,14 +233,14 @@ def test_a_stream_whose_process_was_killed_is_replaced(
         assert abandoned(session)
         runs.append(str(query.runId))
     assert runs[0] != runs[1]
-    # One that is left to run by itself takes its place too, and is nobody's.
+    # A detached stream also takes its place, and is not orphaned.
     assert call("stream", ASSET, "--detach").exit_code == 0
     assert not abandoned(session)
     assert "already running" in call("stream", ASSET).stderr
     assert call("stream", ASSET, "--stop").exit_code == 0
 
 
-def test_a_stream_can_be_left_running_and_stopped_later() -> None:
+def test_a_stream_can_be_detached_and_stopped_later() -> None:
     assert call("stream", ASSET, "--detach").exit_code == 0
     twice = call("stream", ASSET)
     assert twice.exit_code == 2
@@ -257,7 +257,7 @@ def test_a_stream_can_be_left_running_and_stopped_later() -> None:
         (["parity", ASSET, "--from", "2012-01-01", "--to", "2012-02-01"], "No window of 'flights'"),
     ],
 )
-def test_a_range_without_windows_is_a_sentence(arguments: list[str], sentence: str) -> None:
+def test_a_range_without_windows_is_refused(arguments: list[str], sentence: str) -> None:
     result = call(*arguments)
     assert result.exit_code == 2
     assert sentence in " ".join(result.stderr.split())

@@ -1,4 +1,5 @@
-"""A mistake in a definition is one line with the file and the line, and never a traceback."""
+"""Errors in definitions are reported on one line with the file and the line, without a
+traceback."""
 
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def hourly(rows):
         ),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_definition_error_is_one_line_with_its_place(
     right: str, wrong: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domain = tmp_path / f"odd_{tmp_path.name}"

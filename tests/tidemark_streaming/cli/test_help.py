@@ -1,4 +1,4 @@
-"""What the commands say of themselves: each in a panel, each with an example that it takes."""
+"""The commands' help: each command is in a panel and has a valid example."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ TIDEMARK: Any = typer.main.get_command(app)
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 (click's own)
-    """The words of each command, those of groups too."""
+    """Yield the words of each command, including subcommands."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, *path, name)
@@ -26,15 +26,15 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN4
 
 ALL = [*commands(TIDEMARK)]
 SHOWN = [path for path in ALL if path != ("dbt",)]
-"""Those whose help is their own: `tidemark dbt --help` is dbt's."""
+"""Commands with Tidemark's own help: `tidemark dbt --help` prints the help of dbt."""
 
 
 def told(*words: str) -> str:
-    """What a command's help says, in one line."""
+    """Return a command's help on one line."""
     return " ".join(call(*words, "--help").stdout.replace("│", " ").split())
 
 
-def test_each_command_is_in_a_panel_and_a_stranger_s_first_ones_come_first() -> None:
+def test_each_command_is_in_a_panel_and_new_comes_first() -> None:
     assert sorted(name for names in PANELS.values() for name in names) == sorted(TIDEMARK.commands)
     said = call("--help").stdout
     assert re.findall(r"╭─ ([A-Z].*?) ─", said) == ["Options", *PANELS]
@@ -42,7 +42,7 @@ def test_each_command_is_in_a_panel_and_a_stranger_s_first_ones_come_first() -> 
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_a_command_has_an_example_that_it_takes(path: tuple[str, ...]) -> None:
+def test_each_command_has_a_valid_example(path: tuple[str, ...]) -> None:
     command = TIDEMARK
     for name in path:
         command = command.commands[name]
@@ -50,11 +50,11 @@ def test_a_command_has_an_example_that_it_takes(path: tuple[str, ...]) -> None:
     assert example is not None, command.help
     words = shlex.split(example[1])
     assert tuple(words[: len(path)]) == path
-    # Only taken: nothing is invoked.
+    # Parse the example only: nothing is invoked.
     command.make_context(path[-1], words[len(path) :])
     if path in SHOWN:
         assert "Example: tidemark" in told(*path)
 
 
-def test_what_happens_without_an_argument_is_told_as_omitted() -> None:
+def test_help_says_omitted_for_absent_arguments() -> None:
     assert not [path for path in SHOWN if re.search(r"\b(if|when) left\b", told(*path))]

@@ -1,4 +1,4 @@
-"""Commands end when they are told to, at whatever moment, and not amid a request to the engine."""
+"""Commands end on an interrupt at any moment, but not within a request to the engine."""
 
 import signal
 import time
@@ -26,17 +26,17 @@ COUNTED = replace(PER_MINUTE, source=SOURCE, aggregates={"n": agg.count()})
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """What signals do is afterwards as it was."""
+    """Install the command's signal handlers and restore the previous ones afterwards."""
     with handlers_kept():
         until_terminated()
         yield
 
 
-# Interrupts a command at many moments, and waits for each.
+# Interrupts a command at many moments and waits for each.
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("asks", [True, False], ids=["the engine asked", "the tables read"])
-def test_a_stream_that_is_watched_ends(
+def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
     warehouse: Warehouse,
     engine: Settings,
     tmp_path: Path,
@@ -58,7 +58,7 @@ def test_a_stream_that_is_watched_ends(
         assert not asks or spark.range(3).count() == 3
         return time.monotonic() > until
 
-    # However slow the machine is, the last comes when there was a look.
+    # The last interrupt comes after a poll even on a slow machine.
     for after in (*(0.002 + 0.0011 * n for n in range(12 if asks else 60)), 3):
         until = time.monotonic() + 8
         signal.setitimer(signal.ITIMER_REAL, after)

@@ -1,4 +1,4 @@
-"""Mistakes are one sentence on stderr and exit code 2, before any engine is asked."""
+"""User errors give one message on stderr and exit code 2, before any request to the engine."""
 
 import json
 import os
@@ -51,7 +51,7 @@ ASSET = "departures_hourly"
         (["run", ASSET], "No engine answers at sc://localhost:1"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_a_user_error_is_one_message_on_stderr(arguments: list[str], sentence: str) -> None:
     result = call(*arguments)
     said = " ".join(result.stderr.split())
     assert result.exit_code == 2
@@ -61,7 +61,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert result.stdout == ""
 
 
-def test_who_works_beside_a_project_s_folder_is_told(
+def test_commands_outside_a_project_folder_give_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -73,14 +73,14 @@ def test_who_works_beside_a_project_s_folder_is_told(
 
 
 @pytest.mark.parametrize("asked", [["--help"], ["build", "--help"]])
-def test_who_asks_what_dbt_can_do_needs_no_engine(asked: list[str]) -> None:
+def test_help_for_dbt_needs_no_engine(asked: list[str]) -> None:
     script = Path(sys.executable).with_name("tidemark")
     told = subprocess.run([script, "dbt", *asked], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert "Usage: dbt" in told.stdout
 
 
-def test_a_source_without_a_recording_is_not_played(
+def test_a_source_without_a_recording_cannot_be_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domain = tmp_path / f"live_{tmp_path.name}"
@@ -95,7 +95,7 @@ def test_a_source_without_a_recording_is_not_played(
         "error: Source 'readings' has no recording: `tidemark ingest readings` "
         "ingests its pending data."
     )
-    # That goes on to the engine, of which there is none here.
+    # An ingest continues to the engine, which is not running here.
     assert "No engine answers" in call("ingest", "readings", "--bulk").stderr
 
 
@@ -108,7 +108,7 @@ readings = Inlet(source=READINGS, feed=lambda folder: FileConnector(READINGS, fo
 """
 
 
-def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_setting_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_ENGINE_PORT", "many")
     result = call("status")
     assert result.exit_code == 2
@@ -126,7 +126,7 @@ def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
     ],
 )
-def test_up_starts_nothing_for_a_domain_that_can_t_be_a_code_location(
+def test_up_refuses_domains_that_cannot_be_code_locations(
     domains: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_DOMAINS", domains)
@@ -137,7 +137,7 @@ def test_up_starts_nothing_for_a_domain_that_can_t_be_a_code_location(
     assert not (Settings().home / "logs").exists()
 
 
-def test_status_works_where_nothing_runs_and_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_works_without_processes_and_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_REMOTE")
     found = json.loads(call("status", "--json").stdout)
     assert [p["running"] for p in found["processes"]] == [False] * 4
@@ -146,14 +146,14 @@ def test_status_works_where_nothing_runs_and_nothing_is(monkeypatch: pytest.Monk
     assert "Nothing is running" in call("status").stderr
 
 
-def test_down_where_nothing_runs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_reports_that_nothing_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_REMOTE")
     result = call("down")
     assert result.exit_code == 0
     assert "Nothing is running" in result.stderr
 
 
-def test_help_comes_without_the_engine_s_client() -> None:
+def test_the_command_line_loads_without_pyspark_and_pandas() -> None:
     code = "import sys, tidemark_streaming.cli as c; print(*{'pyspark', 'pandas'} & {*sys.modules})"
     began = time.monotonic()
     said = subprocess.run(

@@ -22,7 +22,7 @@ from tidemark_streaming.cli.getting_started.demo import check_parity
 
 @pytest.fixture(scope="module", autouse=True)
 def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
-    """The tables of the domain `gated`, of which a window is withheld."""
+    """Yield the tables of the domain `gated` with one quarantined window."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
         store = Warehouse(spark, here.warehouse, here.database)
@@ -31,7 +31,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
         yield store
 
 
-def test_parity_tells_what_is_withheld_and_leaves_it_on_record(store: Warehouse) -> None:
+def test_parity_reports_and_records_quarantined_windows(store: Warehouse) -> None:
     found = json.loads(call("parity", "gated", "--json").stdout)
     assert (found["equal"], found["windows"], found["quarantined"]) == (True, 5, 1)
     assert found["quarantined_by"] == {"between(most, most=5)": 1}
@@ -48,7 +48,7 @@ def test_parity_tells_what_is_withheld_and_leaves_it_on_record(store: Warehouse)
     assert told == [(0, "gated", 5, 1), (1, "gated", 3, 1), (2, "gated", 2, 0)]
 
 
-def test_the_demo_continues_if_a_window_is_quarantined_because_of_its_values(
+def test_the_demo_continues_if_values_explain_the_quarantine(
     store: Warehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_parity(store, gated)
@@ -57,7 +57,7 @@ def test_the_demo_continues_if_a_window_is_quarantined_because_of_its_values(
     assert "because of expectation between(most, most=5) (1)" in said
 
 
-def test_the_demo_ends_if_a_window_is_quarantined_because_of_a_fault_of_tidemark(
+def test_the_demo_fails_on_a_fault_of_tidemark(
     store: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lose_recount(monkeypatch, commit_number=1, times=2)

@@ -1,5 +1,5 @@
-"""Records by schemas of a registry, from a broker into the log: written by Confluent's own
-serializers, which register by HTTP what the ingest then asks for."""
+"""Records with schemas of a schema registry, from a broker to the event log. Confluent's own
+serializers write them and register the schemas by HTTP; the ingest requests these schemas."""
 
 import json
 import os
@@ -71,7 +71,8 @@ inlet = Inlet(
 """
 
 Domain = Callable[[str], str]
-"""Makes a domain whose source comes from a new topic in a format; the name of both."""
+"""Makes a domain whose source reads a new topic in the given format. Both have the returned
+name."""
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def numbers(tables: Warehouse, name: str) -> list[int]:
     return sorted(row.n for row in tables.read(f"{name}_log").select("n").collect())
 
 
-def test_avro_comes_by_the_schemas_that_its_producers_register(
+def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
     registered: Registered, topics: Topics, tables: Warehouse, domain: Domain
 ) -> None:
     name = domain(f"Avro(registry={registered.url!r})")
@@ -128,7 +129,7 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
         (2, order(3)[:-1], "The record can't be decoded with schema 1: it ends too early."),
     ]
 
-    # A new schema, whose registry does not work just then.
+    # A new schema, while the registry is down.
     feed = domains.inlet(Settings(), name).feed(Path())
     assert isinstance(feed, KafkaConnector)
     following = Following(tables, feed)
@@ -161,7 +162,7 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
     assert numbers(tables, name) == [1, 2, 4, 5, 6]
 
 
-def test_protobuf_comes_by_its_framing(
+def test_protobuf_records_are_decoded_by_confluents_framing(
     registered: Registered, topics: Topics, tables: Warehouse, domain: Domain, tmp_path: Path
 ) -> None:
     times = FileDescriptorProto()

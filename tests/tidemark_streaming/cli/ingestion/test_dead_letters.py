@@ -1,4 +1,4 @@
-"""`tidemark dead-letters`: see what could not be decoded, and bring it back."""
+"""`tidemark dead-letters`: list, show and replay records that could not be decoded."""
 
 import json
 import os
@@ -25,7 +25,7 @@ ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,y"]
 
 @pytest.fixture(scope="module", autouse=True)
 def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
-    """A domain whose source has files in its landing folder, one with bad rows."""
+    """Configure a domain whose landing folder has a file with malformed rows."""
     folder = tmp_path_factory.mktemp("domain")
     package = folder / "of_dead_letters"
     package.mkdir()
@@ -43,7 +43,7 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def shown_live(watcher: Monitor, here: Settings) -> int:
-    """How many dead letters the live page has."""
+    """Return the number of dead letters on the live page."""
     (source,) = state(watcher.read(), here.database, here.webserver_port)["sources"]
     return source["deadLetters"]
 
@@ -52,7 +52,7 @@ def told(*arguments: str) -> object:
     return json.loads(call("dead-letters", *arguments, "--json").stdout)
 
 
-def test_letters_are_counted_shown_and_come_back(
+def test_dead_letters_are_counted_shown_and_replayed(
     here: Settings, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     at, value = "The field 'at' is not a valid TIMESTAMP.", "The field 'value' is not a valid INT."
@@ -117,7 +117,7 @@ def test_letters_are_counted_shown_and_come_back(
         (["list", "flowers"], "no source 'flowers'"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_invalid_options_are_refused(arguments: list[str], sentence: str) -> None:
     result = call("dead-letters", *arguments)
     assert result.exit_code == 2
     assert sentence in " ".join(result.stderr.split())

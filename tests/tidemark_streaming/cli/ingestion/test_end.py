@@ -1,4 +1,4 @@
-"""`tidemark end`: what it asks and refuses, and that all windows close with the stream."""
+"""`tidemark end`: its confirmation, its refusals, and that all windows close."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ ARRIVALS = some_arrivals(count=3, size=20)
 def store(
     here: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Warehouse]:
-    """A log of three arrivals, and an asset with one window for all of time."""
+    """Yield the warehouse of a domain with an asset that has one global window."""
     folder, name = tmp_path_factory.mktemp("domain"), f"ending_{uuid4().hex[:8]}"
     (folder / name).mkdir()
     (folder / name / "__init__.py").touch()
@@ -49,13 +49,15 @@ def store(
 
 
 def said(*arguments: str, code: int = 0) -> str:
-    """What a command says beside its result."""
+    """Return a command's messages on stderr."""
     result = call(*arguments)
     assert result.exit_code == code, result.stderr
     return " ".join(result.stderr.split())
 
 
-def test_a_stream_is_not_ended_by_mistake(store: Warehouse, here: Settings) -> None:
+def test_ending_a_source_needs_arrivals_confirmation_and_no_ingest(
+    store: Warehouse, here: Settings
+) -> None:
     assert "Nothing has arrived for 'readings' yet" in said("end", "readings", code=2)
     ingest(store, READINGS, ARRIVALS, ends=False)
     assert "pass --yes" in said("end", "readings", code=2)
@@ -69,7 +71,7 @@ def test_a_stream_is_not_ended_by_mistake(store: Warehouse, here: Settings) -> N
     assert Snapshot(here).newest_arrival("readings") == 2
 
 
-def test_all_windows_close_when_the_stream_is_ended(store: Warehouse, here: Settings) -> None:
+def test_all_windows_close_when_the_source_ends(store: Warehouse, here: Settings) -> None:
     assert call("run", "ever").exit_code == 0
     before = Snapshot(here).tables.read("ever", ["n"])
     assert before is None or before.num_rows == 0
@@ -83,11 +85,11 @@ def test_all_windows_close_when_the_stream_is_ended(store: Warehouse, here: Sett
     assert sum(rows["n"].to_pylist()) == len(events)
 
 
-def test_a_stream_that_has_ended_says_so(store: Warehouse, here: Settings) -> None:
+def test_commands_report_a_source_that_has_ended(store: Warehouse, here: Settings) -> None:
     (here.landing / "readings").mkdir()
     assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
     assert "'readings' has ended with arrival 3: it accepts no more" in said("ingest", "readings")
-    # It would be followed for ever otherwise.
+    # Without the end, `follow` would never return.
     assert list(follow(store, FileConnector(READINGS, here.landing / "readings"))) == []
     try:
         assert "has ended with arrival 3: no more events will arrive" in said(

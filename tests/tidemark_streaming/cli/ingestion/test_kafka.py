@@ -1,4 +1,4 @@
-"""The commands of Kafka: a broker, and sources that come from it."""
+"""The Kafka commands: the broker, and ingesting sources from topics."""
 
 import json
 import os
@@ -30,7 +30,7 @@ inlet = Inlet(CLICKS, lambda _: KafkaConnector(CLICKS, [os.environ["CLICKS_TOPIC
 
 @pytest.fixture
 def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A topic from which the source `clicks` of the configured domain comes."""
+    """Return a topic that is the source `clicks` of the configured domain."""
     name = topics.create()
     package = tmp_path / f"domain_of_{name}"
     package.mkdir()
@@ -46,7 +46,7 @@ def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def count(here: Settings, spark: Warehouse, database: str) -> int:
-    """How many rows the log of the clicks has."""
+    """Return the number of rows in the event log of the clicks."""
     tables = Warehouse(spark.spark, here.warehouse, database)
     return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
 
@@ -62,7 +62,7 @@ def test_an_ingest_follows_until_it_is_stopped(
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
         ExitStack() as ends,
     ):
-        # What goes wrong here must not leave the test waiting for it.
+        # A failure here must not leave the test waiting for the process.
         ends.callback(process.kill)
         for sent in (2, 4):
             deadline = time.monotonic() + 180
@@ -79,7 +79,7 @@ def test_an_ingest_follows_until_it_is_stopped(
     assert "Traceback" not in said + told
 
 
-def test_what_is_gone_is_passed_over_when_a_person_says_so(
+def test_expired_records_are_skipped_only_with_allow_data_loss(
     here: Settings, warehouse: Warehouse, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, clicks(0))
@@ -100,7 +100,7 @@ def test_what_is_gone_is_passed_over_when_a_person_says_so(
 
 
 @pytest.mark.usefixtures("here")
-def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, topic: str) -> None:
+def test_undeclared_fields_are_reported_by_ingest_and_status(topics: Topics, topic: str) -> None:
     more = [value.replace(b"}", b', "battery": 1}') for value in clicks(0, 1)]
     topics.send(topic, more)
     said = " ".join(call("ingest", "clicks").stderr.split())
@@ -113,7 +113,7 @@ def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, to
 
 
 @pytest.mark.usefixtures("here")
-def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
+def test_a_source_without_data_loss_refuses_allow_data_loss() -> None:
     result = call("ingest", "flights", "--allow-data-loss")
     assert result.exit_code == 2
     assert (
@@ -122,7 +122,7 @@ def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
     )
 
 
-# Starts a broker of its own.
+# Starts its own broker.
 @pytest.mark.slow
 def test_a_broker_is_started_once_and_keeps_its_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

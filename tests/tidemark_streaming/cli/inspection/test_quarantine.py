@@ -1,4 +1,5 @@
-"""`tidemark quarantine`: see what is withheld, publish it, drop it; and results as they come."""
+"""`tidemark quarantine`: list, release and discard windows, and results of expectations in
+order."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 @pytest.fixture(scope="module", autouse=True)
 def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
-    """The tables of the domain `gated`, of which two windows are withheld."""
+    """Yield the tables of the domain `gated` with two quarantined windows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
         store = Warehouse(spark, here.warehouse, here.database)
@@ -34,7 +35,7 @@ def starts(*arguments: str) -> list[tuple[str, str, str]]:
     return [(r["window_start"][:16], r["sensor"], r["status"]) for r in rows]
 
 
-def test_what_is_withheld_is_listed_and_shown() -> None:
+def test_quarantined_windows_are_listed_and_shown() -> None:
     both = [("2023-11-15T22:14", "a", "quarantined"), ("2023-11-15T22:16", "b", "quarantined")]
     assert starts() == both
     assert starts("--from", "2023-11-15T22:15") == both[1:]
@@ -49,7 +50,7 @@ def test_what_is_withheld_is_listed_and_shown() -> None:
     assert "No such window" in call("quarantine", "show", "gated", "--key", "sensor=c").stderr
 
 
-def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -> None:
+def test_each_result_is_returned_once_and_in_order(here: Settings, store: Warehouse) -> None:
     snapshot = Snapshot(here)
     first = results_since(snapshot, "gated")
     assert [(r.expectation, r.success, r.level) for r in first] == [
@@ -89,7 +90,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
         (["list", "nothing"], "There is no asset 'nothing'. Available: gated."),
     ],
 )
-def test_a_choice_that_cannot_be_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_invalid_selections_of_windows_are_refused(arguments: list[str], sentence: str) -> None:
     result = call("quarantine", *arguments)
     assert result.exit_code == 2
     assert sentence in " ".join(result.stderr.split())
@@ -107,6 +108,6 @@ def test_windows_are_released_and_discarded(store: Warehouse) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "show", "release", "discard"])
-def test_help_has_an_example(command: str) -> None:
+def test_each_quarantine_command_has_an_example_in_its_help(command: str) -> None:
     said = " ".join(call("quarantine", command, "--help").stdout.replace("│", " ").split())
     assert f"tidemark quarantine {command}" in said

@@ -1,4 +1,4 @@
-"""The summary of withheld windows: which expectation failed how often, and when."""
+"""The summary of quarantined windows: how often each expectation failed, and when."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from tidemark_streaming.cli.console import out
 from tidemark_streaming.cli.inspection.quarantine import summary_table
 
 
-def test_it_counts_windows_and_events_by_expectation() -> None:
+def test_the_summary_counts_windows_and_events_by_expectation() -> None:
     def failed(*names: str) -> list[dict[str, str]]:
         return [{"expectation": name, "level": "error", "observed": "9"} for name in names]
 

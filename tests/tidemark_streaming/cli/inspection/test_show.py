@@ -1,4 +1,5 @@
-"""`tidemark show`: the newest windows, chosen, and what came too late; and names that are near."""
+"""`tidemark show`: the newest windows, filters, too-late events, and suggestions for misspelled
+names."""
 
 import csv
 import json
@@ -21,10 +22,10 @@ from tidemark_streaming.cli.console import out
 
 @pytest.fixture(scope="module", autouse=True)
 def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
-    """The tables of the domain `gated` after a run that took in an event that came too late."""
+    """Yield the tables of the domain `gated` after a run with a too-late event."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
-        # No engine answers there: what is shown is read without one.
+        # No engine answers there: the tables are read without one.
         patch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
         store = Warehouse(spark, here.warehouse, here.database)
         late = [[*ARRIVALS[2], reading(3, 0, "b", 1)], [reading(0, 0, "a", 1)]]
@@ -41,10 +42,10 @@ def shown(*arguments: str) -> list[tuple[str, str | None]]:
 
 
 THIRD = [("2023-11-16T22:14", "a"), ("2023-11-16T22:14", None)]
-"""Of the fourth day no window has closed: these are of the third, the newest."""
+"""The windows of the third day, the newest ones: no window of the fourth day has closed."""
 
 
-def test_the_newest_windows_come_first_and_are_chosen() -> None:
+def test_the_newest_windows_come_first_and_can_be_filtered() -> None:
     every = shown()
     assert every[:2] == THIRD
     assert [start for start, _ in every] == sorted((s for s, _ in every), reverse=True)
@@ -56,7 +57,7 @@ def test_the_newest_windows_come_first_and_are_chosen() -> None:
     assert shown("--final") == every
 
 
-def test_a_table_a_file_of_csv_and_what_came_too_late() -> None:
+def test_windows_are_shown_as_table_and_csv_and_late_events_too() -> None:
     drawn = " ".join(call("show", "gated", "--limit", "2").stdout.split())
     assert "2023-11-16 22:14:00" in drawn
     rows = list(csv.DictReader(call("show", "gated", "--format", "csv").stdout.splitlines()))
@@ -77,7 +78,7 @@ def test_a_table_a_file_of_csv_and_what_came_too_late() -> None:
     ],
     ids=lambda told: " ".join(told) or "plain",
 )
-def test_a_table_that_goes_to_no_terminal_is_as_wide_as_it_needs_to_be(
+def test_without_a_terminal_a_table_is_never_cut(
     told: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
@@ -109,7 +110,9 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         (["shwo", "gated"], "Did you mean"),
     ],
 )
-def test_a_mistake_is_told_with_what_was_meant(arguments: list[str], sentence: str) -> None:
+def test_a_misspelled_name_is_refused_with_a_suggestion(
+    arguments: list[str], sentence: str
+) -> None:
     result = call(*arguments)
     assert result.exit_code == 2
     assert sentence in " ".join(result.stderr.replace("│", " ").split())

@@ -1,4 +1,4 @@
-"""`tidemark simulate`: several files in one start, and an exit code that says how they came out."""
+"""`tidemark simulate`: several files in one call, and its exit codes."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ WRONG = TESTS / "cases" / "negative" / "wrong-expectation.yaml"
 
 
 @pytest.mark.usefixtures("here")
-def test_files_come_out_in_their_order_and_a_wrong_one_is_told() -> None:
+def test_files_are_simulated_in_order_and_failures_reported() -> None:
     done = call("simulate", "--json", "--arrivals-per-run", "2", str(WRONG), str(RIGHT))
     assert done.exit_code == 1
     assert [found["name"] for found in json.loads(done.stdout)] == [
@@ -27,14 +27,14 @@ def test_files_come_out_in_their_order_and_a_wrong_one_is_told() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_scenario_that_comes_out_right_is_shown() -> None:
+def test_the_windows_of_a_passing_scenario_are_shown() -> None:
     done = call("simulate", "--run", "batch", str(RIGHT))
     assert done.exit_code == 0
     assert "no-keys: windows" in done.stdout
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_a_file_that_is_no_scenario_stops_all_before_anything_runs(tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("name: [")
     done = call("simulate", str(RIGHT), str(broken))
@@ -44,7 +44,7 @@ def test_a_file_that_is_no_scenario_stops_all_before_anything_runs(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("here")
-def test_a_scenario_of_an_asset_is_simulated_as_others_are() -> None:
+def test_a_scenario_of_an_asset_is_simulated_like_others() -> None:
     done = call("simulate", "--draw", str(OF_AN_ASSET))
     assert done.exit_code == 0, done.output
     assert "tumbling 1 hour by town" in done.stdout

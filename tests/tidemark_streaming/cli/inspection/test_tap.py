@@ -1,4 +1,4 @@
-"""`tidemark tap`, beside a real stream."""
+"""`tidemark tap` next to a running stream."""
 
 import json
 import os
@@ -26,7 +26,7 @@ HEADER = "at,sensor,value\n"
 
 @pytest.fixture
 def home(here: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """With the domain `watched`, and a database of its own."""
+    """Return settings with the domain `watched` and their own database."""
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
     monkeypatch.setenv("TIDEMARK_DATABASE", f"tap_{uuid4().hex[:12]}")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
@@ -35,7 +35,7 @@ def home(here: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 # Starts a process that shows the rows of a stream.
 @pytest.mark.slow
-def test_rows_are_shown_as_they_pass_a_stream(
+def test_tap_shows_the_rows_of_a_running_stream(
     home: Settings, engine: Settings, spark: SparkSession
 ) -> None:
     store = Warehouse(spark, engine.warehouse, home.database)
@@ -58,7 +58,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
             guard.start()
             assert tap.stdout is not None
             assert tap.stderr is not None
-            # It has looked how far the asset is before it asks for the engine.
+            # It reads the asset's progress before it connects to the engine.
             assert "engine" in tap.stderr.readline()
             land(folder, "1.csv", f"{HEADER}{clock(600)},c,3\n{clock(45)},b,4\n", 700)
             list(ingest(store, feed(folder)))
@@ -83,7 +83,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     assert "increase --limit" in cut.stderr
 
 
-def test_the_steps_are_listed_and_a_mistake_is_one_sentence(home: Settings) -> None:
+def test_tap_lists_the_steps_and_refuses_invalid_options(home: Settings) -> None:
     listed = [step["step"] for step in json.loads(call("tap", "by_minute", "--json").stdout)]
     assert listed == [
         "read",

@@ -1,4 +1,4 @@
-"""`tidemark trace`, as a person and as a script read it."""
+"""`tidemark trace` for people and as JSON for scripts."""
 
 import json
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
 
 
-def test_an_event_is_followed_for_people_and_for_scripts() -> None:
+def test_trace_shows_an_event_as_text_and_as_json() -> None:
     assert call("play", "flights", "--days", "1", "--bulk").exit_code == 0
     assert call("run", ASSET).exit_code == 0
     (told,) = json.loads(call("trace", "flights:2:5", "--source", "flights", "--json").stdout)
@@ -40,7 +40,7 @@ def test_an_event_is_followed_for_people_and_for_scripts() -> None:
         (["flights:0:0", "--source", "nothing"], "There is no source 'nothing'. Available: "),
     ],
 )
-def test_what_is_not_there_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_unknown_events_and_sources_are_refused(arguments: list[str], sentence: str) -> None:
     result = call("trace", *arguments)
     assert result.exit_code == 2
     assert sentence in " ".join(result.stderr.split())

@@ -1,4 +1,4 @@
-"""`tidemark dbt-sources`: what a dbt project reads is told by the definitions."""
+"""`tidemark dbt-sources` generates the sources of a dbt project from the definitions."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ from tidemark_streaming.dbt.sources import PLACE, chosen, generate
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a copy of the dbt project that comes along."""
+    """Return the sources file of a copy of the bundled dbt project."""
     bundled = bundled_dbt_project()
     assert bundled is not None
     shutil.copytree(bundled, tmp_path / "dbt_project")
@@ -28,14 +28,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("project")
-def test_the_sources_of_the_marts_are_those_of_the_definitions() -> None:
+def test_the_bundled_sources_match_the_definitions() -> None:
     result = call("dbt-sources", "--check")
     assert result.exit_code == 0, result.stdout
 
 
-# Runs commands in a new project, one process each.
+# Runs commands in a new project, each in its own process.
 @pytest.mark.slow
-def test_a_new_project_has_the_sources_of_its_definitions(tmp_path: Path) -> None:
+def test_a_new_project_has_sources_that_match_its_definitions(tmp_path: Path) -> None:
     tidemark = Path(sys.executable).with_name("tidemark")
     for folder, words in ((tmp_path, ["new", "shop"]), (tmp_path / "shop", ["dbt-sources"])):
         check = ["--check"] if words == ["dbt-sources"] else ["--defaults"]
@@ -45,7 +45,7 @@ def test_a_new_project_has_the_sources_of_its_definitions(tmp_path: Path) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_asset_is_added_by_its_name_and_one_that_is_no_more_leaves(project: Path) -> None:
+def test_an_asset_is_added_by_name_and_an_undefined_one_removed(project: Path) -> None:
     project.write_text(project.read_text().replace("name: aircraft_days\n", "name: no_more\n"))
     before = project.read_text()
     assert call("dbt-sources", "--check").exit_code == 1
@@ -59,13 +59,13 @@ def test_an_asset_is_added_by_its_name_and_one_that_is_no_more_leaves(project: P
     assert call("dbt-sources", "--check").exit_code == 0
 
 
-def test_without_a_file_all_assets_are_in_it(project: Path) -> None:
+def test_without_a_file_all_assets_are_generated(project: Path) -> None:
     project.unlink()
     assert call("dbt-sources").exit_code == 0
     assert {"carrier_months", "departures_daily"} <= set(chosen(project.read_text()))
 
 
-def test_the_file_is_generated_as_a_whole(project: Path) -> None:
+def test_manual_edits_are_replaced_by_the_generated_file(project: Path) -> None:
     generated = project.read_text()
     project.write_text(generated.replace("count(*)", "Flights") + "- name: crm\n")
     assert call("dbt-sources", "--check").exit_code == 1
@@ -97,7 +97,7 @@ def test_an_asset_has_its_tables_with_their_columns() -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_an_asset_that_is_none_is_one_sentence() -> None:
+def test_an_unknown_asset_is_refused_with_a_suggestion() -> None:
     result = call("dbt-sources", "departures_hourli")
     assert result.exit_code == 2
     assert "Did you mean 'departures_hourly'?" in " ".join(result.stderr.split())
@@ -110,6 +110,6 @@ def test_an_asset_that_is_none_is_one_sentence() -> None:
         "sources: [{name: windows, tables: [a]}]",
     ],
 )
-def test_a_file_of_something_else_is_one_sentence(text: str) -> None:
+def test_a_file_that_is_not_dbt_sources_is_refused(text: str) -> None:
     with pytest.raises(DefinitionError, match="is not a file of dbt sources: delete it, and run"):
         chosen(text)

@@ -1,4 +1,4 @@
-"""`tidemark marts` and `tidemark dbt`: mistakes are one sentence, and dbt is at hand."""
+"""`tidemark marts` and `tidemark dbt`: their error messages and the arguments for dbt."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from tidemark.base.settings import Settings
     ],
 )
 @pytest.mark.usefixtures("here")
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_unknown_marts_and_missing_tables_are_reported(arguments: list[str], sentence: str) -> None:
     result = call("marts", *arguments)
     said = " ".join(result.stderr.split())
     assert result.exit_code == 2
@@ -30,7 +30,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_no_project_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dbt_project_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_MARTS", str(tmp_path))
     for command in ("marts", "dbt"):
         result = call(command)
@@ -40,7 +40,7 @@ def test_no_project_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 # Starts dbt.
 @pytest.mark.slow
-def test_dbt_gets_its_arguments_as_they_are(here: Settings) -> None:
+def test_dbt_receives_its_arguments_unchanged(here: Settings) -> None:
     tidemark = Path(sys.executable).with_name("tidemark")
     told = subprocess.run(
         [tidemark, "dbt", "ls", "--resource-type", "exposure", "--quiet"],

@@ -1,4 +1,4 @@
-"""`tidemark replay`, `changes` and `rebuild`, as a user gives them; mistakes are one sentence."""
+"""`tidemark replay`, `diff` and `rebuild` from the command line, and their error messages."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ARRIVALS = some_arrivals(count=5, size=20)
 
 
 def define(folder: Path, patch: pytest.MonkeyPatch, text: str) -> None:
-    """Let a domain with these transforms be the one that is configured."""
+    """Configure a domain with these transforms."""
     package = folder / f"domain_{uuid4().hex[:8]}"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -44,7 +44,8 @@ def define(folder: Path, patch: pytest.MonkeyPatch, text: str) -> None:
 def store(
     here: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Warehouse]:
-    """The tables of `per_minute`, through its fourth arrival, for the tests one after another."""
+    """Yield the tables of `per_minute` through its fourth arrival. The tests change them in
+    order."""
     store = Warehouse(spark, here.warehouse, here.database)
     ingest(store, READINGS, ARRIVALS[:4], ends=False)
     incremental(store, PER_MINUTE)
@@ -60,14 +61,14 @@ def told(*arguments: str) -> dict[str, Any]:
 
 
 def refused(*arguments: str) -> str:
-    """The sentence of a command that fails, which says nothing else."""
+    """Return the error message of a command that fails and prints nothing else."""
     result = call(*arguments)
     said = " ".join(result.stderr.split())
     assert (result.exit_code, result.stdout) == (2, "")
     return said[said.index("error: ") :]
 
 
-def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
+def test_a_replay_writes_the_table_or_a_separate_one(store: Warehouse) -> None:
     version = store.version(PER_MINUTE.table)
     at = Log(store, READINGS).timeline()[2].arrived_at
     beside = told("replay", "per_minute", "--since", str(iso(at)), "--into", "tried")
@@ -86,7 +87,7 @@ def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
     )
 
 
-def test_a_promotion_over_a_run_that_was_killed_has_no_way_back(
+def test_promoting_over_a_killed_run_requires_no_backup(
     store: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(store, READINGS, ARRIVALS[4:], ends=False)
@@ -130,7 +131,7 @@ def test_a_promotion_over_a_run_that_was_killed_has_no_way_back(
     ],
 )
 @pytest.mark.usefixtures("nowhere")
-def test_a_mistake_is_one_sentence(
+def test_invalid_options_are_refused(
     arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIDEMARK_DOMAINS", raising=False)

@@ -1,4 +1,4 @@
-"""`tidemark erase`: what it says, what it refuses, and what is left in the home."""
+"""`tidemark erase`: its output, its refusals, and the data that is left in the home."""
 
 import json
 import os
@@ -24,12 +24,13 @@ from tidemark_streaming.streams import wishes
 ANN = "ann-of-the-erasure"
 WHERE = ("--where", f"sensor = '{ANN}'")
 BOBS = {point: f"bob-killed-at-{point}" for point in ("letters", "counted")}
-"""Whose erasures are killed, each at another point."""
+"""Sensors whose erasures are killed, each at a different fail point."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def played(here: Settings) -> None:
-    """Readings of which a window of Ann's is withheld, and a line of hers can't be decoded."""
+    """Ingest readings of which one of Ann's windows is quarantined and one of her lines is
+    malformed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "watched")
         many = "".join(f"{clock(n)},{ANN},{n}\n" for n in range(5))
@@ -47,7 +48,7 @@ def _domain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
 
 
-def test_a_mistake_is_one_sentence(here: Settings) -> None:
+def test_erase_needs_confirmation_and_a_stopped_stream(here: Settings) -> None:
     unasked = call("erase", "sensors", *WHERE)
     assert unasked.exit_code == 2
     assert "pass --yes" in unasked.stderr
@@ -59,7 +60,9 @@ def test_a_mistake_is_one_sentence(here: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession) -> None:
+def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
+    here: Settings, spark: SparkSession
+) -> None:
     store = Warehouse(spark, here.warehouse, here.database)
     home = Path(here.warehouse) / here.database
     looked = call("erase", "sensors", *WHERE, "--dry-run")
@@ -70,10 +73,10 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
     assert f"The files in '{here.landing / 'sensors'}' are unchanged" in said
     assert found(home, ANN)
 
-    # What a comparison had to say of hers.
+    # A recorded difference of a parity check also contains her name.
     odd = Difference("value", "2023-11-14T22:13:00Z", {"sensor": ANN}, "n", "1", "2")
     record.append(store, ParityReport("by_minute", 2, 1, 0, 1, [odd]))
-    # Another run is under way.
+    # Another run is in progress.
     handle = claims.claim(store.path(f"{SCRATCH}/beside"))
     told = json.loads(
         call(
@@ -106,7 +109,9 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
 # Starts and kills a process for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("point", BOBS)
-def test_killed_amid_it_it_is_given_again(here: Settings, spark: SparkSession, point: str) -> None:
+def test_a_killed_erasure_is_completed_by_running_it_again(
+    here: Settings, spark: SparkSession, point: str
+) -> None:
     bob, store = BOBS[point], Warehouse(spark, here.warehouse, here.database)
     words = [
         "erase",
@@ -137,7 +142,7 @@ def test_killed_amid_it_it_is_given_again(here: Settings, spark: SparkSession, p
     told = report["erased"]
     gone = point == "counted"
     assert (told["resumed"], told["events"]) == (int(gone), 0 if gone else 2)
-    # What the process that was killed amid its search had set aside goes too.
+    # The next run also deletes temporary tables of a process that was killed in its search.
     assert told["swept"] == int(point == "letters")
     assert found(Path(here.warehouse), bob) == []
     assert erasures.find_unfinished(store, SOURCE) == []

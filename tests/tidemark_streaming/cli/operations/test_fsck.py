@@ -1,4 +1,4 @@
-"""`tidemark fsck`: damage is named with the way back, which `--repair` goes, without an engine."""
+"""`tidemark fsck` reports damage with its fix, and `--repair` applies it, without an engine."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ ROWS = pa.table({"n": pa.array([1], pa.int64())})
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The ledger of a home, with three commits of which the last one is cut off."""
+    """Return the path of a ledger with three commits, the last of them truncated."""
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
     store = Warehouse(cast("Any", None), str(tmp_path / "warehouse"), registered=False)
     store.create(LEDGER, ROWS)
@@ -30,7 +30,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_damage_is_named_and_repaired(ledger: Path) -> None:
+def test_damage_is_reported_and_repaired(ledger: Path) -> None:
     found = CliRunner().invoke(app, ["fsck", "--json"])
     assert found.exit_code == 1
     (damage,) = json.loads(found.stdout)

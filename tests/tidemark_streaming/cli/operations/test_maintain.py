@@ -1,4 +1,4 @@
-"""`tidemark maintain` and `tidemark drop`: what they say, what they refuse, and what is left."""
+"""`tidemark maintain` and `tidemark drop`: their output, their refusals and the remaining data."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from tidemark_streaming.streams import wishes
 
 @pytest.fixture(scope="module", autouse=True)
 def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
-    """The tables of the domain `gated` after three runs."""
+    """Yield the tables of the domain `gated` after three runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
         store = Warehouse(spark, here.warehouse, here.database)
@@ -33,7 +33,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
         yield store
 
 
-def test_files_are_folded_and_what_was_done_is_shown(store: Warehouse) -> None:
+def test_files_are_compacted_and_the_result_is_shown(store: Warehouse) -> None:
     wanted = json.loads(call("maintain", "--dry-run", "--json").stdout)
     state = next(row for row in wanted if row["table"] == "gated_state")
     assert (state["before"], state["after"], state["removed"]) == (3, 1, 0)
@@ -45,7 +45,7 @@ def test_files_are_folded_and_what_was_done_is_shown(store: Warehouse) -> None:
     assert incremental(store, gated) is None
 
 
-def test_a_mistake_is_one_sentence() -> None:
+def test_unknown_tables_and_unconfirmed_drops_are_refused() -> None:
     unknown = call("maintain", "nope")
     assert unknown.exit_code == 2
     assert "There is no Tidemark table 'nope'. Available: checks, gated," in unknown.stderr
@@ -55,7 +55,7 @@ def test_a_mistake_is_one_sentence() -> None:
     assert "There is no asset 'nope'" in call("drop", "nope", "--yes").stderr
 
 
-def test_an_asset_whose_stream_is_to_run_is_not_dropped(here: Settings, store: Warehouse) -> None:
+def test_an_asset_with_a_requested_stream_is_not_dropped(here: Settings, store: Warehouse) -> None:
     wishes.wish(here, "gated")
     refused = call("drop", "gated", "--yes")
     wishes.withdraw(here, "gated")
@@ -77,7 +77,7 @@ def test_an_asset_whose_stream_is_to_run_is_not_dropped(here: Settings, store: W
         ),
     ],
 )
-def test_an_asset_that_a_command_works_on_is_not_dropped(
+def test_an_asset_in_use_by_a_command_is_not_dropped(
     here: Settings,
     store: Warehouse,
     kind: str,
@@ -94,7 +94,7 @@ def test_an_asset_that_a_command_works_on_is_not_dropped(
     assert store.exists("gated_state")
 
 
-def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Settings) -> None:
+def test_other_and_failed_commands_do_not_block_a_drop(here: Settings) -> None:
     with pytest.raises(DataError), foreground.running(here, foreground.STREAM, "gated"):
         raise DataError("It has failed.")
     with (
@@ -108,11 +108,11 @@ def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Se
 
 
 @pytest.mark.slow
-def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
+def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Warehouse) -> None:
     snapshot = Snapshot(here, [gated])
     assert snapshot.behind(["gated"], 2) == []
     before = {r.run for r in results_since(snapshot, "gated")}
-    # The first run had no window to judge yet.
+    # The first run had no window to validate.
     assert len(before) == 2
     dropped = json.loads(call("drop", "gated", "--yes", "--json").stdout)["dropped"]
     assert {"gated", "gated_state", "gated_quarantine"} <= set(dropped)

@@ -1,4 +1,5 @@
-"""One row dated 2099: a new project's guard, the warning without a guard, and the way back."""
+"""One row dated 2099: a new project's max_future_skew guard, the warning without it, and the
+repair."""
 
 import json
 import os
@@ -25,7 +26,7 @@ LATER = HEADER + "2026-01-01T10:30:00Z,york,4\n2026-01-01T12:05:00Z,york,1\n"
 
 @pytest.fixture(scope="module", autouse=True)
 def project(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project as `tidemark new` makes it, in whose landing folder nothing is yet."""
+    """Create a project with `tidemark new` and return its folder. Its landing folder is empty."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("projects"))
         assert call("new", "clocked").exit_code == 0
@@ -40,7 +41,7 @@ def _in_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def define(project: Path, *, guarded: bool) -> None:
-    """Define the source with or without the guard, as a user edits the file."""
+    """Define the source with or without the guard, as a user would edit the file."""
     path = project / "clocked/sources.py"
     text = path.read_text().replace(GUARD, "")
     path.write_text(text.replace("\n)\n", f"\n{GUARD if guarded else ''})\n"))
@@ -70,7 +71,7 @@ def windows() -> list[tuple[str, str, float, bool]]:
 
 
 @pytest.mark.slow
-def test_a_new_project_has_the_guard(
+def test_a_new_project_ignores_an_event_far_in_the_future(
     here: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert GUARD in (project / "clocked/sources.py").read_text()
@@ -98,7 +99,9 @@ def test_a_new_project_has_the_guard(
 
 
 @pytest.mark.slow
-def test_without_it_everything_warns_and_there_is_a_way_back(here: Settings, project: Path) -> None:
+def test_without_the_guard_commands_warn_and_lowering_repairs_the_watermark(
+    here: Settings, project: Path
+) -> None:
     define(project, guarded=False)
     land(here, "0.csv", FAR_FUTURE)
     warning = (

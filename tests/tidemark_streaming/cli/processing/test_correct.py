@@ -1,4 +1,4 @@
-"""`tidemark correct`: what it says, and that it says it once; a roll-up that follows."""
+"""The output of `tidemark correct`, and a roll-up that follows its base."""
 
 import json
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET, DAILY = "departures_hourly", "departures_daily"
 
 
-def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
+def test_a_correction_reports_its_changes_and_a_second_one_none() -> None:
     assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
     call("run", ASSET)
     done = json.loads(call("correct", ASSET, "--json").stdout)
@@ -24,7 +24,7 @@ def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> No
     assert "lacks a late event: there is nothing to correct" in " ".join(again.stderr.split())
 
 
-def test_a_correction_is_listed() -> None:
+def test_a_correction_lists_its_changes() -> None:
     call("backfill", ASSET)
     told = call("correct", ASSET, "--limit", "1").stdout
     assert "values of" in told

@@ -1,4 +1,4 @@
-"""`tidemark sink`: once, anew, and for as long as it is let, into a topic of a real broker."""
+"""`tidemark sink` publishes to a topic of a real broker: once, with --reset, and with --follow."""
 
 import json
 import os
@@ -44,7 +44,7 @@ ARRIVALS = some_arrivals(count=3, size=20)
 def home(
     here: Settings, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Settings:
-    """With a database of its own, and a domain whose asset publishes to a topic."""
+    """Return settings with their own database and a domain whose asset publishes to a topic."""
     package = tmp_path / f"domain_{uuid4().hex[:8]}"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -66,7 +66,7 @@ def told(*options: str) -> dict[str, Any]:
 
 # Starts processes that stream and publish.
 @pytest.mark.slow
-def test_what_is_published_goes_out_once_anew_and_as_it_comes(
+def test_sink_publishes_windows_once_with_reset_and_continuously(
     home: Settings, topics: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     store, topic = Warehouse(spark, home.warehouse, home.database), os.environ["PANES"]
@@ -77,7 +77,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
     incremental(store, asset)
     rows = len(store.take(asset.table))
     first = told()
-    # The epoch's beginning is a record too.
+    # The start of the epoch is also a record.
     assert (first["topic"], first["transactions"], first["records"]) == (topic, 1, rows + 1)
     assert first["version"] == store.version(asset.table)
     assert told()["transactions"] == 0
@@ -95,7 +95,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
         ) as process,
         ExitStack() as ends,
     ):
-        # What goes wrong here must not leave the test waiting for it.
+        # A failure here must not leave the test waiting for the process.
         ends.callback(process.kill)
         ingest(store, READINGS, ARRIVALS[2:], ends=False)
         incremental(store, asset)
@@ -104,7 +104,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, (windows(topics, topic), now)
             time.sleep(0.2)
-        # Consumers have what it brought out a moment before it has told so.
+        # Consumers receive the records slightly before the command reports them.
         while '"event": "published"' not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
@@ -120,7 +120,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
 
 
 def windows(topics: Topics, topic: str) -> int:
-    """How many windows a consumer of the topic has."""
+    """Return the number of windows that a consumer of the topic has."""
     table = Table("accumulating")
     for record in records(topics.servers, topic):
         table.take(*record)

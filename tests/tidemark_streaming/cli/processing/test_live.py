@@ -1,4 +1,4 @@
-"""The live view of a stream, on real Delta tables, without an engine."""
+"""The live view of a stream on real Delta tables, without an engine."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.processing.live import View
 
 
-def test_runs_are_fresh_once_also_after_the_asset_was_made_anew(tmp_path: Path) -> None:
+def test_each_run_is_new_once_even_after_the_asset_is_recreated(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     name = PER_MINUTE.name
     view = View(settings, PER_MINUTE)
