@@ -1,4 +1,4 @@
-"""Every parameter of the connectors refuses what it does not take, in one line that names it."""
+"""Every parameter of the connectors refuses an invalid value, in one line that names it."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -42,9 +42,7 @@ CASES = [(made, name) for made in VALID for name in inspect.signature(made).para
 @pytest.mark.parametrize(
     ("made", "parameter"), CASES, ids=[f"{made.__name__}-{name}" for made, name in CASES]
 )
-def test_a_wrong_value_is_one_line_that_names_the_parameter(
-    made: Callable[..., Any], parameter: str
-) -> None:
+def test_an_invalid_value_is_refused_in_one_line(made: Callable[..., Any], parameter: str) -> None:
     for value in WRONG:
         try:
             made(**{**VALID[made], parameter: value})
@@ -56,7 +54,7 @@ def test_a_wrong_value_is_one_line_that_names_the_parameter(
                 assert f"{made.__name__}: {parameter} must be " in said
 
 
-def test_a_format_that_is_not_read_is_refused() -> None:
+def test_an_unsupported_file_format_is_refused() -> None:
     with pytest.raises(DefinitionError) as error:
         FileConnector(READINGS, Path("landing"), format="xls")  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (

@@ -1,4 +1,5 @@
-"""A Delta table as a source: each version comes once, whatever the cut; what can't come is told."""
+"""A Delta table as a source: each version is ingested once for any batch size, and lost versions
+are reported."""
 
 import json
 import os
@@ -58,7 +59,7 @@ PER_SHOP = replace(
 
 
 def orders(minutes: Sequence[int], shop: str = "a") -> pa.Table:
-    """Orders at these minutes, each with its minute as its price."""
+    """Return orders at these minutes, each with its minute as its price."""
     instants = pa.array([T0 + m * MINUTE for m in minutes], pa.timestamp("us", "UTC"))
     prices = pa.array(minutes, pa.int64())
     return pa.table({"ts": instants, "shop": [shop] * len(minutes), "price": prices})
@@ -69,7 +70,7 @@ def write(path: Path, rows: pa.Table, **more: Any) -> None:  # noqa: ANN401
 
 
 def done(feed: DeltaConnector) -> list[Arrival]:
-    """The arrivals that are pending, as if they had been brought in."""
+    """Return the pending arrivals as if they had been ingested."""
     return [
         Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
         for n, c in enumerate(feed.pending([]))
@@ -81,17 +82,16 @@ def versions(feed: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int
 
 
 def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
-    """What came, without the clock."""
+    """Return the event log without the correlation IDs."""
     rows = warehouse.take(source.log_table).drop_columns(["correlation_id"])
     return sorted(rows.to_pylist(), key=lambda row: (row["arrival"], row["position"]))
 
 
-def test_whatever_the_cut_windows_are_equal(
+def test_windows_are_equal_for_any_batch_size(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Versions that come one at a time, in any pieces, from memory, or all at once, by the engine:
-    the same log, the same windows; also of a table by partitions, that gets a column more and is
-    compacted."""
+    """Versions that are ingested one at a time in memory, or all at once by the engine, give the
+    same event log and windows. The table is partitioned, gains a column and is compacted."""
     chance, path = random.Random(11), tmp_path / "orders"
     piecemeal = DeltaConnector(ORDERS, str(path))
     for commit in range(6):
@@ -119,8 +119,8 @@ def test_whatever_the_cut_windows_are_equal(
     assert found[0]
 
 
-def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
-    """Added with their signs they give the table as it is."""
+def test_row_changes_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Their signed sum equals the current table."""
     path = tmp_path / "orders"
     on = {"delta.enableChangeDataFeed": "true"}
     write(path, orders([0, 1, 2, 3]), configuration=on)
@@ -146,7 +146,7 @@ def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> Non
 
 
 def rewrite(path: Path, more: pa.Table | None = None) -> None:
-    """Commit the newest file again under another name, with more rows or as it was, and record no
+    """Commit the newest file again under another name, unchanged or with more rows, and record no
     changes: as Spark's MERGE does if no row meets its conditions."""
     version = DeltaTable(path).version()
     (old,) = added(path, version)
@@ -161,8 +161,8 @@ def rewrite(path: Path, more: pa.Table | None = None) -> None:
     file.write_text("\n".join(map(json.dumps, actions)))
 
 
-def test_rows_that_a_version_rewrites_unchanged_are_no_changes(tmp_path: Path) -> None:
-    """Trino 19955, Delta 906: only rows that differ are events, whatever files are rewritten."""
+def test_unchanged_rows_of_rewritten_files_are_not_changes(tmp_path: Path) -> None:
+    """Trino 19955, Delta 906: only rows that differ are events, regardless of rewritten files."""
     path = tmp_path / "orders"
     write(path, orders([0, 1, 1]), configuration={"delta.enableChangeDataFeed": "true"})
     rewrite(path)
@@ -192,7 +192,7 @@ CELLS = {
 
 @given(st.lists(st.tuples(st.booleans(), st.fixed_dictionaries(CELLS)), max_size=30))
 @settings(max_examples=30, deadline=None)
-def test_what_is_left_of_a_rewrite_is_the_difference(
+def test_unchanged_rows_are_dropped_from_a_rewrite(
     changes: list[tuple[bool, dict[str, Any]]],
 ) -> None:
     kinds = pa.schema(
@@ -216,7 +216,9 @@ def test_what_is_left_of_a_rewrite_is_the_difference(
     assert found == {"insert": new - old, "delete": old - new}
 
 
-def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_ingestion_starts_with_the_table_at_the_start_version(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
     path = tmp_path / "orders"
     write(path, orders([0]))
     write(path, orders([1]))
@@ -227,10 +229,10 @@ def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
 
 
-def test_an_ingest_that_follows_takes_versions_as_they_come(
+def test_a_following_ingest_reads_each_new_version_once(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """Each once; a version that it can't take ends it, after those before."""
+    """An unsupported version stops it after the versions before."""
     path = tmp_path / "orders"
     write(path, orders([0]))
     commits, told = follow(warehouse, DeltaConnector(ORDERS, str(path)), 0.01), list[str]()
@@ -264,7 +266,7 @@ list(ingest(warehouse, cloudpickle.loads(Path(file).read_bytes()), batch=2))
 
 # Starts and kills processes.
 @pytest.mark.slow
-def test_killed_amid_a_commit_each_version_comes_once(
+def test_after_a_kill_in_a_commit_each_version_is_ingested_once(
     engine: Settings, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     path, file = tmp_path / "orders", tmp_path / "feed"
@@ -283,7 +285,7 @@ def test_killed_amid_a_commit_each_version_comes_once(
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_a_version_that_changes_rows_stops_the_source_after_those_before(tmp_path: Path) -> None:
+def test_a_version_that_changes_rows_stops_the_source(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     write(path, orders([0, 1]))
     write(path, orders([2]))
@@ -298,7 +300,7 @@ def test_a_version_that_changes_rows_stops_the_source_after_those_before(tmp_pat
         replace(feed, change_feed=True).pending(done(feed))
 
 
-def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_rows_of_a_skipped_version_are_not_ingested(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     write(path, orders([0, 1]))
     DeltaTable(path).update(predicate="price = 1", updates={"price": "10"})
@@ -308,19 +310,19 @@ def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_pa
 
 
 def added(path: Path, version: int) -> list[Path]:
-    """The files that a version has added."""
+    """Return the files that a version has added."""
     lines = (path / f"_delta_log/{version:020}.json").read_text().splitlines()
     adds = [told["add"]["path"] for line in lines if "add" in (told := json.loads(line))]
     return [path / each for each in adds]
 
 
-def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
+def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     for minute in range(5):
         write(path, orders([minute]))
     feed = DeltaConnector(ORDERS, str(path))
     timeline = done(feed)[:1]
-    # What VACUUM leaves of two versions whose rows are elsewhere by now.
+    # The result of VACUUM for two versions whose rows were compacted.
     table = DeltaTable(path)
     table.optimize.compact()
     for version in (1, 2):
@@ -333,13 +335,13 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     chunks = accepting.pending(timeline)
     assert [json.loads(c.position)["version"] for c in chunks] == [3, 4, 5]
     assert [passed_over(c.position) for c in chunks] == [["versions 1 to 2 (deleted)"], [], []]
-    # What goes after that was not accepted.
+    # A later loss was not accepted.
     (third,) = added(path, 3)
     third.rename(tmp_path / "gone")
     with pytest.raises(DataError, match=r"no longer has version 3"):
         accepting.pending(timeline)
     (tmp_path / "gone").rename(third)
-    # And what the log's own retention leaves.
+    # The result of the transaction log's retention.
     table.create_checkpoint()
     for version in range(3):
         (path / f"_delta_log/{version:020}.json").unlink()
@@ -348,9 +350,9 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     assert versions(replace(feed, start=5)) == [5]
 
 
-def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
-    """Delta 1365: of a change feed whose files are gone the versions are named, and none is
-    skipped."""
+def test_changes_deleted_by_vacuum_are_reported(tmp_path: Path) -> None:
+    """Delta 1365: if files of the change data feed are deleted, the error has the versions, and
+    none is skipped."""
     path = tmp_path / "orders"
     write(path, orders([0, 1]), configuration={"delta.enableChangeDataFeed": "true"})
     table = DeltaTable(path)
@@ -363,11 +365,11 @@ def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*start=3\."):
         feed.pending(timeline)
-    # Vacuum itself commits its start and its end.
+    # VACUUM itself commits its start and its end.
     assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
 
 
-def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
+def test_a_recreated_table_is_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         write(path, orders([0]))
@@ -383,10 +385,10 @@ ANEW = r"orders' of source 'orders' was recreated under its path while it was re
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_a_table_made_anew_between_look_and_read_is_told(
+def test_a_table_recreated_between_poll_and_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
-    """Its rows would come as those of the old one, and once more as its own."""
+    """Otherwise its rows would be ingested as those of the old table, and again as its own."""
     if not few:
         monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
@@ -395,7 +397,7 @@ def test_a_table_made_anew_between_look_and_read_is_told(
     feed = DeltaConnector(ORDERS, str(path))
     chunks = feed.pending([])
     path.rename(tmp_path / "old")
-    # With fewer versions, with as many, and as none is there.
+    # With fewer versions, with as many, and without a table.
     for minute in (5, 6):
         write(path, orders([minute]))
         with pytest.raises(DataError, match=ANEW):
@@ -406,7 +408,7 @@ def test_a_table_made_anew_between_look_and_read_is_told(
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_a_table_made_anew_amid_a_read_is_told(
+def test_a_table_recreated_during_a_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
@@ -433,8 +435,8 @@ def test_a_table_made_anew_amid_a_read_is_told(
         (tmp_path / "old").rename(path)
 
 
-def test_a_commit_has_the_time_that_the_protocol_gives_it(tmp_path: Path) -> None:
-    """What else `commitInfo` says, and whether it is there, is optional."""
+def test_a_commit_has_the_timestamp_that_the_protocol_defines(tmp_path: Path) -> None:
+    """The other contents of `commitInfo`, and `commitInfo` itself, are optional."""
     path = tmp_path / "orders"
     infos = [None, {"timestamp": 5}, {"timestamp": 5, "inCommitTimestamp": T0 // 1000 + 50}]
     for version, info in enumerate(infos):
@@ -449,7 +451,7 @@ def test_a_commit_has_the_time_that_the_protocol_gives_it(tmp_path: Path) -> Non
     assert [chunk.arrived_at - T0 for chunk in chunks] == [0, 1, 50_000]
 
 
-def test_a_table_that_a_catalog_manages_is_one_message(tmp_path: Path) -> None:
+def test_a_catalog_managed_table_is_refused_with_one_message(tmp_path: Path) -> None:
     write(tmp_path, orders([0]))
     file = tmp_path / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in file.read_text().splitlines()]
@@ -465,10 +467,10 @@ def test_a_table_that_a_catalog_manages_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_times_without_a_zone_are_of_the_declared_one(
+def test_timestamps_without_a_zone_use_the_declared_time_zone(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
-    """Also those that occur twice and never: the hours in which the clock is changed."""
+    """Covers local times that occur twice or never because of daylight saving time."""
     hours = ["2026-01-01T00:00", "2026-03-29T01:59", "2026-03-29T02:30", "2026-10-25T02:30"]
     hours += ["1880-06-01T00:00:00.000001", "2026-07-01T12:00"]
     local = pa.array([datetime.fromisoformat(hour) for hour in hours], pa.timestamp("us"))
@@ -488,7 +490,7 @@ def test_times_without_a_zone_are_of_the_declared_one(
     ]
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+def test_invalid_tables_and_arguments_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     feed = DeltaConnector(ORDERS, str(path))
     with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
@@ -508,7 +510,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         replace(feed, change_feed=True, skip_change_commits=True)
 
 
-def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_change_data_feed_enabled_later_is_reported(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     write(path, orders([0]))
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
@@ -520,7 +522,7 @@ def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path:
     assert (row["_change_type"], row["_commit_version"]) == ("insert", 1)
 
 
-def test_columns_that_a_source_does_not_have_may_be_of_any_type(tmp_path: Path) -> None:
+def test_undeclared_columns_may_have_any_type(tmp_path: Path) -> None:
     write(tmp_path, orders([0]).append_column("other", pa.array(["x"])))
     file = tmp_path / "_delta_log" / f"{0:020}.json"
     text = file.read_text().replace(

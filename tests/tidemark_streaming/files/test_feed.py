@@ -1,4 +1,5 @@
-"""The file feed: each file one arrival, read once; each row kept, parsed or not."""
+"""The file connector: each file is one arrival and read once; each row is an event or a dead
+letter."""
 
 import bz2
 import gzip
@@ -49,7 +50,7 @@ def rows_of(spark: SparkSession, source_feed: FileConnector) -> pa.Table:
 
 
 def read(spark: SparkSession, source_feed: FileConnector) -> list[tuple[Any, ...]]:
-    """All rows; where one is a dead letter, with its text."""
+    """Return all rows, each with its text if it is a dead letter."""
     found = list[tuple[Any, ...]]()
     for row in rows_of(spark, source_feed).to_pylist():
         at, letter = row["at"], row[DEAD]
@@ -68,7 +69,7 @@ def test_files_arrive_in_the_order_of_modification_then_name(tmp_path: Path) -> 
     assert [c.arrived_at // MICROS - T0 for c in chunks] == [1, 5, 5]
 
 
-def test_a_file_is_read_once_and_an_older_one_that_turns_up_is_next(tmp_path: Path) -> None:
+def test_a_file_is_read_once_and_older_new_files_come_next(tmp_path: Path) -> None:
     land(tmp_path, "a.csv", HEADER, 10)
     first = feed(tmp_path).pending([])
     assert feed(tmp_path).pending(done(first)) == []
@@ -96,7 +97,7 @@ def test_files_in_sub_folders_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [(b"caf\xe9.csv", "not UTF-8"), (b"a:[b].csv", r"colon and one of")]
 )
-def test_a_name_that_the_engine_cannot_open_is_refused(
+def test_file_names_that_the_engine_cannot_open_are_refused(
     tmp_path: Path, name: bytes, why: str
 ) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(HEADER)
@@ -107,7 +108,7 @@ def test_a_name_that_the_engine_cannot_open_is_refused(
 @pytest.mark.parametrize("seconds", [9, 10, 11])
 @pytest.mark.parametrize("row", ["2023-11-14,a,1", "2023-11-14,a,2", "2023-11-14,a,11"])
 def test_a_file_is_recognized_by_its_content(tmp_path: Path, seconds: int, row: str) -> None:
-    """A file that only has another modification time has not changed."""
+    """A file with only a different modification time is unchanged."""
     land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 10)
     before = done(feed(tmp_path).pending([]))
     (tmp_path / "a.csv").unlink()
@@ -127,12 +128,12 @@ def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> No
         feed(tmp_path).pending(before)
 
 
-def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no folder '.*nowhere', from which source 'sensors'"):
         feed(tmp_path / "nowhere").pending([])
 
 
-def test_csv_rows_keep_their_place_and_bad_ones_their_text(
+def test_csv_rows_keep_their_position_and_bad_rows_their_text(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     bad = ["2023-13-45,a,1", "2023-11-14,a,1.5", "2023-11-14,a,1,9", "rubbish"]
@@ -151,7 +152,7 @@ def test_csv_rows_keep_their_place_and_bad_ones_their_text(
     ]
 
 
-def test_positions_hold_where_a_file_is_read_in_pieces(
+def test_positions_are_right_if_a_file_is_read_in_blocks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "BLOCK_BYTES", 9000)
@@ -162,7 +163,7 @@ def test_positions_hold_where_a_file_is_read_in_pieces(
     assert rows["sensor"].to_pylist() == [f"a\n{n}" for n in range(5000)]
 
 
-def test_an_earlier_shorter_header_is_read_in_compressed_files_too(
+def test_an_earlier_shorter_header_is_accepted_in_compressed_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     wider = replace(SOURCE, columns={**SOURCE.columns, "unit": "STRING"})
@@ -181,7 +182,7 @@ def test_an_earlier_shorter_header_is_read_in_compressed_files_too(
     ]
 
 
-def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
+def test_json_lines_become_events_and_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     lines = ['{"at":"2023-11-14T22:13:20Z","sensor":"a","value":1}', '{"value":"x"}', "{oops", "{}"]
     land(tmp_path, "a.json", "\n".join(lines) + "\n", 1)
     found = read(spark, FileConnector(SOURCE, tmp_path, format="json"))
@@ -193,7 +194,7 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_parquet_rows_become_events(spark: SparkSession, tmp_path: Path) -> None:
     times = pa.array([T0 * MICROS, None], pa.timestamp("us", tz="UTC"))
     table = pa.table({"at": times, "sensor": ["a", "b"], "value": pa.array([1, 2], pa.int32())})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -203,8 +204,10 @@ def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_parquet_of_other_kinds_of_time(spark: SparkSession, tmp_path: Path) -> None:
-    """As pandas writes it: to the nanosecond, without a time zone, and under another name."""
+def test_parquet_times_of_other_units_and_zones_are_converted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Covers what pandas writes: nanoseconds, no time zone, and another column name."""
     renamed = replace(SOURCE, rename={"position": "at"})
     micros = [0, -1, T0 * MICROS + 123_456, None]
     for unit, parts in (("ms", (1, 1000)), ("us", (1, 1)), ("ns", (1000, 1))):
@@ -226,7 +229,7 @@ def test_parquet_of_other_kinds_of_time(spark: SparkSession, tmp_path: Path) -> 
 
 
 ROWS = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(2000))
-"""More than a reader finds in what is left of a file that was cut."""
+"""More rows than a reader finds in a truncated file."""
 
 
 def parquet(rows: int) -> bytes:
@@ -251,10 +254,11 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_file_is_picked_up_when_it_is_whole(
+def test_a_file_is_read_only_after_its_rename(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """It is written under a hidden name, piece by piece, and looked for all the while."""
+    """The file is written in pieces under a hidden name, and the folder is polled after each
+    piece."""
     form = name.split(".")[1]
     looks = replace(feed(tmp_path), format=form, options={"header": True} if form == "csv" else {})
     hidden, content = tmp_path / f".{name}", WHOLE[name]
@@ -289,7 +293,7 @@ def test_a_file_is_picked_up_when_it_is_whole(
         ("a.csv", b"at,value\n2023-11-14,1\n", r"its header must name the columns at, sensor,"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_sentence(
+def test_an_unreadable_file_is_reported(
     spark: SparkSession, tmp_path: Path, file: str, content: bytes, message: str
 ) -> None:
     land(tmp_path, file, content, 1)
@@ -327,7 +331,7 @@ NAMES = st.lists(
 @settings(max_examples=3, deadline=None)
 @given(st.sets(NAMES, min_size=8, max_size=8))
 @example({"a:b.csv", "a[1].csv", "x/2026-01-01T10:00.csv", "y/[b]/{c}*?.csv", "a+b %20.csv"})
-def test_any_name_works(
+def test_files_of_any_allowed_name_are_read(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, names: set[str]
 ) -> None:
     folder, landed = tmp_path_factory.mktemp("names"), set[str]()
@@ -337,7 +341,7 @@ def test_any_name_works(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{HEADER}2023-11-14,a,1\n")
         except OSError:
-            # Another name has a file where this one needs a folder, or the reverse.
+            # Another name uses a file where this name needs a folder, or the reverse.
             continue
         if ":" in name and set(name) & set("{}[]*?\\"):
             path.unlink()
@@ -360,7 +364,7 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(
     assert reasons == [None, *["The field 'at' is not a valid TIMESTAMP."] * 2, None]
 
 
-def test_rows_that_are_too_many_for_memory_are_in_the_log_all_the_same(
+def test_rows_beyond_the_memory_limit_are_ingested(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(materialize, "GATHERED_BYTES", 2_000)

@@ -1,4 +1,4 @@
-"""A recording lands as files, one for each span, in the order in which its records arrived."""
+"""Playing a recording writes one file per span, in the order in which its records arrived."""
 
 import os
 import time
@@ -22,7 +22,8 @@ SOURCE = Source(
 
 
 def records() -> pd.DataFrame:
-    """The letters a, b, c, … written every two hours of two days; b takes nine hours to arrive."""
+    """Return the letters a, b, c, …, written every two hours for two days; b takes nine hours to
+    arrive."""
     at = pd.date_range("2013-03-01T01:00", periods=24, freq="2h", tz="UTC").to_series()
     letters = [chr(ord("a") + n) for n in range(24)]
     arrives = at + pd.to_timedelta([9 if letter == "b" else 0 for letter in letters], unit="h")
@@ -33,14 +34,14 @@ recording = Recording(SOURCE, records)
 
 
 def landed(folder: Path, excerpt: Excerpt) -> dict[str, str]:
-    """The letters of each file that is there, by its name, in order."""
+    """Play an excerpt and return the letters of each file, by file name and in order."""
     paths = [file.path for file in recording.play(folder, excerpt)]
     return {p.name: "".join(pd.read_csv(p)["letter"]) for p in paths}
 
 
-def test_each_record_lands_once_when_it_arrived(tmp_path: Path) -> None:
+def test_each_record_is_in_the_span_of_its_arrival(tmp_path: Path) -> None:
     #   01 03 05 | 07 09 11 | 13 15 17 | 19 21 23
-    #   a        | b c      of 03 arrives at 12, in the third span
+    #   a        | b c      b is of 03:00 and arrives at 12:00, in the third span
     found = list(landed(tmp_path, Excerpt()).values())
     assert found == ["ac", "def", "bghi", "jkl", "mno", "pqr", "stu", "vwx"]
     first = min(tmp_path.iterdir())
@@ -66,7 +67,7 @@ def test_an_empty_recording_has_no_spans(tmp_path: Path, part: Excerpt) -> None:
     assert [len(span.records) for span in empty.spans(both)] == [0, 0, 0, 0]
 
 
-def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
+def test_existing_files_are_not_written_again(tmp_path: Path) -> None:
     (first, *_) = recording.play(tmp_path, Excerpt(days=1))
     os.utime(first.path, (1, 1))
     numbers = [(f.number, f.total) for f in recording.play(tmp_path, Excerpt())]
@@ -88,14 +89,14 @@ def test_a_range_is_widened_to_whole_spans(tmp_path: Path) -> None:
     }
 
 
-def test_a_folder_takes_one_span(tmp_path: Path) -> None:
+def test_a_folder_accepts_files_of_one_span_length(tmp_path: Path) -> None:
     landed(tmp_path, Excerpt(days=1))
     with pytest.raises(DataError, match=r"has files of another span, such as 'letters_2013"):
         landed(tmp_path, Excerpt(days=1, span="1 hour"))
 
 
 @pytest.mark.parametrize("span", ["7 hours", "0 hours", "36 hours"])
-def test_a_span_fits_a_day(tmp_path: Path, span: str) -> None:
+def test_a_span_must_divide_a_day_or_be_whole_days(tmp_path: Path, span: str) -> None:
     with pytest.raises(DefinitionError, match=f"got '{span}'"):
         landed(tmp_path, Excerpt(span=span))
 
@@ -104,13 +105,13 @@ def test_a_speed_paces_the_files(tmp_path: Path) -> None:
     began = time.monotonic()
     part = Excerpt(days=1, speed=6 * 3600 / 0.2)
     written = [time.monotonic() - began for _ in recording.play(tmp_path, part)]
-    # A busy machine is slower.
+    # A busy machine may be slower.
     assert 0.45 < written[-1] - written[0] < 5
     with pytest.raises(DefinitionError, match="greater than zero"):
         landed(tmp_path, Excerpt(days=1, speed=0))
 
 
-def test_a_folder_that_can_t_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"^Folder '.*/file' can't be written: .*\.$"):
         landed(tmp_path / "file", Excerpt())
