@@ -1,4 +1,4 @@
-"""Notes of builds, with a dbt that builds nothing."""
+"""Records of mart builds, with a fake dbt that builds nothing."""
 
 import os
 import time
@@ -14,7 +14,7 @@ from tidemark_streaming.dbt.marts import Marts
 WEEK = 7 * 86_400
 
 
-def test_a_build_is_noted_for_its_own_database(
+def test_a_build_is_recorded_for_its_own_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two databases may share a home."""
@@ -28,10 +28,10 @@ def test_a_build_is_noted_for_its_own_database(
     assert len(Marts(one).builds(0)) == len(Marts(other).builds(0)) == 1
 
 
-def test_a_note_outlives_another_state_of_the_project(
+def test_a_build_record_survives_the_cleanup_of_old_project_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What dbt made of a project is removed after a week."""
+    """dbt's files of a project state are deleted after a week."""
     monkeypatch.setattr(marts, "run", leaving())
     settings = Settings(home=tmp_path)
     Marts(settings).build("sc://localhost:1", [])
@@ -44,8 +44,8 @@ def test_a_note_outlives_another_state_of_the_project(
     assert len(Marts(settings).builds(0)) == 2
 
 
-def test_a_mart_that_fails_shows_the_row_at_fault_and_no_stack_trace() -> None:
-    """However long the query is that the message begins with."""
+def test_a_failed_mart_shows_the_violating_row_without_a_stack_trace() -> None:
+    """The message begins with the query, which may have any length."""
     row = "violated by row with values: - day : 2013-02-20 - flights : -1"
     frames = "JVM stacktrace: org.apache.spark.SparkException at org.apache.spark." + "x" * 9000
     for query in ("", "select 1 " * 60, "select 1 " * 6000):

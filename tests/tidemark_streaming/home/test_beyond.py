@@ -1,4 +1,4 @@
-"""What an erasure says that it does not reach."""
+"""Data that an erasure reports as out of its reach."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tidemark_streaming.home.domains import Domains
 NOTHING = ErasureReport("sensors", True, None, 0, 0, 0, 0, 0)
 
 
-def test_tables_with_which_events_are_joined_are_told() -> None:
+def test_an_erasure_reports_lookup_tables_as_out_of_reach() -> None:
     nobody = Domains({}, {}, {})
     for references, told in (((), 0), (("people", "/data/cards"), 1)):
         source = replace(SOURCE, lookups=references)

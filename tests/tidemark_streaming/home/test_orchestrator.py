@@ -1,4 +1,4 @@
-"""What `tidemark up` writes for Dagster is what Dagster understands."""
+"""Dagster accepts the instance configuration that `tidemark up` writes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import dagster as dg
 from tidemark_streaming.home import orchestrator
 
 
-def test_the_instance_for_local_use_loads(tmp_path: Path) -> None:
+def test_dagster_loads_the_generated_instance(tmp_path: Path) -> None:
     folder = Path(orchestrator.prepare(tmp_path)["DAGSTER_HOME"])
     with dg.DagsterInstance.from_config(str(folder)) as instance:
         concurrency = instance.get_concurrency_config()
@@ -16,7 +16,7 @@ def test_the_instance_for_local_use_loads(tmp_path: Path) -> None:
         assert not instance.telemetry_enabled
 
 
-def test_a_file_that_was_edited_stays(tmp_path: Path) -> None:
+def test_an_edited_configuration_is_kept(tmp_path: Path) -> None:
     folder = Path(orchestrator.prepare(tmp_path)["DAGSTER_HOME"])
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     orchestrator.prepare(tmp_path)

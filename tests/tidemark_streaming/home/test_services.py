@@ -1,4 +1,4 @@
-"""What is made before services start, and in the background once the engine rests."""
+"""Files and databases that are created before services start, and in the background."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tidemark_streaming.home import services
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_no_archive_is_made_where_none_is_wanted_or_one_is_there(
+def test_no_archive_is_built_if_disabled_or_present(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     if wanted:
@@ -28,10 +28,10 @@ def test_no_archive_is_made_where_none_is_wanted_or_one_is_there(
     assert not (tmp_path / "logs" / "archive.log").exists()
 
 
-def test_it_is_made_by_a_process_of_its_own_which_looks_again(
+def test_the_archive_is_built_by_a_process_that_checks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else may have made it meanwhile: then that process has nothing to do."""
+    """Another process may have built it in the meantime; then nothing is left to do."""
     if not archive.options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
     monkeypatch.setattr(archive, "options", lambda *_: [])
@@ -50,10 +50,10 @@ def _tables(database: Path) -> set[str]:
         return {name for (name,) in open_.execute("SELECT name FROM sqlite_master")}
 
 
-def test_the_databases_that_services_share_are_made_before_either_starts(
+def test_shared_databases_are_created_before_the_services_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two that make them at the same time meet each other's half of the tables."""
+    """Two services that create them concurrently see incomplete tables."""
     found: list[tuple[str, set[str]]] = []
 
     def start(self: ManagedProcess, _: Sequence[str], *__: object) -> None:
@@ -69,7 +69,7 @@ def test_the_databases_that_services_share_are_made_before_either_starts(
     assert all("runs" in tables for _, tables in found)
 
 
-def test_databases_that_cannot_be_made_are_one_sentence(tmp_path: Path) -> None:
+def test_databases_that_cannot_be_created_are_reported(tmp_path: Path) -> None:
     (tmp_path / "dagster").mkdir()
     (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
     settings = Settings(home=tmp_path, webserver_port=free_port())

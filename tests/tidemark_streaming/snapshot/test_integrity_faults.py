@@ -1,4 +1,4 @@
-"""Faults of Tidemark itself that stand, told from tables alone, and by `tidemark status`."""
+"""Open integrity faults of Tidemark, found from tables alone and shown by `tidemark status`."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A home without an engine, whose only domain is `gated`."""
+    """Return settings of a home without an engine, whose only domain is `gated`."""
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
     monkeypatch.setenv("TIDEMARK_DOMAINS", "gated")
@@ -27,7 +27,7 @@ def stands(settings: Settings) -> IntegrityFault | None:
     return find_integrity_fault(Snapshot(settings), gated)
 
 
-def test_nothing_stands_of_an_asset_that_was_never_judged_or_never_failed(
+def test_an_asset_without_integrity_failures_has_no_fault(
     settings: Settings,
 ) -> None:
     assert stands(settings) is None
@@ -37,7 +37,7 @@ def test_nothing_stands_of_an_asset_that_was_never_judged_or_never_failed(
     assert stands(settings) is None
 
 
-def test_withheld_windows_stand_until_they_are_in_order_or_decided(settings: Settings) -> None:
+def test_quarantined_windows_are_faults_until_fixed_or_discarded(settings: Settings) -> None:
     judged(settings, 0)
     judged(settings, 1, (3, "a"), (4, None))
     judged(settings, 2)
@@ -55,7 +55,7 @@ def test_withheld_windows_stand_until_they_are_in_order_or_decided(settings: Set
     assert stands(settings) is None
 
 
-def test_a_window_without_a_row_stands_until_a_later_run_finds_it_in_order(
+def test_a_missing_window_is_a_fault_until_a_later_run_passes(
     settings: Settings,
 ) -> None:
     judged(settings, 1, (3, "b"))
@@ -63,14 +63,14 @@ def test_a_window_without_a_row_stands_until_a_later_run_finds_it_in_order(
     found = stands(settings)
     assert found is not None
     assert found.windows == 1
-    # A run of other windows says nothing of it; one of its own does.
+    # A run over other windows does not clear the fault; a run over this window does.
     judged(settings, 2, minutes=(4, 10))
     assert stands(settings) is not None
     judged(settings, 3, minutes=(2, 10))
     assert stands(settings) is None
 
 
-def test_a_warning_stands_until_its_row_is_computed_again(settings: Settings) -> None:
+def test_a_warning_is_a_fault_until_its_row_is_recomputed(settings: Settings) -> None:
     judged(settings, 1, (3, "a"), expectation="unique_key()")
     publish(settings, 1, "warned", (3, "a"))
     found = stands(settings)
@@ -80,14 +80,14 @@ def test_a_warning_stands_until_its_row_is_computed_again(settings: Settings) ->
     assert stands(settings) is None
 
 
-def test_what_an_earlier_life_of_the_asset_failed_does_not_stand(settings: Settings) -> None:
+def test_failures_of_an_earlier_table_id_are_ignored(settings: Settings) -> None:
     judged(settings, 1, (3, "b"))
     assert stands(settings) is not None
     judged(settings, 2, table_id="two")
     assert stands(settings) is None
 
 
-def test_status_tells_it_in_one_line_with_what_to_do(settings: Settings) -> None:
+def test_status_shows_the_fault_and_its_fix_in_one_line(settings: Settings) -> None:
     quiet = call("status")
     assert "fault of Tidemark" not in quiet.stdout
     assert json.loads(call("status", "--json").stdout)["faults"] == []

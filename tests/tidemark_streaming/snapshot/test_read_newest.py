@@ -1,4 +1,4 @@
-"""The newest rows of a table with keys of any type, and any value as JSON."""
+"""Reading the newest rows of a table with keys of any type, and rendering any value as JSON."""
 
 import json
 import math
@@ -24,7 +24,7 @@ def refuse(constant: str) -> None:
     raise AssertionError(constant)
 
 
-def test_keys_that_are_lists_or_structs_have_an_order(tmp_path: Path) -> None:
+def test_rows_are_ordered_by_list_and_struct_keys(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     rows = pa.table(
         {
@@ -66,5 +66,5 @@ def test_any_value_is_valid_json(value: Any) -> None:  # noqa: ANN401
         ({"a": b"\x00\xff", 1: Decimal("1.10")}, '{"a": "AP8=", "1": "1.10"}'),
     ],
 )
-def test_what_json_has_no_type_for_is_text(value: object, text: str) -> None:
+def test_values_without_a_json_type_are_strings(value: object, text: str) -> None:
     assert as_json(value) == text

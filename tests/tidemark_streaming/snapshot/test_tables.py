@@ -1,4 +1,4 @@
-"""Tables read without the engine, and the end of a process that has read them."""
+"""Reading tables without the engine, and a clean exit of the process afterwards."""
 
 import time
 from pathlib import Path
@@ -38,7 +38,7 @@ def numbers(table: pa.Table | None, column: str = "n") -> list[int]:
     return sorted(table[column].to_pylist())
 
 
-def test_the_rows_of_a_condition_are_read(tables: Tables) -> None:
+def test_rows_are_filtered_by_a_condition(tables: Tables) -> None:
     assert numbers(tables.read("fares", ["n"], ds.field("n") >= 10)) == [10, 11, 12]
 
 
@@ -50,7 +50,7 @@ def test_the_rows_of_a_condition_are_read(tables: Tables) -> None:
         (pa.date32(), 3_700_000),
     ],
 )
-def test_a_row_beside_one_beyond_the_year_9999_is_found(
+def test_a_row_is_found_next_to_one_beyond_the_year_9999(
     settings: Settings, kind: pa.DataType, far: int
 ) -> None:
     plain = pa.int32() if pa.types.is_date(kind) else pa.int64()
@@ -97,10 +97,10 @@ def test_files_skipped_by_a_bound_have_no_row_within_it(
         assert found.num_rows == sum(map(wanted, given_rows)), bound
 
 
-def test_no_thread_is_left_with_a_file_of_python_s(
+def test_reading_uses_no_python_file_handles(
     tables: Tables, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a thread aborted one process in ten at its end."""
+    """Threads with such a handle aborted one process in ten at exit."""
 
     def opened(_: DeltaStorageHandler, path: str) -> pa.PythonFile:
         raise AssertionError(path)
@@ -112,7 +112,7 @@ def test_no_thread_is_left_with_a_file_of_python_s(
     assert len(numbers(tables.read_new_files("fares", ["n"], set()))) == 6
 
 
-def test_files_that_were_seen_are_not_read_again(tables: Tables, settings: Settings) -> None:
+def test_files_read_before_are_not_read_again(tables: Tables, settings: Settings) -> None:
     seen = set[str]()
     assert len(numbers(tables.read_new_files("fares", ["n"], seen))) == 6
     assert tables.read_new_files("fares", ["n"], seen) is None
@@ -120,7 +120,7 @@ def test_files_that_were_seen_are_not_read_again(tables: Tables, settings: Setti
     assert numbers(tables.read_new_files("fares", ["n"], seen)) == [7]
 
 
-def test_another_table_of_the_name_is_noticed(tables: Tables, settings: Settings) -> None:
+def test_a_recreated_table_is_detected(tables: Tables, settings: Settings) -> None:
     before = tables.id("fares")
     Path(at(settings)).rename(f"{at(settings)}_before")
     write_deltalake(at(settings), pa.table({"n": [7]}))
@@ -136,7 +136,7 @@ def test_a_missing_table_has_no_rows(settings: Settings) -> None:
     assert (tables.id("fares"), tables.version("fares"), tables.types("fares")) == (None, None, {})
 
 
-def test_what_took_long_rests_before_it_is_read_again(settings: Settings) -> None:
+def test_a_slow_read_is_not_repeated_at_once(settings: Settings) -> None:
     tables = Tables.of(settings, rest=20)
     found = [tables.read_if_changed("x", [], lambda: time.sleep(0.2), also=n) for n in range(2)]
     assert found == [None, None]

@@ -1,4 +1,4 @@
-"""Which windows are open: those whose end the watermark has not passed."""
+"""Open windows: those whose end the watermark has not passed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +35,9 @@ def write(settings: Settings, table: str, ends: list[int], **columns: object) ->
 def test_a_window_is_open_until_the_watermark_passes_its_end(
     tmp_path: Path, asset: Definition, watermark: int | None, left: int
 ) -> None:
-    """Lateness keeps it from being final, and not open."""
+    """Allowed lateness keeps a window from being final, but not open."""
     settings = Settings(home=tmp_path)
-    # A window has a row of the state for each run that brought it events.
+    # The state table has a row per window and run with events.
     write(settings, by_minute.state_table, [10, 20, 20, 30, 40], **{ADMITTED: [True] * 5})
     write(settings, by_hour.table, [10, 20, 30, 40])
     found = count_open(Tables.of(settings), asset, watermark)
@@ -45,13 +45,13 @@ def test_a_window_is_open_until_the_watermark_passes_its_end(
     assert all(watermark is None or end > watermark for end in found)
 
 
-def test_events_that_are_not_admitted_open_no_window(tmp_path: Path) -> None:
+def test_events_that_are_not_counted_open_no_window(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     write(settings, by_minute.state_table, [10, 20], **{ADMITTED: [True, False]})
     assert count_open(Tables.of(settings), by_minute, None) == {10: 1}
 
 
-def test_a_snapshot_asked_again_says_what_a_new_one_says(tmp_path: Path) -> None:
+def test_a_reused_snapshot_equals_a_new_one(tmp_path: Path) -> None:
     settings, now = Settings(home=tmp_path), replace(by_minute, keys=("origin",))
     kept = Snapshot(settings, [now], rest=0)
 
