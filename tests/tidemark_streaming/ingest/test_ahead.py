@@ -1,7 +1,5 @@
-"""An event that is dated far ahead of its arrival moves no watermark, and is not lost (finding 16).
-
-Without a bound, one event of the year 2099 makes everything after it too late, for good.
-"""
+"""An event dated far ahead of its arrival does not advance the watermark and is not lost (finding
+16). Without a bound, one event of the year 2099 makes every later event too late."""
 
 from dataclasses import replace
 
@@ -25,7 +23,7 @@ FAR = instant("2099-01-01")
 TIMES = [
     [T0, T0 + MINUTE],
     [FAR, T0 + 2 * MINUTE],
-    # As far ahead of its arrival as is allowed, and a microsecond more.
+    # At the allowed skew, and one microsecond beyond it.
     [T0 + 3 * MINUTE + 5_000_000, T0 + 3 * MINUTE + 5_000_001],
     [T0 + 4 * MINUTE, None],
 ]
@@ -33,7 +31,7 @@ BELIEVED = [T0, T0 + MINUTE, T0 + 2 * MINUTE, T0 + 3 * MINUTE + 5_000_000, T0 + 
 
 
 def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
-    """The source with that bound, and its events in the log up to the end of the stream."""
+    """Ingest the events of a source with that bound up to its end and return its asset."""
     source = replace(READINGS, max_future_skew=skew)
     arrivals = [
         ScenarioArrival(tuple((time, "a", 1.0, None) for time in times), T0 + (n + 1) * MINUTE)
@@ -52,9 +50,7 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
         pytest.param(Session("10 seconds"), marks=pytest.mark.slow),
     ],
 )
-def test_what_is_dated_too_far_ahead_is_in_the_late_table_alone(
-    warehouse: Warehouse, window: Window
-) -> None:
+def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, window: Window) -> None:
     asset = replace(brought(warehouse, "5 seconds"), window=window)
     timeline = Log(warehouse, asset.source).timeline()
     newest = [T0 + MINUTE, T0 + 2 * MINUTE, BELIEVED[3], T0 + 4 * MINUTE]
@@ -77,7 +73,7 @@ def test_what_is_dated_too_far_ahead_is_in_the_late_table_alone(
     assert (facts.no_event_time, facts.too_late) == (3, 0)
 
 
-def test_without_a_bound_any_date_is_believed(warehouse: Warehouse) -> None:
+def test_without_a_bound_any_event_time_is_accepted(warehouse: Warehouse) -> None:
     asset = brought(warehouse, None)
     incremental(warehouse, asset)
     late = warehouse.read(asset.late_table).groupBy("reason").count().collect()

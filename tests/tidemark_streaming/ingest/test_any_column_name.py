@@ -1,4 +1,4 @@
-"""Columns may have any name, also those that Tidemark's own code gives to columns."""
+"""Columns may have any name, including those that Tidemark uses for its own columns."""
 
 import csv
 import json
@@ -54,7 +54,7 @@ ROWS = 7
 
 
 def source(names: Sequence[str]) -> Source:
-    """A source that has these columns, those with a name that is taken under another."""
+    """Return a source with these columns. Reserved names are renamed."""
     rename = {name: f"own_{name}" for name in names if name in TAKEN}
     return Source(
         name="named",
@@ -66,7 +66,7 @@ def source(names: Sequence[str]) -> Source:
 
 
 def written(names: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of which every value names its row and its column."""
+    """Return rows in which every value contains its row and its column."""
     return [
         {"ts": (T0 + timedelta(minutes=n)).isoformat(), **{c: f"{c} {n}" for c in names}}
         for n in range(ROWS)
@@ -97,7 +97,7 @@ def feed(form: str, folder: Path, names: Sequence[str]) -> Feed:
 
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize(("form", "step"), [("csv", 5), ("json", 5), ("parquet", 1), ("delta", 1)])
-def test_columns_of_a_source_may_have_internal_names(
+def test_source_columns_may_have_internal_names(
     warehouse: Warehouse,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +105,7 @@ def test_columns_of_a_source_may_have_internal_names(
     step: int,
     few: bool,
 ) -> None:
-    """Text is parsed column by column, which takes long: of its columns, some."""
+    """Covers only some columns of text formats, because parsing them takes long."""
     if not few:
         monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
         monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
@@ -173,7 +173,7 @@ def asset_of(names: Sequence[str], columns: dict[str, str], kind: str) -> Window
 def test_keys_and_aggregates_may_have_internal_names(
     warehouse: Warehouse, tmp_path: Path, kind: str
 ) -> None:
-    """The tables are those of an asset with ordinary names."""
+    """The tables equal those of an asset with ordinary names."""
     free = [n for n in ALL if NAME.fullmatch(n) and not find_table(n, WINDOW_TABLES, EVENT_TABLES)]
     others = [n for n in free if n not in (*HELPERS, "text", "ts", "slot_of_place")]
     names = [*HELPERS, *others[[*WINDOWS].index(kind) :: len(WINDOWS)]]
@@ -209,13 +209,13 @@ def test_keys_and_aggregates_may_have_internal_names(
 
 
 def sorted_rows(rows: pa.Table) -> list[str]:
-    """Return rows as texts, without the columns that two runs never have in common."""
+    """Return rows as sorted texts, without the columns that differ between any two runs."""
     columns = sorted(c for c in rows.column_names if c != "run")
     return sorted(map(repr, rows.select(columns).to_pylist()))
 
 
 def test_the_only_reserved_names_are_columns_of_the_tables() -> None:
-    """The published column that a name would replace is in the message, and a way out."""
+    """The error has the table, the column that a name would replace, and an alternative name."""
     asset = asset_of(HELPERS, {name: name for name in HELPERS}, "sessions")
     for tables, change in (
         (WINDOW_TABLES, lambda name: {"aggregates": {name: agg.count()}}),
@@ -242,7 +242,7 @@ def _adding(name: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.withColumn(name, F.lit(1))
 
 
-def test_a_function_may_not_make_helper_columns(spark: SparkSession) -> None:
+def test_a_function_must_not_add_reserved_or_duplicate_columns(spark: SparkSession) -> None:
     kinds = {"ts": "TIMESTAMP", **ARRIVAL_COLUMNS}
     rows = spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
     asset = WindowedTransform(

@@ -1,4 +1,4 @@
-"""Rows that all fail on one column stop their source; whatever fails otherwise is a dead letter."""
+"""If all rows fail on one column, the source stops; any other failure gives dead letters."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +24,11 @@ CHANGED = Facts(dead_letters=MANY, misfit="The field 'n' is not a valid INT.")
         Facts(rows=MANY),
     ],
 )
-def test_what_does_not_fit_otherwise_goes_on(facts: Facts) -> None:
+def test_other_failures_do_not_stop_the_source(facts: Facts) -> None:
     check("clicks", {0: facts})
 
 
-def test_the_first_arrival_that_has_changed_is_told() -> None:
+def test_the_error_has_the_first_changed_arrival() -> None:
     with pytest.raises(
         ColumnChanged, match=r"fail on one column: The field 'n' is not a valid INT\."
     ) as told:
@@ -36,7 +36,9 @@ def test_the_first_arrival_that_has_changed_is_told() -> None:
     assert told.value.before == 2
 
 
-def test_a_file_of_another_type_waits_where_it_is(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_file_with_a_changed_type_waits_until_accepted(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
     land(tmp_path, "0.csv", HEADER + "2023-11-14,a,1\n", 0)
     land(tmp_path, "1.csv", HEADER + "2023-11-14,a,x\n" * MANY, 1)
     files = feed(tmp_path)

@@ -1,4 +1,4 @@
-"""The machine's clock jumps: what has come is counted as ever, and time never goes back."""
+"""If the machine's clock jumps, events are counted as usual and arrival times never decrease."""
 
 import random
 from dataclasses import replace
@@ -36,11 +36,11 @@ EVERY_MINUTE = WindowedTransform(
 )
 HOUR = 3600
 JUMPS = [0, HOUR, -HOUR, 0, 3 * HOUR, -5 * HOUR]
-"""How far off the clock is as each arrival comes, a minute after the last."""
+"""Seconds by which the clock is off at each arrival. Arrivals are a minute apart."""
 
 
 @pytest.mark.slow
-def test_runs_over_jumps_of_the_clock_give_what_a_bounded_one_does(
+def test_runs_over_clock_jumps_equal_a_batch(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, files = random.Random(3), replace(feed(tmp_path / "in"), source=IDLING)
@@ -71,5 +71,5 @@ def test_runs_over_jumps_of_the_clock_give_what_a_bounded_one_does(
     assert report.equal, report.kinds
 
 
-def test_a_wait_that_began_later_than_now_is_over() -> None:
+def test_a_wait_ends_if_it_began_in_the_future() -> None:
     assert [is_wait_over(10, 100, now) for now in (99, 100, 109, 110)] == [True, False, False, True]

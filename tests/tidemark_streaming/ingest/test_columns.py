@@ -1,5 +1,5 @@
-"""A source gains columns while files and records of both kinds come in; one that can't go on stops
-alone."""
+"""A source gains columns while old and new files and records arrive. A source that can't continue
+does not stop others."""
 
 import json
 from dataclasses import replace
@@ -66,7 +66,7 @@ def versions(warehouse: Warehouse, source: Source = SOURCE) -> list[int]:
 
 
 def write(folder: Path, form: str, number: int, row: dict[str, object]) -> None:
-    """A file of one row, which has what the row has."""
+    """Write a file with one row and these additional columns."""
     at = {"at": clock(number * 60), "sensor": "a", "value": number}
     told = at | row
     if form == "csv":
@@ -83,7 +83,7 @@ def write(folder: Path, form: str, number: int, row: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
-def test_files_of_before_and_after_come_in_together(
+def test_files_with_old_and_new_columns_are_ingested_together(
     warehouse: Warehouse, engine: Settings, tmp_path: Path, form: Literal["csv", "json", "parquet"]
 ) -> None:
     folder = tmp_path / "in"
@@ -105,9 +105,7 @@ def test_files_of_before_and_after_come_in_together(
         assert parity(warehouse, asset).equal
 
 
-def test_a_header_that_is_no_beginning_of_the_columns_is_refused(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_header_must_be_a_prefix_of_the_columns(warehouse: Warehouse, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     land(folder, "0.csv", "at,sensor,place\n", 0)
     with pytest.raises(DataError, match="its header must name the columns at, sensor, value, unit"):
@@ -118,7 +116,7 @@ def test_a_header_that_is_no_beginning_of_the_columns_is_refused(
 
 
 @pytest.mark.parametrize("where", ["schema", "columns", "log", "timeline"])
-def test_killed_between_the_widening_and_the_first_arrival_nothing_is_lost(
+def test_a_kill_while_columns_are_added_loses_nothing(
     engine: Settings, warehouse: Warehouse, tmp_path: Path, where: str
 ) -> None:
     folder = tmp_path / "in"
@@ -131,7 +129,7 @@ def test_killed_between_the_widening_and_the_first_arrival_nothing_is_lost(
     wide = "unit" in warehouse.schema(SOURCE.log_table).names
     assert wide == (where in ("log", "timeline"))
     if not wide:
-        # Nothing has changed: the earlier definition goes on too.
+        # Nothing has changed: the earlier definition also continues.
         Log(warehouse, SOURCE).create()
     list(ingest(warehouse, files(folder, WIDER)))
     assert versions(warehouse) == [1, 1, 2]
@@ -141,7 +139,7 @@ def test_killed_between_the_widening_and_the_first_arrival_nothing_is_lost(
     assert values(warehouse)[-1] == (7, "C", None)
 
 
-def test_a_source_that_cannot_go_on_stops_alone(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     land_some(folder, 3)
     list(ingest(warehouse, feed(folder)))
@@ -151,7 +149,7 @@ def test_a_source_that_cannot_go_on_stops_alone(warehouse: Warehouse, tmp_path: 
     with pytest.raises(DefinitionError, match="the type of 'value'"):
         list(ingest(warehouse, files(folder, odd)))
     list(ingest(warehouse, files(folder, other)))
-    # What had come is counted, also by who knows the odd definition.
+    # Ingested events are counted, even with the changed definition.
     incremental(warehouse, replace(COUNTED, source=odd))
     assert len(Log(warehouse, SOURCE).timeline()) == 3
     list(ingest(warehouse, feed(folder)))
@@ -161,7 +159,7 @@ def test_a_source_that_cannot_go_on_stops_alone(warehouse: Warehouse, tmp_path: 
     assert [row[:3] for row in mine] == [row[:3] for row in theirs]
 
 
-def test_fields_that_records_gain_come_in(warehouse: Warehouse, topics: Topics) -> None:
+def test_new_fields_of_kafka_records_are_ingested(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create()
     topics.send(name, clicks(1))
     list(ingest(warehouse, topics.feed(name)))

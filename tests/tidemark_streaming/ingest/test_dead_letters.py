@@ -1,4 +1,4 @@
-"""What can't be decoded is a dead letter, and what is mended comes back once."""
+"""Rows that can't be decoded are dead letters, and corrected ones are replayed once."""
 
 import os
 import signal
@@ -29,21 +29,21 @@ def letters(warehouse: Warehouse) -> pa.Table:
 
 
 def mended(found: pa.Table, *values: str) -> pa.Table:
-    """Dead letters with other bytes."""
+    """Return dead letters with replaced bytes."""
     place = found.column_names.index("bytes")
     return found.set_column(place, "bytes", pa.array([v.encode() for v in values], pa.binary()))
 
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Path:
-    """Two files of which three rows each are bad."""
+    """Return a folder with two files, each with three malformed rows."""
     folder = tmp_path / "in"
     for n in range(2):
         land(folder, f"{n}.csv", HEADER + "".join(f"{row}\n" for row in ROWS), n * 60)
     return folder
 
 
-def test_what_does_not_fit_is_a_dead_letter_with_its_place_and_its_reason(
+def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
     warehouse: Warehouse, landing: Path
 ) -> None:
     arrivals = [a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals]
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_a_dead_letter_with_its_place_and_its_reason(
     assert clocks == [arrivals[0].arrived_at] * 3
 
 
-def test_a_mended_letter_comes_back_once_as_a_new_arrival(
+def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     warehouse: Warehouse, landing: Path
 ) -> None:
     list(ingest(warehouse, feed(landing)))
@@ -83,14 +83,14 @@ def test_a_mended_letter_comes_back_once_as_a_new_arrival(
     assert letters(warehouse) == before
     again = replay(warehouse, feed(landing), good)
     assert (again.arrivals, again.brought) == ((), 0)
-    # What lands afterwards comes in as before.
+    # Later files are ingested as before.
     land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
     (later,) = (a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals)
     assert (later.arrival, later.rows) == (3, 1)
     assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
 
 
-def test_a_stream_that_has_ended_takes_no_letter_back(warehouse: Warehouse, landing: Path) -> None:
+def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing: Path) -> None:
     list(ingest(warehouse, feed(landing)))
     one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
     replay(warehouse, feed(landing), one)
@@ -147,7 +147,7 @@ def killed(engine: Settings, warehouse: Warehouse, landing: Path, what: str, poi
 # Starts a process for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
-def test_an_ingest_killed_between_its_commits_loses_and_doubles_no_letter(
+def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:
     killed(engine, warehouse, landing, "ingest", point)
@@ -160,7 +160,7 @@ def test_an_ingest_killed_between_its_commits_loses_and_doubles_no_letter(
 # Starts a process for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS[1:])
-def test_a_replay_killed_between_its_commits_brings_the_letter_once(
+def test_a_replay_killed_between_commits_ingests_the_row_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:
     list(ingest(warehouse, feed(landing)))

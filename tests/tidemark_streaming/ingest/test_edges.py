@@ -1,5 +1,5 @@
-"""Small files in which a careless platform loses, alters or invents something: as one backfill and
-as a run per arrival, in memory and in the engine."""
+"""Small files that a careless platform would lose, alter or extend: as one backfill and as one run
+per arrival, in memory and in the engine."""
 
 import csv
 import io
@@ -38,10 +38,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A file, an asset, and what must come out.
+    """A file, an asset, and the expected results.
 
     Args:
-        columns: the source's columns besides its event time.
+        columns: the source's columns except its event time.
         events: the source's events, without their event times.
         newest: the newest event time, in seconds of 2026.
         dead: number of dead letters.
@@ -176,7 +176,7 @@ CASES = [
 
 
 def landed(case: Case, folder: Path, *, singly: bool) -> list[Path]:
-    """Write the case's files: as one, or its records of each instant as one."""
+    """Write the case's records as one file, or as one file per event time. Return the files."""
     path, form = EDGES / case.file, case.file.rpartition(".")[2]
     parts: dict[str, str] = {}
     if not singly:
@@ -199,7 +199,7 @@ def landed(case: Case, folder: Path, *, singly: bool) -> list[Path]:
 
 
 def plain(rows: pa.Table, columns: Sequence[str]) -> Rows:
-    """Return rows with decimals as text, in an order of their own."""
+    """Return rows with decimals as text, in a fixed order."""
     names = [name for name in columns if name in rows.column_names]
     kinds = {name: rows.schema.field(name).type for name in names}
     rows = rows.select(names)
@@ -219,7 +219,7 @@ def plain(rows: pa.Table, columns: Sequence[str]) -> Rows:
     ],
 )
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}-{'-'.join(case.keys)}")
-def test_what_must_come_out(
+def test_edge_files_give_the_expected_log_and_windows(
     warehouse: Warehouse,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -270,7 +270,7 @@ def test_what_must_come_out(
     newest = max(a.max_event_time or 0 for a in Log(warehouse, source).timeline())
     assert newest == NEW_YEAR + case.newest * 1_000_000
     if case.events:
-        # As text: NaN is not equal to itself.
+        # Compare as text, because NaN is not equal to itself.
         assert repr(plain(log, [*case.columns])) == repr(sorted(case.events, key=repr))
     assert warehouse.take(source.dead_letters_table).num_rows == case.dead
     if case.published is not None:

@@ -1,4 +1,4 @@
-"""Files and Delta tables of a source with protected columns: their values are in no file of the
+"""Files and Delta tables of a source with masked columns: the original values are in no file of the
 home."""
 
 import json
@@ -37,7 +37,7 @@ PEOPLE = replace(
     mask={"email": Tokenize(), "card": Mask(keep_last=4), "ssn": Drop()},
 )
 EACH = 20
-"""People of a file."""
+"""Number of people per file."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,8 @@ def people(first: int) -> list[dict[str, object]]:
 def bring(
     warehouse: Warehouse, folder: Path, form: Literal["csv", "json", "parquet"]
 ) -> FileConnector:
-    """Two files, in one commit; in each of text a row that can't be decoded."""
+    """Ingest two files in one commit and return the connector. Each text file has a row that can't
+    be decoded."""
     for file in (0, 1):
         rows = people(EACH * file)
         if form == "parquet":
@@ -83,7 +84,7 @@ def bring(
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
-def test_what_landed_is_protected_before_anything_of_it_is_written(
+def test_files_are_masked_before_anything_is_written(
     engine: Settings,
     warehouse: Warehouse,
     tmp_path: Path,
@@ -116,7 +117,7 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
 
 
 def write(path: Path, first: int, **more: Any) -> None:  # noqa: ANN401 (the writer's own)
-    """A version of a table, with a column that its source does not have."""
+    """Write a version of a table with a column that its source does not declare."""
     rows = people(first)
     instants = [datetime.fromtimestamp(T0 + first + n, UTC) for n in range(EACH)]
     table = pa.Table.from_pylist(rows).set_column(0, "at", pa.array(instants))
@@ -126,14 +127,14 @@ def write(path: Path, first: int, **more: Any) -> None:  # noqa: ANN401 (the wri
 
 
 @pytest.mark.parametrize("way", [{}, {"start": 1}, {"change_feed": True}])
-def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
+def test_delta_versions_are_masked_before_anything_is_written(
     engine: Settings,
     warehouse: Warehouse,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     way: dict[str, Any],
 ) -> None:
-    """Also of large ones, which the engine reads of other sources."""
+    """Covers large versions too, which the engine reads for sources without masks."""
     monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
     path = tmp_path / "people"
     write(path, 0, configuration={"delta.enableChangeDataFeed": "true"})
@@ -152,7 +153,7 @@ def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
     assert [row.email.encode() for row in log] == [emails[row.n % 2] for row in log]
 
 
-def test_what_would_tell_values_or_make_no_tokens_is_refused(tmp_path: Path) -> None:
+def test_unsafe_partitions_and_masks_of_nested_columns_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "people", 0, partition_by=["email"])
     sentence = r"is partitioned by the protected column 'email'\. The names of its files"
     with pytest.raises(DefinitionError, match=sentence):

@@ -1,8 +1,6 @@
-"""An event whose time can't be is not lost: no window of it would ever close.
-
-A source that sends milliseconds where the engine takes a number for seconds is dated about the year
-55840.
-"""
+"""An event with an invalid timestamp is not lost, although none of its windows would ever close.
+For example, a source that sends milliseconds where the engine expects seconds has dates around the
+year 55840."""
 
 from dataclasses import replace
 
@@ -45,9 +43,11 @@ def brought(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize(
     "window", [Tumbling("1 day"), pytest.param(Session("10 seconds"), marks=pytest.mark.slow)]
 )
-def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: Window) -> None:
+def test_events_with_an_invalid_timestamp_are_only_in_the_late_table(
+    warehouse: Warehouse, window: Window
+) -> None:
     brought(warehouse)
-    # Two that are impossible at once are no duplicates of each other, in whatever runs they are.
+    # Two invalid timestamps are not duplicates of each other, in any runs.
     asset = replace(
         PER_MINUTE, window=window, deduplicate=Deduplicate(("sensor",), within="1 second")
     )
@@ -68,7 +68,9 @@ def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: 
 
 
 @pytest.mark.parametrize("skew", [None, "1 hour"])
-def test_memory_and_the_engine_see_the_same_times(warehouse: Warehouse, skew: str | None) -> None:
+def test_memory_and_engine_observe_the_same_event_times(
+    warehouse: Warehouse, skew: str | None
+) -> None:
     source = replace(READINGS, max_future_skew=skew)
     times = [time for each in TIMES for time in each]
     rows = pa.table(

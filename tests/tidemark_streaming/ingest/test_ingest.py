@@ -1,4 +1,4 @@
-"""Ingest: each file's rows are in the log once, in bulk or one by one, whatever was killed."""
+"""Ingest: each file's rows are in the event log once, in bulk or one by one, also after kills."""
 
 import os
 import random
@@ -47,7 +47,7 @@ Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
 
 @pytest.fixture(scope="module")
 def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
-    """The log of an ingest that nothing disturbed, one arrival in a commit."""
+    """Return the event log of an undisturbed ingest with one arrival per commit."""
     warehouse = Warehouse(spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}")
     commits = list(ingest(warehouse, feed(landing)))
     assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
@@ -79,7 +79,7 @@ def test_the_facts_of_each_arrival_are_recorded(expected: Log_) -> None:
         assert one.after == newest - MINUTE
         assert following is None or following.before == one.after
         of_arrival = [r for r in rows if r[3] == one.arrival]
-        # Those that are dead letters leave their places free.
+        # Dead letters leave gaps in the positions.
         whole = range(one.rows + one.dead_letters)
         places = [r[4] for r in of_arrival]
         assert places == [n for n in whole if n in places]
@@ -89,7 +89,7 @@ def test_the_facts_of_each_arrival_are_recorded(expected: Log_) -> None:
     assert len({r[8] for r in rows}) == len(rows)
 
 
-def test_null_event_times_are_kept_and_what_cannot_be_parsed_is_counted(expected: Log_) -> None:
+def test_null_event_times_are_kept_and_unparsable_rows_counted(expected: Log_) -> None:
     rows, timeline = expected
     timeless = [r for r in rows if r[0] is None]
     assert [r[1:3] for r in timeless] == [("c", 1)] * 2
@@ -151,12 +151,12 @@ def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: i
 # Starts a process for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["before timeline", "after timeline"])
-def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
+def test_a_kill_around_the_commit_loses_and_doubles_nothing(
     remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str
 ) -> None:
     with start(remote, warehouse, landing, where, batch=2) as process:
         assert process.wait(120) == -signal.SIGKILL
-    # Four arrivals are in the log; the last two are in the timeline or not.
+    # Four arrivals are in the event log; the last two may be missing in the timeline.
     assert len({r[3] for r in log_rows(warehouse)} | {2}) == 4
     last = Log(warehouse, SOURCE).last()
     assert last is not None
@@ -167,7 +167,7 @@ def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
 
 # Starts and kills many processes.
 @pytest.mark.slow
-def test_killed_at_any_instant_nothing_is_lost_or_doubled(
+def test_a_kill_at_any_instant_loses_and_doubles_nothing(
     remote: str, warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:
     chance = random.Random(11)
@@ -179,7 +179,7 @@ def test_killed_at_any_instant_nothing_is_lost_or_doubled(
     assert contents(warehouse) == expected
 
 
-def test_a_second_ingest_at_once_names_the_process_of_the_first(
+def test_a_concurrent_ingest_is_refused_with_the_firsts_process(
     warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:
     first = ingest(warehouse, feed(landing), batch=4)
@@ -190,7 +190,7 @@ def test_a_second_ingest_at_once_names_the_process_of_the_first(
     assert contents(warehouse) == expected
 
 
-def test_an_ingest_that_another_machine_took_over_from_ends(
+def test_an_ingest_ends_after_a_takeover_by_another_machine(
     warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:
     first = ingest(warehouse, feed(landing), batch=2)
@@ -203,9 +203,7 @@ def test_an_ingest_that_another_machine_took_over_from_ends(
     assert contents(warehouse) == expected
 
 
-def test_the_end_of_the_stream_is_an_arrival_and_the_last(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path: Path) -> None:
     land_some(tmp_path / "in", 1)
     list(ingest(warehouse, feed(tmp_path / "in")))
     ended = end(warehouse, SOURCE)
@@ -218,20 +216,20 @@ def test_the_end_of_the_stream_is_an_arrival_and_the_last(
 
 
 def by(watermark: Watermark, folder: Path) -> FileConnector:
-    """The files of a folder, as a source with another watermark."""
+    """Return a connector to a folder, for a source with another watermark."""
     source = replace(SOURCE, name="other", watermark=watermark)
     return FileConnector(source, folder, options={"header": True})
 
 
 def watermarks(warehouse: Warehouse, feed: FileConnector, batch: int | None) -> list[float | None]:
-    """The watermark after each arrival, in seconds since the first file landed."""
+    """Return the watermark after each arrival, in seconds since the first file landed."""
     list(ingest(warehouse, feed, batch=batch))
     timeline = Log(warehouse, feed.source).timeline()
     return [None if a.after is None else a.after / 1_000_000 - T0 for a in timeline]
 
 
 @pytest.mark.parametrize("batch", [3, None])
-def test_a_partition_that_is_idle_holds_the_watermark_no_longer(
+def test_an_idle_partition_does_not_hold_the_watermark(
     warehouse: Warehouse, tmp_path: Path, batch: int | None
 ) -> None:
     strategy = PerPartition("sensor", "10 seconds", idle="3 minutes")
@@ -248,7 +246,7 @@ def test_a_partition_that_is_idle_holds_the_watermark_no_longer(
     arrives(300)
     arrives(360, (20, "a"), (350, "b"))
     found = watermarks(warehouse, by(strategy, tmp_path / "in"), batch)
-    #        a holds it back ......... idle: b's and none's tell, then b's alone, then a is back
+    # a holds it back until it is idle; then b and null decide, then b alone, then a again.
     assert found == [-70, -70, -70, -70, 80, 100, 100]
     states = [a.watermark_state for a in Log(warehouse, by(strategy, tmp_path).source).timeline()]
     assert states[0] == f'[["a",{micros(-60)},{micros(0)}],["b",{micros(-30)},{micros(0)}]]'
@@ -258,7 +256,7 @@ def micros(seconds: int) -> int:
     return (T0 + seconds) * 1_000_000
 
 
-def test_rows_can_carry_the_watermark(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_rows_can_define_the_watermark(warehouse: Warehouse, tmp_path: Path) -> None:
     for number, rows in enumerate([f"{clock(5)},a,1\n", f"{clock(3)},done,1\n", "", ",done,1\n"]):
         land(tmp_path / "in", f"{number}.csv", HEADER + rows, number)
     punctuated = Punctuated("CASE WHEN sensor = 'done' THEN at END")
@@ -272,7 +270,7 @@ def test_rows_can_carry_the_watermark(warehouse: Warehouse, tmp_path: Path) -> N
         ("value", r".*\[DATATYPE_MISMATCH.*"),
     ],
 )
-def test_a_watermark_that_cannot_be_told_is_one_sentence(
+def test_an_invalid_watermark_expression_is_refused(
     warehouse: Warehouse, tmp_path: Path, expression: str, reason: str
 ) -> None:
     land(tmp_path / "in", "0.csv", HEADER + f"{clock(5)},a,1\n", 0)
@@ -282,10 +280,10 @@ def test_a_watermark_that_cannot_be_told_is_one_sentence(
     assert Log(warehouse, by(Manual(), tmp_path).source).timeline() == []
 
 
-def test_a_mark_that_cannot_be_read_does_not_end_the_source(
+def test_an_unreadable_watermark_does_not_stop_the_source(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """Its event is in the log, and the arrival tells that it did not move the watermark."""
+    """Its event is in the log, and the arrival records that it did not advance the watermark."""
     marks = [str(clock(2)), "soon", "", "0000-00-00", str(clock(4))]
     rows = "".join(f"{clock(n)},{mark},1\n" for n, mark in enumerate(marks))
     land(tmp_path, "0.csv", HEADER + rows, 0)
@@ -297,7 +295,7 @@ def test_a_mark_that_cannot_be_read_does_not_end_the_source(
 
 
 class Told:
-    """A feed of heartbeats that says its watermark itself."""
+    """A connector of heartbeats with manual watermarks."""
 
     source = Source("told", SOURCE.columns, "at", Manual())
 
@@ -319,7 +317,7 @@ def test_heartbeats_carry_a_manual_watermark_and_the_end(warehouse: Warehouse) -
     assert [(a.before, a.after) for a in timeline] == [(None, None), (None, 40), (40, INFINITY)]
 
 
-def test_a_broken_file_stops_the_ingest_until_it_is_mended(
+def test_a_broken_file_stops_the_ingest_until_it_is_fixed(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     land_some(tmp_path / "in", 2)
@@ -332,7 +330,7 @@ def test_a_broken_file_stops_the_ingest_until_it_is_mended(
     assert [a.rows for a in Log(warehouse, SOURCE).timeline()][2] == 1
 
 
-def test_a_warehouse_that_cannot_be_written_is_one_sentence(
+def test_an_unwritable_warehouse_is_reported(
     spark: SparkSession, landing: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -356,7 +354,7 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
         list(play(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
 
 
-def test_each_arrival_records_the_versions_of_references(
+def test_each_arrival_records_the_versions_of_lookup_tables(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     source = replace(SOURCE, lookups=("places",))
@@ -374,7 +372,7 @@ def test_each_arrival_records_the_versions_of_references(
     with pytest.raises(DataError, match="'sensors' refers to 'places', but there is no Delta tab"):
         list(ingest(warehouse, came))
     assert versions() == []
-    # A domain's own table is made where there is none, and is left alone where there is one.
+    # A domain's lookup table is created only if it does not exist.
     inlet = Inlet(source, lambda _: came, lookups={"places": load})
     furnish(warehouse, inlet)
     commits = ingest(warehouse, came, batch=2)

@@ -1,7 +1,5 @@
-"""An arrival has a processing time that is never in the future and never goes back.
-
-No engine is needed: what is pending is read from the files and from the transaction log.
-"""
+"""An arrival's processing time is never in the future and never decreases. No engine is needed:
+pending arrivals are read from files and from the transaction log."""
 
 import os
 import time
@@ -33,7 +31,7 @@ def arrived(chunk: Chunk, number: int) -> Arrival:
 
 
 @given(st.lists(INSTANTS, max_size=8))
-def test_it_is_neither_in_the_future_nor_before_the_last(timestamps: list[int]) -> None:
+def test_a_processing_time_is_neither_in_the_future_nor_decreasing(timestamps: list[int]) -> None:
     before: int | None = None
     for timestamp in timestamps:
         found = processing_time(timestamp, before)
@@ -43,7 +41,7 @@ def test_it_is_neither_in_the_future_nor_before_the_last(timestamps: list[int]) 
         before = found
 
 
-def test_a_file_from_the_future_does_not_move_the_clock_there(tmp_path: Path) -> None:
+def test_a_file_from_the_future_does_not_advance_the_clock(tmp_path: Path) -> None:
     path = land(tmp_path, "a.csv", HEADER, 0)
     os.utime(path, (FAR_FUTURE / 1e6, FAR_FUTURE / 1e6))
     [chunk] = feed(tmp_path).pending([])
@@ -53,7 +51,7 @@ def test_a_file_from_the_future_does_not_move_the_clock_there(tmp_path: Path) ->
     assert later.arrived_at <= now() + CLOCK_SLACK
 
 
-def test_a_commit_from_the_future_does_not_either(tmp_path: Path) -> None:
+def test_a_commit_from_the_future_does_not_advance_the_clock(tmp_path: Path) -> None:
     rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC")), "sensor": ["a"], "value": [1]})
     write_deltalake(tmp_path / "t", rows.cast(rows.schema.set(2, pa.field("value", pa.int32()))))
     log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"

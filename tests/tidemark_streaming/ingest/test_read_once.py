@@ -1,4 +1,5 @@
-"""What is read while it changes is read once; what was begun to be filled is filled."""
+"""Files that change during a read are read once, and an interrupted load of a lookup table is
+completed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from tidemark_streaming.ingest.ingest import furnish, ingest
 
 @dataclass(frozen=True)
 class GrowingFeed:
-    """A file that is still written: whoever reads it finds other rows each time.
+    """A connector to a file that is still being written: each read returns different rows.
 
     Args:
-        bytes: the size that is noted of it, by which its rows are few or many.
+        bytes: the reported size, which decides between the paths for few and for many rows.
     """
 
     source: Source
@@ -46,7 +47,7 @@ class GrowingFeed:
 
 
 @pytest.mark.parametrize("size", [0, 1 << 30], ids=["few", "many"])
-def test_log_and_timeline_tell_of_the_same_rows_of_a_file_that_grows(
+def test_log_and_timeline_agree_on_the_rows_of_a_growing_file(
     warehouse: Warehouse, size: int
 ) -> None:
     """Finding 15."""
@@ -56,7 +57,7 @@ def test_log_and_timeline_tell_of_the_same_rows_of_a_file_that_grows(
     assert warehouse.read(READINGS.log_table).count() == arrival.rows
 
 
-def test_a_reference_whose_filling_was_killed_is_filled_by_the_next_ingest(
+def test_an_interrupted_load_of_a_lookup_table_is_completed_later(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding 6."""

@@ -1,4 +1,4 @@
-"""A time outside the years 1 to 9999 makes its row a dead letter, in whichever column it is."""
+"""A time outside the years 1 to 9999 in any column makes its row a dead letter."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -66,7 +66,7 @@ def table(columns: dict[str, list[Any]], kinds: dict[str, str]) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
         plain = pa.array(values, VALUES[kinds[name]][1])
-        # Through the bits: Arrow checks no times on the way.
+        # Cast the bits, because Arrow does not check times there.
         arrays[name] = plain.cast(arrow_type(kinds[name]))
     return pa.table(arrays)
 
@@ -90,10 +90,10 @@ def reasons(rows: pa.Table) -> list[str | None]:
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", VALUES)
-def test_in_memory(kind: str, data: st.DataObject) -> None:
+def test_times_out_of_range_are_dead_letters_in_memory(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(or_null(VALUES[kind][0]), max_size=5))
     rows = table({"x": values}, {"x": kind})
-    # A part of a table has its values elsewhere in the same buffers.
+    # A slice of a table has its values elsewhere in the same buffers.
     for part, some in ((rows, values), (rows.slice(1), values[1:])):
         found = in_range(source(x=kind), part)
         if kind == "BIGINT":
@@ -103,7 +103,9 @@ def test_in_memory(kind: str, data: st.DataObject) -> None:
         assert [r is not None for r in reasons(found)] == [is_outside(v, kind) for v in some]
 
 
-def test_from_a_table_in_memory_and_in_the_engine(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_times_out_of_range_in_a_delta_table_are_dead_letters(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
     late, early = INFINITY + 1, BEGINNING - 1
     kinds = {
         "a": "TIMESTAMP",
