@@ -1,4 +1,4 @@
-"""What is read ahead is what would have been read, and one thing at a time."""
+"""The prefetcher returns the same records as a direct read, and reads one request at a time."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,8 @@ from tidemark_streaming.kafka.prefetch import Prefetcher
 
 
 class Slow:
-    """Reads the sum of what it is asked for, once it may, and notes how."""
+    """A slow reader that returns the sum of its positions once `may` is set, and records its
+    reads."""
 
     def __init__(self) -> None:
         self.may, self.asked = Event(), Event()
@@ -43,7 +44,7 @@ class Slow:
             self._one.release()
 
 
-def test_what_was_begun_is_read_once_by_another_thread() -> None:
+def test_a_prefetched_read_runs_once_in_another_thread() -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
     ahead.begin(["1", "2"])
@@ -56,7 +57,7 @@ def test_what_was_begun_is_read_once_by_another_thread() -> None:
 
 
 @pytest.mark.parametrize("then", [["4"], []])
-def test_what_is_not_asked_for_is_given_up(then: list[str]) -> None:
+def test_a_prefetch_that_is_not_requested_is_cancelled(then: list[str]) -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
     ahead.begin(["1"])
@@ -68,7 +69,7 @@ def test_what_is_not_asked_for_is_given_up(then: list[str]) -> None:
     assert slow.reads[-1] == ("3", True)
 
 
-def test_what_fails_does_so_when_it_is_asked_for() -> None:
+def test_a_failed_prefetch_raises_when_its_result_is_taken() -> None:
     slow = Slow()
     slow.may.set()
     ahead = Prefetcher(slow)
@@ -80,21 +81,21 @@ def test_what_fails_does_so_when_it_is_asked_for() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT interrupts; processes that run tests side by side are told to ignore it."""
+    """Let SIGINT interrupt: parallel test processes otherwise ignore it."""
     with handlers_kept(), signals_expected():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_what_was_interrupted_is_given_up_too() -> None:
+def test_an_interrupted_prefetch_is_cancelled() -> None:
     slow = Slow()
     ahead = Prefetcher(slow)
     ahead.begin(["1"])
     assert slow.asked.wait(60)
 
     def interrupted() -> None:
-        # On a busy machine it comes as soon as it is asked for.
+        # On a busy machine, the signal may come as soon as `take` starts.
         Timer(0.2, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
         ahead.take(["1"])
 
@@ -104,7 +105,7 @@ def test_what_was_interrupted_is_given_up_too() -> None:
     assert not slow.reading
 
 
-def test_the_next_records_are_read_while_those_before_are_worked_on(
+def test_the_next_records_are_read_while_earlier_ones_are_ingested(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)

@@ -1,4 +1,4 @@
-"""What a client tells of brokers that are away, or of properties that are none."""
+"""Errors of the Kafka client: brokers that are down, and invalid properties."""
 
 import socket
 import threading
@@ -14,7 +14,8 @@ from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 @pytest.fixture
 def closing() -> Iterator[int]:
-    """A port that takes connections and closes them: a balancer before brokers that are away."""
+    """Yield a port that accepts and closes connections, as a load balancer does if its brokers are
+    down."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def close() -> None:
@@ -30,8 +31,8 @@ def closing() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "PLAINTEXT"])
-def test_a_port_before_brokers_that_are_away_is_an_outage(closing: int, protocol: str) -> None:
-    """What the client says of it is that the port speaks no TLS, which is not known."""
+def test_a_load_balancer_without_brokers_is_a_retriable_outage(closing: int, protocol: str) -> None:
+    """The client reports that the port does not use TLS, but this is unknown."""
     client = {"security.protocol": protocol}
     if protocol == "SASL_SSL":
         client |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann", "sasl.password": "x"}
@@ -42,18 +43,18 @@ def test_a_port_before_brokers_that_are_away_is_an_outage(closing: int, protocol
     assert "PLAINTEXT in the feed" not in str(caught.value)
 
 
-def test_who_speaks_kafka_without_tls_is_known(topics: Topics, closing: int) -> None:
+def test_a_broker_without_tls_is_detected(topics: Topics, closing: int) -> None:
     host, _, port = topics.servers.partition(":")
     assert speaks_kafka(host, int(port))
     assert not speaks_kafka("127.0.0.1", closing, 1.0)
 
 
-def test_servers_without_a_port_have_kafkas_own() -> None:
+def test_servers_without_a_port_use_the_default_port() -> None:
     with pytest.raises(DataError, match="Kafka at localhost can't be read") as caught:
         Cluster("localhost", {}, patience=1.0).topics(["t"])
     assert caught.value.retriable
 
 
-def test_an_isolation_that_there_is_not_is_told() -> None:
+def test_an_invalid_isolation_level_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"or read_uncommitted \(got 'commited'\)"):
         Cluster("localhost", {"isolation.level": "commited"})

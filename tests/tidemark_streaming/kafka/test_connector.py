@@ -1,4 +1,4 @@
-"""The engine has Spark's own connector of Kafka, for queries that are written by hand."""
+"""The engine includes Spark's own Kafka connector, for queries written by hand."""
 
 from pyspark.sql import SparkSession
 

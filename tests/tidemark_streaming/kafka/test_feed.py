@@ -1,4 +1,4 @@
-"""What is in Kafka comes into the log exactly once, and what is gone is told."""
+"""Kafka records are ingested exactly once, and lost records are reported."""
 
 import json
 import os
@@ -36,17 +36,17 @@ REGISTERED = False
 
 
 def bring(warehouse: Warehouse, feed: KafkaConnector, batch: int | None = None) -> list[Arrival]:
-    """Ingest what is pending; the new arrivals."""
+    """Ingest the pending records and return the new arrivals."""
     return [a for commit in ingest(warehouse, feed, batch=batch) for a in commit.arrivals]
 
 
 def numbers(warehouse: Warehouse) -> list[int]:
-    """The numbers of all events in the log."""
+    """Return the numbers of all events in the event log."""
     rows = warehouse.read(CLICKS.log_table).select("n").collect()
     return sorted(r.n for r in rows if r.n is not None)
 
 
-def test_a_record_keeps_what_kafka_says_of_it(warehouse: Warehouse, topics: Topics) -> None:
+def test_an_event_keeps_its_kafka_metadata(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create(partitions=2)
     topics.send(name, clicks(1), 0, {"trace": b"t-1", "x": b"\xff"}, key=b"k", at=T0 + 5)
     topics.send(name, clicks(2), 1)
@@ -73,7 +73,7 @@ def test_a_record_keeps_what_kafka_says_of_it(warehouse: Warehouse, topics: Topi
 
 
 @pytest.mark.parametrize("batch", [1, None])
-def test_whatever_the_cut_each_record_comes_once(
+def test_each_record_is_ingested_once_for_any_batch_size(
     warehouse: Warehouse, topics: Topics, batch: int | None
 ) -> None:
     name = topics.create(partitions=3)
@@ -116,7 +116,7 @@ while True:
 
 # Starts and kills many processes.
 @pytest.mark.slow
-def test_killed_at_any_instant_nothing_is_lost_or_doubled(
+def test_an_ingest_killed_at_any_instant_loses_and_doubles_nothing(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create(partitions=2)
@@ -143,7 +143,7 @@ def test_killed_at_any_instant_nothing_is_lost_or_doubled(
     assert numbers(warehouse) == list(range(sent))
 
 
-def test_it_begins_where_it_is_told(warehouse: Warehouse, topics: Topics) -> None:
+def test_ingestion_starts_at_the_given_time(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create()
     topics.send(name, clicks(0), at=T0)
     topics.send(name, clicks(1, 2), at=T0 + 10)
@@ -151,8 +151,8 @@ def test_it_begins_where_it_is_told(warehouse: Warehouse, topics: Topics) -> Non
     assert (arrival.rows, numbers(warehouse)) == (2, [1, 2])
 
 
-def test_the_latest_is_that_of_the_first_look(warehouse: Warehouse, topics: Topics) -> None:
-    """It is remembered though it brought nothing: what comes between two looks is not lost."""
+def test_latest_means_the_end_at_the_first_poll(warehouse: Warehouse, topics: Topics) -> None:
+    """An empty first poll is recorded, so that records between two polls are not lost."""
     name = topics.create()
     topics.send(name, clicks(0))
     (first,) = bring(warehouse, topics.feed(name, start="latest"))
@@ -162,10 +162,10 @@ def test_the_latest_is_that_of_the_first_look(warehouse: Warehouse, topics: Topi
     assert numbers(warehouse) == [1]
 
 
-def test_a_topic_that_comes_after_the_first_look_is_new(
+def test_a_topic_created_after_the_first_poll_is_read_in_full(
     warehouse: Warehouse, topics: Topics
 ) -> None:
-    """Also where that look found none, and so had nowhere to begin."""
+    """This also holds if the first poll found no topic."""
     name = topics.unused()
     feed = topics.feed(f"^{name}", start="latest")
     assert [a.rows for a in bring(warehouse, feed)] == [0]
@@ -192,7 +192,7 @@ def test_new_partitions_and_topics_are_read_from_their_first_record(
     assert numbers(warehouse) == [1, 2]
 
 
-def test_what_retention_took_is_told_and_passed_over_when_accepted(
+def test_records_deleted_by_retention_are_reported_and_skipped_if_accepted(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
@@ -213,10 +213,8 @@ def test_what_retention_took_is_told_and_passed_over_when_accepted(
     assert numbers(warehouse) == [0, 1, 5, 6]
 
 
-def test_a_loss_after_the_accepted_one_ends_who_follows(
-    warehouse: Warehouse, topics: Topics
-) -> None:
-    """Also where nothing came after the first one: that it was accepted is remembered."""
+def test_a_second_loss_stops_a_following_ingest(warehouse: Warehouse, topics: Topics) -> None:
+    """This also holds if no records follow the first loss, because its acceptance is recorded."""
     name = topics.create()
     topics.send(name, clicks(0))
     bring(warehouse, topics.feed(name))
@@ -234,7 +232,9 @@ def test_a_loss_after_the_accepted_one_ends_who_follows(
     assert numbers(warehouse) == [0, 3]
 
 
-def test_what_is_accepted_is_so_until_it_is_in(warehouse: Warehouse, topics: Topics) -> None:
+def test_an_accepted_loss_does_not_cover_later_losses_before_its_commit(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     topics.send(name, clicks(0))
     timeline = bring(warehouse, topics.feed(name))
@@ -247,7 +247,9 @@ def test_what_is_accepted_is_so_until_it_is_in(warehouse: Warehouse, topics: Top
         feed.pending(timeline)
 
 
-def test_what_goes_between_look_and_read_is_told(warehouse: Warehouse, topics: Topics) -> None:
+def test_records_deleted_between_poll_and_read_are_reported(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     topics.send(name, clicks(0, 1, 2))
     feed = topics.feed(name)
@@ -257,7 +259,7 @@ def test_what_goes_between_look_and_read_is_told(warehouse: Warehouse, topics: T
         feed.read(warehouse.spark, chunks)
 
 
-def test_what_goes_after_a_first_look_that_brought_nothing_is_told(
+def test_records_deleted_after_an_empty_first_poll_are_reported(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
@@ -270,10 +272,10 @@ def test_what_goes_after_a_first_look_that_brought_nothing_is_told(
         bring(warehouse, topics.feed(name))
 
 
-def test_a_partition_that_ends_before_its_position_is_told(
+def test_a_partition_that_ends_before_its_position_is_reported(
     warehouse: Warehouse, topics: Topics
 ) -> None:
-    """As after an election of a leader that lacked the newest records."""
+    """This happens if a leader without the newest records is elected."""
     name = topics.create()
     topics.send(name, clicks(0, 1))
     (arrival,) = bring(warehouse, topics.feed(name))
@@ -287,7 +289,7 @@ def test_a_partition_that_ends_before_its_position_is_told(
     assert '"offsets": {"0": [2, 2]}' in chunk.position
 
 
-def test_what_was_read_may_go(warehouse: Warehouse, topics: Topics) -> None:
+def test_ingested_records_may_be_deleted(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create()
     topics.send(name, clicks(0, 1))
     bring(warehouse, topics.feed(name))
@@ -297,8 +299,8 @@ def test_what_was_read_may_go(warehouse: Warehouse, topics: Topics) -> None:
     assert numbers(warehouse) == [0, 1, 2]
 
 
-def test_a_topic_made_anew_is_told_from_the_old_one(warehouse: Warehouse, topics: Topics) -> None:
-    """Its offsets begin anew: those that the old one had too would never be read."""
+def test_a_recreated_topic_is_detected(warehouse: Warehouse, topics: Topics) -> None:
+    """Offsets restart at 0: records at offsets that were already read would never be ingested."""
     name = topics.create()
     topics.send(name, clicks(0, 1))
     bring(warehouse, topics.feed(name))
@@ -317,10 +319,10 @@ def test_a_topic_made_anew_is_told_from_the_old_one(warehouse: Warehouse, topics
     assert numbers(warehouse) == [0, 1, 2, 3, 4]
 
 
-def test_a_topic_made_anew_between_look_and_read_is_told(
+def test_a_topic_recreated_between_poll_and_read_is_detected(
     warehouse: Warehouse, topics: Topics
 ) -> None:
-    """Its records would come as those of the old one, where it has as many."""
+    """Otherwise the records of the new topic would be taken for those of the old one."""
     name = topics.create()
     topics.send(name, clicks(0, 1))
     feed = topics.feed(name)
@@ -334,7 +336,7 @@ def test_a_topic_made_anew_between_look_and_read_is_told(
     assert numbers(warehouse) == [2, 3]
 
 
-def test_a_topic_that_is_left_out_for_a_while_goes_on_where_it_was(
+def test_a_topic_left_out_for_a_while_resumes_at_its_position(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     one, other = topics.create(), topics.create()
@@ -349,7 +351,7 @@ def test_a_topic_that_is_left_out_for_a_while_goes_on_where_it_was(
     assert numbers(warehouse) == [0, 1, 2, 3]
 
 
-def test_a_source_goes_over_from_files_to_kafka_and_back(
+def test_a_source_can_switch_between_files_and_kafka(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
     name, columns = topics.create(), {"at": "TIMESTAMP", "n": "INT"}
@@ -365,7 +367,9 @@ def test_a_source_goes_over_from_files_to_kafka_and_back(
     assert bring(warehouse, records) == []
 
 
-def test_large_records_come_in_smaller_arrivals(warehouse: Warehouse, topics: Topics) -> None:
+def test_large_records_are_split_into_smaller_arrivals(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     large = b'{"n": 1, "rest": "' + b"x" * 500_000 + b'"}'
     topics.send(name, [large] * 3)
@@ -376,8 +380,9 @@ def test_large_records_come_in_smaller_arrivals(warehouse: Warehouse, topics: To
     assert all(a.bytes == 20 * len(large) for a in arrivals)
 
 
-def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -> None:
-    """spring-kafka 1587: when all is read, nothing waits, though marks of transactions follow."""
+def test_only_committed_transactions_are_read(warehouse: Warehouse, topics: Topics) -> None:
+    """spring-kafka 1587: after all records are read, the lag is 0, although transaction markers
+    follow."""
     name = topics.create()
     producer = topics.producer(transactional_id=f"t-{name}")
     producer.init_transactions()
@@ -403,7 +408,9 @@ def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -
     assert topics.feed(name).waiting(newest.position) == {(name, 0): 0}
 
 
-def test_who_reads_what_is_not_committed_has_all(warehouse: Warehouse, topics: Topics) -> None:
+def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     producer = topics.producer(transactional_id=f"t-{name}")
     producer.init_transactions()
@@ -421,7 +428,7 @@ def test_who_reads_what_is_not_committed_has_all(warehouse: Warehouse, topics: T
     assert numbers(warehouse) == [0, 1]
 
 
-def test_the_time_of_the_broker_is_told_from_that_of_the_producer(
+def test_the_timestamp_type_distinguishes_broker_and_producer_time(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create(message_timestamp_type="LogAppendTime")
@@ -433,10 +440,10 @@ def test_the_time_of_the_broker_is_told_from_that_of_the_producer(
     assert begun - 1 < row.kafka_timestamp.timestamp() < time.time() + 1
 
 
-def test_what_comes_after_the_look_is_not_of_its_arrival(
+def test_records_sent_after_a_poll_are_not_in_its_arrival(
     warehouse: Warehouse, topics: Topics
 ) -> None:
-    """Also where the offsets before the arrival's end hold no record, but a transaction's mark."""
+    """This also holds if the last offset of the arrival is a transaction marker."""
     name = topics.create()
     producer = topics.producer(transactional_id=f"t-{name}")
     producer.init_transactions()
@@ -452,7 +459,7 @@ def test_what_comes_after_the_look_is_not_of_its_arrival(
     assert numbers(warehouse) == [0, 1]
 
 
-def test_what_compaction_removed_is_passed_over(warehouse: Warehouse, topics: Topics) -> None:
+def test_records_removed_by_compaction_are_skipped(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create(
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"
     )
@@ -488,8 +495,10 @@ BAD = {
 }
 
 
-def test_what_does_not_fit_is_a_dead_letter(warehouse: Warehouse, topics: Topics) -> None:
-    """ksql 1100: a tombstone fits; it is an event whose columns are null."""
+def test_records_that_cannot_be_decoded_are_dead_letters(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """ksql 1100: a tombstone is valid. It is an event whose columns are null."""
     name = topics.create()
     topics.send(name, [*BAD, None], headers={"trace": b"t"}, key=b"k", at=T0)
     topics.send(name, [b'{"n": 7, "other": 1}', *clicks(8)])
@@ -508,7 +517,7 @@ def test_what_does_not_fit_is_a_dead_letter(warehouse: Warehouse, topics: Topics
     assert (last["read_from"], last["correlation_id"]) == (f"{name}-0-{len(BAD) - 1}", "t")
 
 
-def test_a_column_that_all_have_changed_stops_the_source_after_what_came_before(
+def test_a_changed_column_type_stops_the_source_unless_accepted(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name, feed = topics.create(), topics.feed
@@ -525,13 +534,15 @@ def test_a_column_that_all_have_changed_stops_the_source_after_what_came_before(
         assert (arrival.rows, arrival.dead_letters) == (MANY, 0)
     (arrival,) = bring(warehouse, feed(name, rows=MANY, accept_change=True))
     assert (arrival.rows, arrival.dead_letters) == (0, MANY)
-    # Where one fits, the others are damaged.
+    # If one record is valid, the others are dead letters.
     topics.send(name, [*changed, *clicks(MANY)])
     (arrival,) = bring(warehouse, feed(name))
     assert (arrival.rows, arrival.dead_letters) == (1, MANY)
 
 
-def test_fields_that_are_not_declared_are_told(warehouse: Warehouse, topics: Topics) -> None:
+def test_undeclared_fields_are_recorded_in_the_timeline(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     more = [value.replace(b"}", b', "battery": 1, "kind": {"x": 2}}') for value in clicks(1)]
     topics.send(name, [*clicks(0), *more, b"no JSON"])
@@ -542,7 +553,9 @@ def test_fields_that_are_not_declared_are_told(warehouse: Warehouse, topics: Top
     assert told == ['["battery", "kind"]', None]
 
 
-def test_a_mended_letter_is_the_record_that_it_was(warehouse: Warehouse, topics: Topics) -> None:
+def test_a_corrected_dead_letter_keeps_its_kafka_metadata(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b'{"n": "x"}'], 1, {"trace": b"t"}, key=b"k", at=T0)
     feed = topics.feed(name, correlation="trace")
@@ -557,13 +570,13 @@ def test_a_mended_letter_is_the_record_that_it_was(warehouse: Warehouse, topics:
     assert (bytes(row.kafka_key), row.kafka_timestamp.timestamp()) == (b"k", T0)
     assert [(h.key, bytes(h.value)) for h in row.kafka_headers] == [("trace", b"t")]
     assert (row.read_from, row.correlation_id) == (f"{name}-1-0", "t")
-    # The topic goes on where it was.
+    # The topic resumes at its position.
     topics.send(name, clicks(4), 1)
     bring(warehouse, feed)
     assert numbers(warehouse) == [3, 4]
 
 
-def test_a_clock_that_jumps_loses_nothing_and_time_never_goes_back(
+def test_clock_jumps_lose_no_records_and_arrival_times_never_decrease(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, now = topics.create(), time.time_ns()
@@ -578,14 +591,14 @@ def test_a_clock_that_jumps_loses_nothing_and_time_never_goes_back(
     assert [round(at / hour) for at in clocks] == [0, 1, 1, 1, 3, 3, 3]
 
 
-def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
+def test_slow_partitions_hold_the_watermark_but_idle_ones_do_not(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beam 40176: the third partition, which has never had a record, holds nothing back."""
+    """Beam 40176: the third partition never had a record and does not hold back the watermark."""
     name, now = topics.create(partitions=3), time.time_ns()
 
     def later(seconds: int) -> list[Arrival]:
-        """Ingest what is pending so long after the test's begin."""
+        """Ingest the pending records this many seconds after the start of the test."""
         monkeypatch.setattr(time, "time_ns", lambda: now + seconds * 10**9)
         return bring(warehouse, feed)
 
@@ -605,10 +618,10 @@ def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
     assert later(8) == [], "time moves nothing any more"
 
 
-def test_after_a_pause_a_partition_of_few_records_is_not_idle_while_they_wait(
+def test_a_partition_with_pending_records_is_not_idle_after_a_pause(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first record is none that counts, and the other partition is far ahead."""
+    """Its first record is a dead letter, and the other partition is far ahead."""
     name, now = topics.create(partitions=2), time.time_ns()
     topics.send(name, clicks(0), 0)
     topics.send(name, clicks(0), 1)
@@ -620,13 +633,13 @@ def test_after_a_pause_a_partition_of_few_records_is_not_idle_while_they_wait(
     monkeypatch.undo()
     assert [a.dead_letters for a in arrivals] == [1, 0, 0, 0, 0]
     log = warehouse.read(CLICKS.log_table)
-    # Of the share in the first piece nothing counts: the next two have its events.
+    # The first chunk has no valid event of this partition; the next two have its events.
     late = log.where("watermark > at").select("n").collect()
     assert late == []
     assert [a.after for a in arrivals] == [(T0 + n - 10) * 1_000_000 for n in (0, 5, 5, 6, 6)]
 
 
-def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+def test_an_unreachable_broker_is_reported(warehouse: Warehouse) -> None:
     feed = KafkaConnector(CLICKS, ["clicks"], servers="127.0.0.1:1")
     told = r"Kafka at 127.0.0.1:1 can't be read: .*Connection refused.*kafka up"
     with pytest.raises(DataError, match=told):
@@ -643,13 +656,13 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
         ({"start": "soon"}, "'soon' is not a date or time"),
     ],
 )
-def test_a_feed_that_cannot_be_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_invalid_connector_arguments_are_refused(given: dict[str, Any], sentence: str) -> None:
     arguments: dict[str, Any] = {"source": CLICKS, "topics": ["clicks"], **given}
     with pytest.raises(DefinitionError, match=re.escape(sentence)):
         KafkaConnector(**arguments)
 
 
-def test_a_column_of_kafka_has_its_type() -> None:
+def test_kafka_metadata_columns_must_have_their_type() -> None:
     columns = {"at": "TIMESTAMP", "kafka_key": "string", "kafka_headers": "STRING"}
     source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
     told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, but it is .* STRING"

@@ -1,4 +1,4 @@
-"""Headers whose names are no UTF-8: Kafka takes them, and nobody can read them."""
+"""Headers whose names are not UTF-8: Kafka accepts them, but the Python client can't read them."""
 
 from collections.abc import Iterator
 from threading import Event
@@ -26,15 +26,15 @@ KNOWN = {"key": "trace", "value": b"t"}
 
 
 UNREADABLE = 20
-"""Of so many in a row, Python adapts a call to what it calls, and then looks less closely."""
+"""After this many calls in a row, Python specializes the call and checks less strictly."""
 LAST = UNREADABLE + 1
 NONE: list[object] = [None] * UNREADABLE
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker of librdkafka's own, in this process, with a topic: a record with a header, some
-    with one that can't be read, and one without."""
+    """Yield the address of librdkafka's mock broker with a topic: one record with a readable
+    header, some with an unreadable one, and one without headers."""
     broker = Producer({"test.mock.num.brokers": 1, "log_level": 0})
     (told,) = broker.list_topics(timeout=60).brokers.values()
     servers = f"{told.host}:{told.port}"
@@ -55,20 +55,20 @@ def records(servers: str, start: int = 0) -> pa.Table:
     return pa.concat_tables(Reader(servers, {}, "notes").read(asked, Event()))
 
 
-def test_a_record_comes_without_headers_that_nobody_can_read(servers: str) -> None:
+def test_unreadable_headers_become_null(servers: str) -> None:
     found = records(servers)
     assert found["value"].to_pylist() == [b'{"n": %d}' % n for n in range(LAST + 1)]
     assert found["headers"].to_pylist() == [[KNOWN], *NONE, []]
-    # Also where no other record has any.
+    # Also if no other record has headers.
     assert records(servers, LAST - 1)["headers"].to_pylist() == [None, []]
 
 
-def test_headers_that_nobody_can_read_stay_so_where_they_are_protected(servers: str) -> None:
+def test_unreadable_headers_stay_null_if_headers_are_masked(servers: str) -> None:
     found = protect_records(records(servers), DROPPED, "trace")
     assert found["headers"].to_pylist() == [[{**KNOWN, "value": None}], *NONE, []]
 
 
-def test_an_event_without_readable_headers_is_told_by_its_place(
+def test_an_event_without_readable_headers_is_correlated_by_its_position(
     servers: str,
 ) -> None:
     rows = decode_records(records(servers), NOTES, Json(), "trace").sort_by("position")
@@ -77,10 +77,10 @@ def test_an_event_without_readable_headers_is_told_by_its_place(
     assert rows["correlation_id"].to_pylist() == ["t", *places]
 
 
-def test_plain_values_need_no_headers_that_can_be_read(
+def test_values_are_decoded_without_readable_headers(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # This broker can't be asked for topics' ids.
+    # The mock broker does not support topic IDs.
     monkeypatch.setattr(Cluster, "ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
     feed = KafkaConnector(source, ["notes"], servers=servers, correlation="trace")

@@ -1,4 +1,4 @@
-"""Records that become events are taken in by little of what there is to them, others whole."""
+"""Records that become events are read with few fields; records with dead letters are read whole."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -48,7 +48,7 @@ def ordered(rows: pa.Table) -> list[dict[str, object]]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
-    """What was wanted of records, each time that some were read; a few come at once."""
+    """Return a list that gets the requested fields of each read. Batches have seven records."""
     found: list[Collection[str]] = []
     whole = Reader.read
 
@@ -64,7 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
 
 
 @pytest.mark.parametrize("source", [PLAIN, TIMED], ids=["little", "timed"])
-def test_little_is_asked_of_records_that_become_events(
+def test_only_needed_fields_of_valid_records_are_read(
     spark: SparkSession, topics: Topics, asked: list[Collection[str]], source: Source
 ) -> None:
     names = [topics.create(partitions=2), topics.create()]
@@ -83,7 +83,7 @@ def test_little_is_asked_of_records_that_become_events(
     assert len(rows) == 60
 
 
-def test_where_one_is_a_dead_letter_all_are_read_whole_until_they_are_events_again(
+def test_records_are_read_whole_while_dead_letters_occur(
     topics: Topics, asked: list[Collection[str]]
 ) -> None:
     name = topics.create()
@@ -91,7 +91,7 @@ def test_where_one_is_a_dead_letter_all_are_read_whole_until_they_are_events_aga
     known = Cluster(topics.servers, {}).ids([name])[name]
 
     def whole(values: list[bytes]) -> list[bool]:
-        """Whether the records were read whole, each time that they were; they come once."""
+        """Return, for each read of these records, whether it was of whole records."""
         nonlocal start
         asked.clear()
         topics.send(name, values)

@@ -1,5 +1,5 @@
-"""Brokers that stand still for a minute while an ingest follows and panes go out, and a connection
-that is cut in a fetch."""
+"""Brokers that hang for a minute during ingestion and publishing, and connections that are cut
+during a fetch."""
 
 import threading
 import time
@@ -33,11 +33,11 @@ from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.sink.follow import follow
 from tidemark_streaming.sink.outbox import PublishResult
 
-# Brokers are away for longer than clients wait, which is a minute.
+# Brokers are down for longer than clients wait, which is a minute.
 pytestmark = pytest.mark.slow
 
 MINUTE = 65.0
-"""Seconds that the brokers are away: those within which clients give up, and some more."""
+"""Seconds of the outage: slightly more than the timeout of the clients."""
 
 BY_TEN = WindowedTransform(
     name="clicks_by_ten",
@@ -60,7 +60,7 @@ def numbers(warehouse: Warehouse) -> list[object]:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OwnBroker, Relay]]:
-    """A broker that can stand still, and the network by which clients reach it."""
+    """Yield a broker that can hang and the relay through which clients reach it."""
     port = free_port()
     with (
         Relay(port) as relay,
@@ -77,17 +77,17 @@ def until(done: Callable[[], object]) -> None:
 
 
 def told(servers: str, topic: str) -> dict[tuple[str, int], int]:
-    """What a topic tells of each window: how many clicks it has, by its start and partition."""
+    """Return the number of clicks of each window in a topic, by window start and partition."""
     table = Table("accumulating")
     for record in records(servers, topic):
         table.take(*record)
     return {(w[0], w[2]): row["values"]["n"] for w, row in table.rows.items()}
 
 
-def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothing(
+def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     warehouse: Warehouse, network: tuple[OwnBroker, Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They do so in the middle of a transaction, and keep all connections."""
+    """The brokers hang in the middle of a transaction and keep all connections open."""
     broker, relay = network
     topics = Topics(f"127.0.0.1:{relay.port}")
     name, panes = topics.create(partitions=2), topics.unused()
@@ -111,9 +111,9 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
 
     def stand_still(point: str) -> None:
         if point == "emitted" and not still.is_set():
-            # What is of the transaction is with the brokers by then.
+            # By then, the records of the transaction have reached the brokers.
             time.sleep(0.2)
-            # One of before, as of a broker that had just started, is not what is waited for.
+            # Ignore earlier failures, for example of a broker that had just started.
             failures.clear()
             broker.stand_still()
             still.set()
@@ -157,14 +157,14 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "stopped"])
-def test_a_fetch_in_whose_middle_the_network_fails_goes_on(
+def test_a_fetch_resumes_after_a_network_failure(
     warehouse: Warehouse, network: tuple[OwnBroker, Relay], silent: bool
 ) -> None:
     topics, relay = Topics(f"127.0.0.1:{network[1].port}"), network[1]
     name = topics.create()
     many = clicks(*range(20_000))
     topics.send(name, many)
-    # Of the 600 kB or so that the records take.
+    # The records take about 600 kB.
     relay.fail_after(200_000, silent=silent)
     following = Following(warehouse, topics.feed(name))
     following.end()
@@ -175,10 +175,10 @@ def test_a_fetch_in_whose_middle_the_network_fails_goes_on(
     assert numbers(warehouse) == list(range(len(many)))
 
 
-def test_an_answer_that_stops_anywhere_is_an_outage_and_no_offset(
+def test_a_truncated_response_is_an_outage_and_not_an_offset(
     network: tuple[OwnBroker, Relay],
 ) -> None:
-    """Of a question that is not answered in time the client tells an offset that there is not."""
+    """The client returns an invalid offset for a request that times out."""
     relay = network[1]
     topics = Topics(f"127.0.0.1:{relay.port}")
     name = topics.create(partitions=2)
@@ -186,12 +186,12 @@ def test_an_answer_that_stops_anywhere_is_an_outage_and_no_offset(
     def asked(patience: float = 1.0) -> dict[str, Topic]:
         return Cluster(topics.servers, {}, patience).topics([name])
 
-    # Of a broker that has only just gone on, and while what it had told others comes too.
+    # The broker may have only just resumed, and may still send responses to others.
     there = asked(PATIENCE)
     before = relay.came
     assert asked(PATIENCE) == there
     size = relay.came - before
-    # The last answer, that of the ends, is some sixty bytes.
+    # The last response, with the end offsets, has about sixty bytes.
     places = [*range(1, size - 200, size // 6), *range(size - 200, size, 25)]
     refused = list[DataError]()
     for sent in places:

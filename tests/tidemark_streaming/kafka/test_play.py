@@ -1,4 +1,4 @@
-"""A recording that is played through Kafka gives the log that its files give."""
+"""Playing a recording through Kafka gives the same event log as playing its files."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +37,9 @@ def events(warehouse: Warehouse) -> DataFrame:
     return warehouse.read(flights.log_table).select(*columns)
 
 
-# Plays a recording twice, and fails it on the way.
+# Plays a recording twice, with a failure in between.
 @pytest.mark.slow
-def test_the_log_is_that_of_the_files_whatever_is_killed(
+def test_playing_through_kafka_gives_the_log_of_the_files(
     shared: Warehouse,
     warehouse: Warehouse,
     topics: Topics,
@@ -55,7 +55,7 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
 
     begun = play.play(warehouse, inlet, place, PART)
     list(islice(begun, 5))
-    # The sixth span is in the topic, and not in the log.
+    # The sixth span is in the topic but not in the event log.
     monkeypatch.setattr(Log, "append", fail)
     with pytest.raises(ConflictError, match="killed"):
         next(begun)
@@ -72,8 +72,8 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
     assert events(warehouse).count() == events(shared).count() > 1000
 
 
-def test_a_span_is_looked_for_until_it_is_visible(warehouse: Warehouse, topics: Topics) -> None:
-    """What is committed is visible only once nobody's transaction before it is open."""
+def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Topics) -> None:
+    """Committed records become visible only after all earlier open transactions have ended."""
     place = stage(topics)
     name = topics.create(play.PARTITIONS, place.topic)
     other = topics.producer(transactional_id=f"t-{name}")
@@ -84,7 +84,7 @@ def test_a_span_is_looked_for_until_it_is_visible(warehouse: Warehouse, topics: 
     other.flush()
 
     def end() -> None:
-        """End it, a second after the span has come behind it."""
+        """Abort the transaction one second after the span was written behind it."""
         all_there = Cluster(topics.servers, {"isolation.level": "read_uncommitted"})
         deadline = time.monotonic() + 60
         while all(last == 1 for _, last in all_there.topics([name])[name].offsets.values()):
@@ -100,7 +100,7 @@ def test_a_span_is_looked_for_until_it_is_visible(warehouse: Warehouse, topics: 
     assert commit.arrivals[0].rows > 100
 
 
-def test_what_came_by_kafka_is_not_played_as_files(
+def test_a_source_played_through_kafka_cannot_be_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
     list(play.play(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
@@ -110,7 +110,7 @@ def test_what_came_by_kafka_is_not_played_as_files(
     assert not list(tmp_path.iterdir())
 
 
-def test_brokers_that_do_not_answer_are_told(
+def test_unreachable_brokers_are_reported(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(play, "TIMEOUT_SECONDS", 0.5)

@@ -1,4 +1,5 @@
-"""Values of protected columns are in no file: not of the log, a table, a checkpoint or a log."""
+"""Original values of masked columns are in no file: neither in tables and checkpoints nor in log
+files."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +39,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 KEY = "0123456789abcdef0123456789abcdef"
 MARK = "rawvalue"
-"""In every text that is to be protected, so that one search finds any of them."""
+"""A part of every text that is masked, so that one search finds all of them."""
 
 SSN = 4242424242
 
@@ -87,7 +88,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def order(n: int, customer: str) -> bytes:
-    """An order, with a field that its source does not have."""
+    """Return an order with an undeclared field."""
     return (
         f'{{"at": "2026-01-01T00:0{n % 3}:00Z", "n": {n}, "price": 1.2345678901, '
         f'"email": "{customer}-{MARK}@example.com", "card": "{MARK}-4111-{n:04}", '
@@ -106,7 +107,7 @@ UNDECODABLE = (
 
 @dataclass(frozen=True)
 class Binary:
-    """A format other than text, and how its values are made."""
+    """A binary format and an encoder of its records."""
 
     format: Payload
     encode: Callable[..., bytes]
@@ -150,7 +151,7 @@ def binary(request: pytest.FixtureRequest, tmp_path: Path) -> Binary:
 
 
 def fields(n: int, customer: str) -> dict[str, Any]:
-    """The same order, of a format that is no text."""
+    """Return the fields of the same order for a binary format."""
     return {
         "at": datetime(2026, 1, 1, 0, n % 3, tzinfo=UTC),
         "n": n,
@@ -172,13 +173,13 @@ def send(topics: Topics, name: str, values: Iterable[bytes]) -> None:
 
 
 def found(folder: Path) -> list[str]:
-    """The files in which a raw value is, as it is or within Parquet."""
+    """Return the files that contain an original value, as plain bytes or within Parquet."""
     return searched.found(folder, MARK, SSN)
 
 
 # Searches every file of the home for values.
 @pytest.mark.slow
-def test_no_file_has_a_protected_value(
+def test_no_file_has_an_original_value_of_a_masked_column(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
@@ -206,7 +207,7 @@ def test_no_file_has_a_protected_value(
 
 # Searches every file of the home for values.
 @pytest.mark.slow
-def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
+def test_no_file_has_an_original_value_of_a_binary_format(
     engine: Settings, warehouse: Warehouse, topics: Topics, binary: Binary
 ) -> None:
     name, good = topics.create(), binary.encode(**fields(1, "x"))
@@ -234,7 +235,7 @@ def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     assert [r.reason for r in letters if "'n'" in r.reason] == ["The field 'n' is not a valid INT."]
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
     assert len(letters) == 3
-    # What is mended comes back protected.
+    # Corrected dead letters are masked too.
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
     standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
@@ -244,7 +245,7 @@ def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     assert found(engine.home) == []
 
 
-def test_a_mended_dead_letter_comes_back_protected(
+def test_a_corrected_dead_letter_is_masked(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
@@ -259,10 +260,10 @@ def test_a_mended_dead_letter_comes_back_protected(
     assert found(engine.home) == []
 
 
-def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_depends_only_on_its_key_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
     token, masked = Tokenize().change(), Mask(keep_last=4).change()
     assert token(b"a") == token(b"a") != token(b"b")
-    # HMAC-SHA256, as `openssl dgst -sha256 -hmac KEY` has it.
+    # HMAC-SHA256, as computed by `openssl dgst -sha256 -hmac KEY`.
     assert token(b"ann@example.com") == b"093e3dd9df951c5008225d533a017547"
     monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY[::-1])
     assert Tokenize().change()(b"a") != token(b"a")
@@ -282,13 +283,13 @@ def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatc
         ({"email": "mask"}, "mask must be a mapping from strings to Protection objects"),
     ],
 )
-def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_mask_is_refused(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError) as raised:
         replace(ORDERS, mask=change)
     assert sentence in str(raised.value)
 
 
-def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
+def test_the_kafka_position_of_a_record_cannot_be_masked(topics: Topics) -> None:
     source = replace(CLICKS, mask={"kafka_topic": Tokenize()})
     with pytest.raises(DefinitionError, match="needs the original value of 'kafka_topic'"):
         topics.feed("clicks", source=source)
@@ -301,7 +302,7 @@ def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
         ("short", "has 5 characters, but needs"),
     ],
 )
-def test_without_a_key_nothing_is_brought(
+def test_without_a_valid_key_nothing_is_ingested(
     warehouse: Warehouse,
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,
@@ -317,7 +318,7 @@ def test_without_a_key_nothing_is_brought(
     assert not warehouse.exists(ORDERS.timeline_table)
 
 
-def test_a_log_keeps_its_protection_and_its_key(
+def test_an_event_log_refuses_another_mask_or_key(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create()
@@ -337,7 +338,7 @@ def test_a_log_keeps_its_protection_and_its_key(
 
 
 class Plain:
-    """A feed of somebody's own."""
+    """A custom connector without support for masks."""
 
     source = ORDERS
 
@@ -351,6 +352,6 @@ class Plain:
         return None
 
 
-def test_what_protects_nothing_brings_nothing(warehouse: Warehouse) -> None:
+def test_a_connector_without_masking_is_refused_for_masked_columns(warehouse: Warehouse) -> None:
     with pytest.raises(DefinitionError, match="and Plain does not protect them: use a connector"):
         list(ingest(warehouse, Plain()))

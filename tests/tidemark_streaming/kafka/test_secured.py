@@ -1,4 +1,4 @@
-"""Brokers that take a client by TLS and SCRAM alone, and what is said where they don't take it."""
+"""Brokers that require TLS and SCRAM, and the errors if a client does not meet this."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ from tidemark_streaming.sink.channel import Channel
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.record import Record
 
-# Starts brokers with TLS and SCRAM, and waits for refusals.
+# Starts brokers with TLS and SCRAM and waits for rejections.
 pytestmark = pytest.mark.slow
 
 Right = tuple[ResourceType, str, AclOperation]
@@ -44,7 +44,7 @@ WRONG = "some-wrong-password-of-ann"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with the user `ann`, who may read the topic `open` and describe `seen`."""
+    """Yield a broker with the user `ann`, who may read the topic `open` and describe `seen`."""
     with secured(tmp_path_factory.mktemp("secured")) as made:
         made.user("ann", PASSWORD)
         for topic in ("open", "seen", "shut"):
@@ -61,12 +61,12 @@ RIGHTS = {
     "write of positions": (ResourceType.TOPIC, "{}_positions", AclOperation.WRITE),
     "transactions": (ResourceType.TRANSACTIONAL_ID, "tidemark per_minute {}", AclOperation.WRITE),
 }
-"""What the way out needs, by the name of its topic: as docs/security.md has it."""
+"""The rights that a sink needs, by its topic's name, as in docs/security.md."""
 CREATE = {name: (ResourceType.TOPIC, name, AclOperation.CREATE) for name in ("{}", "{}_positions")}
 
 
 def writer(broker: Secured, topic: str, rights: Mapping[str, Right]) -> KafkaSink:
-    """The topic, for a user of its name who has these rights."""
+    """Return a sink for a user with the name of the topic and these rights."""
     broker.user(topic, PASSWORD)
     for kind, name, operation in rights.values():
         broker.allow(topic, name.format(topic), operation, kind)
@@ -81,13 +81,13 @@ def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaConnector:
-    """A feed by TLS and SCRAM, as `ann`."""
+    """Return a connector over TLS and SCRAM for the user `ann`."""
     client = broker.client("ann", **{"sasl.password": secret(password)})
     return KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
 
 
 def refused(look: Callable[[], object], within: float = 25) -> str:
-    """The one sentence with which a look ends, soon, and without any secret."""
+    """Return the error message of a poll: one line, within seconds, without secrets."""
     begun = time.monotonic()
     with pytest.raises((DataError, DefinitionError)) as raised:
         look()
@@ -99,12 +99,12 @@ def refused(look: Callable[[], object], within: float = 25) -> str:
     return sentence
 
 
-def test_records_come_by_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
+def test_records_are_ingested_over_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
     (commit,) = ingest(warehouse, feed(broker))
     assert commit.arrivals[0].rows == 2
 
 
-def test_a_password_may_be_in_a_file_of_its_owners(broker: Secured, tmp_path: Path) -> None:
+def test_a_password_can_be_read_from_a_private_file(broker: Secured, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
     file.chmod(0o600)
@@ -136,7 +136,7 @@ def test_a_password_may_be_in_a_file_of_its_owners(broker: Secured, tmp_path: Pa
         ({"sasl.mechanism": secret("env:ANN")}, "Unsupported SASL mechanism: ***. Correct it in"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_in_seconds(
+def test_wrong_client_settings_are_reported_within_seconds(
     broker: Secured, tmp_path: Path, change: dict[str, Any], sentence: str
 ) -> None:
     other = str(Authority(tmp_path, "other").certificate)
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_one_sentence_in_seconds(
     assert sentence.format(other=other) in refused(lambda: wrong.pending([]))
 
 
-def test_a_broker_that_speaks_no_tls_is_told(broker: Secured) -> None:
+def test_a_broker_without_tls_is_reported(broker: Secured) -> None:
     wrong = KafkaConnector(
         CLICKS, ["open"], servers=broker.admin.servers, client=feed(broker).client
     )
@@ -155,8 +155,8 @@ def test_a_broker_that_speaks_no_tls_is_told(broker: Secured) -> None:
     assert "does not use TLS, but security.protocol is SASL_SSL. Set it to SASL_PLAINTEXT" in told
 
 
-def test_panes_go_out_by_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
-    """With these rights and no other; and with those to create, where no topic is there."""
+def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
+    """Uses only these rights, plus the right to create topics if the topic does not exist."""
     ingest_rows(warehouse, READINGS, some_arrivals())
     incremental(warehouse, PER_MINUTE)
     windows = warehouse.take(PER_MINUTE.table).num_rows
@@ -167,7 +167,7 @@ def test_panes_go_out_by_tls_and_scram(warehouse: Warehouse, broker: Secured) ->
         to = writer(broker, topic, rights)
         asset = replace(PER_MINUTE, accumulation="retracting", sink=to)
         assert Outbox(warehouse, asset).emit().transactions == 1
-        # Another process finds how far it is.
+        # Another process finds the position in the topic.
         assert Outbox(warehouse, asset).emit().transactions == 0
         sent = records(broker.admin.servers, topic)
         assert len([value for _, _, value in sent if "reset" not in value]) == windows > 0
@@ -185,13 +185,13 @@ def test_panes_go_out_by_tls_and_scram(warehouse: Warehouse, broker: Secured) ->
         ),
     ],
 )
-def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sentence: str) -> None:
+def test_a_missing_right_of_a_sink_is_reported(broker: Secured, lacks: str, sentence: str) -> None:
     topic = f"lacks_{lacks.replace(' ', '_')}"
     for name in (topic, f"{topic}_positions"):
         broker.admin.create(name=name)
     rights = {name: right for name, right in RIGHTS.items() if name != lacks}
     channel = Channel(writer(broker, topic, rights), "per_minute", "here")
-    # There is something to be read.
+    # A position exists that must be read.
     position = Position("table", 1, "id", 1, 1, 3, None, 1, "here", "")
     broker.admin.send(f"{topic}_positions", [position.to_json()], key=b"per_minute")
 
@@ -206,14 +206,14 @@ def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sen
 
 
 def by_certificate(broker: Secured, *files: Path, **more: Secret) -> KafkaConnector:
-    """A feed by mutual TLS."""
+    """Return a connector over mutual TLS."""
     names = ("ssl.certificate.location", "ssl.key.location")
     trust = {"security.protocol": "SSL", "ssl.ca.location": str(broker.authority.certificate)}
     client = {**trust, **dict(zip(names, map(str, files), strict=False)), **more}
     return KafkaConnector(CLICKS, ["open"], servers=broker.mutual, client=client)
 
 
-def test_a_client_may_be_known_by_its_certificate(broker: Secured, tmp_path: Path) -> None:
+def test_a_client_can_authenticate_by_its_certificate(broker: Secured, tmp_path: Path) -> None:
     bob = broker.authority.client("bob")
     told = refused(lambda: by_certificate(broker, *bob).pending([]))
     assert "topic 'open' does not exist, or this client's user may not read it" in told
@@ -234,7 +234,7 @@ def test_a_client_may_be_known_by_its_certificate(broker: Secured, tmp_path: Pat
 
 
 @pytest.mark.parametrize("topic", ["shut", "none"])
-def test_a_topic_that_is_not_allowed_is_told(broker: Secured, topic: str) -> None:
+def test_an_unauthorized_topic_is_reported(broker: Secured, topic: str) -> None:
     told = refused(lambda: feed(broker, topic).pending([]))
     assert f"topic '{topic}' does not exist, or the user 'ann' may not read it" in told
 
@@ -247,14 +247,14 @@ def test_a_topic_that_is_not_allowed_is_told(broker: Secured, topic: str) -> Non
         ("open", {"ssl.ca.location": None}, "can't verify it"),
     ],
 )
-def test_a_refusal_is_no_outage_to_who_watches(
+def test_monitoring_reports_a_rejection_and_not_an_outage(
     broker: Secured,
     monkeypatch: pytest.MonkeyPatch,
     topic: str,
     change: dict[str, Any],
     sentence: str,
 ) -> None:
-    # What is asked for the first time is waited for.
+    # Wait for the result of the first request.
     monkeypatch.setattr(backlogs, "PATIENCE", 30.0)
     told = {**feed(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
@@ -265,9 +265,7 @@ def test_a_refusal_is_no_outage_to_who_watches(
     assert not found.silent
 
 
-def test_a_topic_that_may_be_seen_and_not_read_is_told(
-    warehouse: Warehouse, broker: Secured
-) -> None:
+def test_a_topic_without_read_permission_is_reported(warehouse: Warehouse, broker: Secured) -> None:
     told = refused(lambda: list(ingest(warehouse, feed(broker, "seen"))), within=30)
     assert "topic 'seen' does not exist, or the user 'ann' may not read it" in told
 
@@ -275,7 +273,7 @@ def test_a_topic_that_may_be_seen_and_not_read_is_told(
 @pytest.mark.parametrize(
     "name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.config"]
 )
-def test_a_password_by_its_value_is_refused(topics: Topics, name: str) -> None:
+def test_a_password_in_plain_text_is_refused(topics: Topics, name: str) -> None:
     sentence = refused(lambda: topics.feed("clicks", client={name: PASSWORD}))
     assert f"has the value of {name} in its `client` in plain text. Specify where" in sentence
 
@@ -296,7 +294,7 @@ print(len(admin.list_topics(timeout=60).topics), "topics")
 
 
 def test_kafkas_own_log_shows_no_password(broker: Secured) -> None:
-    """Not even where all of it is asked for."""
+    """This holds even at the most detailed log level."""
     arguments = [str(broker.authority.certificate), broker.servers, "ann"]
     done = subprocess.run(
         [sys.executable, "-c", _TALKATIVE, *arguments], capture_output=True, text=True, check=False
@@ -308,18 +306,18 @@ def test_kafkas_own_log_shows_no_password(broker: Secured) -> None:
     assert PASSWORD not in done.stdout + done.stderr
 
 
-def test_what_python_shows_of_a_feed_is_where_its_password_is(broker: Secured) -> None:
+def test_the_repr_of_a_connector_has_no_password(broker: Secured) -> None:
     shown = repr(feed(broker))
     assert "secret('env:ANN')" in shown
     assert PASSWORD not in shown
 
 
-def test_a_client_that_was_let_in_is_waited_for_after_a_restart(
+def test_a_rejection_after_a_broker_restart_is_retried(
     warehouse: Warehouse, broker: Secured
 ) -> None:
     following = Following(warehouse, feed(broker))
     following.brings(2)
-    # What brokers do that load their users late: they are there, and know nobody.
+    # Some brokers load their users late: they are up but know no users.
     broker.forget("ann")
     broker.restart(0)
     while "the broker rejects the user 'ann'" not in (told := following.says()):
@@ -332,7 +330,7 @@ def test_a_client_that_was_let_in_is_waited_for_after_a_restart(
     following.join()
 
 
-def test_it_is_waited_for_a_while_and_who_was_never_let_in_is_not(
+def test_a_rejection_is_retriable_only_briefly_after_an_authentication(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refusal(*, admitted: bool) -> DataError:
