@@ -130,7 +130,7 @@ def same(one: Any, other: Any) -> bool:  # noqa: ANN401 (any value)
 
 
 def plain(column: "pa.ChunkedArray[Any]") -> list[Any]:
-    """Values in a form that reveals each difference; times as numbers, in any year."""
+    """Return values in a form that reveals each difference, with times as numbers in any year."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         assert kind.unit == "us"
@@ -148,7 +148,8 @@ def differences(
     kinds: Sequence[str],
     options: Mapping[str, str],
 ) -> tuple[list[Difference], list[Difference]]:
-    """What a lane accepts otherwise than an ingest, and what only the lane refuses."""
+    """Return the values that a lane decodes differently from an ingest, and those that only the
+    lane refuses."""
 
     def decoded(rows: DataFrame, n: int) -> DataFrame:
         rows = decode_json(rows, F.col("value").cast("string"), {"x": kinds[n]}, options)

@@ -1,5 +1,5 @@
-"""A lane whose Spark is killed under load, and whose brokers are gone for a while, goes on by
-itself and loses nothing, by TLS and SCRAM."""
+"""A lane over TLS and SCRAM restarts without data loss after its Spark is killed under load or its
+brokers are down for a while."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.status import LaneStatus, lane_status
 
-# Kills a lane and its brokers, and waits until the lane is back.
+# Kills a lane and its brokers, and waits until the lane has recovered.
 pytestmark = pytest.mark.slow
 
 PASSWORD = 'a "quoted" \\ password'
@@ -71,12 +71,12 @@ NAMED = Lane(
     prepare=same,
     to=KafkaSink("doubled"),
 )
-"""The lane, as far as its name goes."""
+"""A lane of the same name, to query its status."""
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with the user `ann`, who may do what the lane needs and no more."""
+    """Yield a broker with the user `ann`, who has only the rights that the lane needs."""
     with secured(tmp_path_factory.mktemp("secured")) as made:
         made.user("ann", PASSWORD)
         for topic in ("numbers", "doubled", "numbers_doubled_dead_letters"):
@@ -87,7 +87,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield made
 
 
-def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
+def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
     broker: Secured, tmp_path: Path
 ) -> None:
     (tmp_path / "numbering").mkdir()
@@ -134,14 +134,14 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         send(50)
         _await(lambda: len(_more(broker, came)) >= sent, running, tmp_path / "said")
         assert sorted(came) == list(range(sent))
-        # What comes again comes once more, as the lane was killed once.
+        # Duplicates occur at most once, because the lane was killed once.
         assert max(came.values()) <= 2
         send(50)
         broker.restart(GONE)
         send(50)
         _await(lambda: len(_more(broker, came)) >= sent, running, tmp_path / "said")
         assert sorted(came) == list(range(sent))
-        # Records are out before the checkpoint that tells of them.
+        # Records are published before the checkpoint that contains their offsets.
         through = f'"numbers-0": {sent}'
         _await(lambda: through in (tmp_path / "said").read_text(), running, tmp_path / "said")
         running.send_signal(signal.SIGTERM)
@@ -169,7 +169,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
 
 
 def _more(broker: Secured, came: dict[int, int]) -> dict[int, int]:
-    """How often each number has come out, by all that has come so far."""
+    """Return how often each number was published so far."""
     usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
     consumer = Consumer({**client_properties(broker.admin.servers, {}), **usual})
     consumer.subscribe(["doubled"])
@@ -196,7 +196,7 @@ def _await(done: Callable[[], bool], running: "subprocess.Popen[bytes]", said: P
 
 
 def _await_end(running: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end, and let one that does not come tell where each of its threads is."""
+    """Wait for the end. On a timeout, make the process dump the stacks of its threads."""
     try:
         running.wait(180)
     except subprocess.TimeoutExpired:

@@ -1,5 +1,5 @@
-"""Lanes: the same records in real time, in micro-batches, as a batch, and as the windowed runs have
-them; each to where it belongs, masked; and what a lane can't do is told in one sentence."""
+"""Lanes: real-time, micro-batch and batch runs and the windowed runs give the same records, routed
+and masked. Unsupported definitions are refused."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ MASKED = replace(ORDERS, mask={"email": Mask(keep_last=4)})
 
 
 def placed(orders: DataFrame, places: DataFrame) -> DataFrame:
-    """Orders with their region, two for each of an even number."""
+    """Return orders with their region, and two copies of each even one."""
     joined = orders.join(places, "place", "left").where("n <> 13")
     return joined.withColumn("copy", F.explode(F.expr("sequence(0, 1 - n % 2)")))
 
@@ -53,7 +53,7 @@ def as_it_is(orders: DataFrame) -> DataFrame:
 
 
 def regions(warehouse: Warehouse) -> None:
-    """The table of places."""
+    """Create the table of places."""
     rows = warehouse.spark.createDataFrame(
         [("a", "north"), ("b", "south")], "place STRING, region STRING"
     )
@@ -72,7 +72,7 @@ DEAD = {"orders-20": b"not JSON", "orders-21": SENT[21], "orders-23": SENT[23]}
 
 @dataclass(frozen=True)
 class Record:
-    """A record that came out."""
+    """A published record."""
 
     value: bytes | None
     key: bytes | None
@@ -80,7 +80,7 @@ class Record:
 
 
 def received(topics: Topics, name: str, count: int, wait: float = 90) -> list[Record]:
-    """The first `count` records of a topic, of one partition."""
+    """Return the first `count` records of a topic with one partition."""
     usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
     consumer = Consumer({**client_properties(topics.servers, {}), **usual})
     found, deadline = list[Record](), time.monotonic() + wait
@@ -100,7 +100,7 @@ def received(topics: Topics, name: str, count: int, wait: float = 90) -> list[Re
 
 @pytest.fixture
 def lane(topics: Topics, warehouse: Warehouse) -> Lane:
-    """A lane of the plain orders that were sent, to topics by region."""
+    """Return a lane from a topic with the plain orders to topics by region."""
     regions(warehouse)
     name = topics.create(name=topics.unused())
     topics.send(name, SENT)
@@ -128,7 +128,7 @@ Out = dict[str, list[tuple[Any, ...]]]
 
 
 def expected(lane: Lane) -> Out:
-    """What must come out, by plain Python."""
+    """Compute the expected records in plain Python."""
     found: Out = {t.name: [] for t in lane.routes.values()}
     regions = {"a": "north", "b": "south"}
     for offset, value in enumerate(SENT[:20]):
@@ -141,7 +141,7 @@ def expected(lane: Lane) -> Out:
 
 
 def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
-    """Records as `expected` has them."""
+    """Return records in the form of `expected`."""
     found = list[tuple[Any, ...]]()
     for record in records:
         value = json.loads(record.value or b"")
@@ -153,10 +153,10 @@ def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-# The lane starts a query of its own, and waits for checkpoints.
+# The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
 @pytest.mark.parametrize("trigger", ["real-time", "micro-batch"])
-def test_each_record_goes_where_it_belongs(
+def test_each_record_is_routed_to_its_topic(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path, trigger: Trigger
 ) -> None:
     queries = start(warehouse, lane, tmp_path, trigger)
@@ -177,9 +177,9 @@ def test_each_record_goes_where_it_belongs(
         queries.stop()
 
 
-# The lane starts a query of its own, and waits for checkpoints.
+# The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
-def test_a_batch_and_the_windowed_runs_have_the_same_rows(
+def test_a_batch_and_the_windowed_runs_give_the_same_rows(
     topics: Topics, lane: Lane, warehouse: Warehouse
 ) -> None:
     places = warehouse.read("places")
@@ -201,9 +201,11 @@ def test_a_batch_and_the_windowed_runs_have_the_same_rows(
     assert logged == sorted(row for found in expected(lane).values() for row in found)
 
 
-# The lane starts a query of its own, and waits for checkpoints.
+# The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
-def test_a_masked_value_is_nowhere(topics: Topics, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_masked_values_are_neither_published_nor_stored(
+    topics: Topics, warehouse: Warehouse, tmp_path: Path
+) -> None:
     regions(warehouse)
     name = topics.create(name=topics.unused())
     topics.send(name, SENT)
@@ -221,9 +223,9 @@ def test_a_masked_value_is_nowhere(topics: Topics, warehouse: Warehouse, tmp_pat
     assert not any(EMAIL.encode() in content for content in written_files)
 
 
-# The lane starts a query of its own, and waits for checkpoints.
+# The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
-def test_a_lane_goes_on_where_its_checkpoint_is(
+def test_a_lane_resumes_from_its_checkpoint_with_either_trigger(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     ahead = sum(len(rows) for rows in expected(lane).values())
@@ -238,7 +240,7 @@ def test_a_lane_goes_on_where_its_checkpoint_is(
     assert before is not None
     assert before.ends == {(topic, 0): len(SENT)}
     topics.send(topic, [order(n) for n in (31, 33)])
-    # The checkpoint of one trigger serves the other.
+    # Both triggers can use the same checkpoint.
     queries = start(warehouse, plain, tmp_path, "micro-batch")
     try:
         came = told(received(topics, plain.routes["*"].name, ahead + 2))
@@ -252,12 +254,12 @@ def test_a_lane_goes_on_where_its_checkpoint_is(
     assert len(set(came)) == len(came)
 
 
-# The lane starts a query of its own, and waits for checkpoints.
+# The lane starts its own query and waits for checkpoints.
 @pytest.mark.slow
-def test_a_topic_made_anew_is_not_gone_on_with(
+def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """Its first records would be taken for those that were carried."""
+    """Otherwise its first records would be taken for records that were already published."""
     plain = replace(lane, to=lane.routes["*"], route=None)
     start(warehouse, plain, tmp_path, "micro-batch").stop()
     queries = start(warehouse, plain, tmp_path, "micro-batch")
@@ -320,7 +322,7 @@ def lane_with(function: Callable[..., DataFrame], **more: Any) -> Lane:  # noqa:
         (joined, "joins the stream with itself"),
     ],
 )
-def test_what_needs_more_than_a_record_is_refused(
+def test_functions_that_need_more_than_one_record_are_refused(
     spark: SparkSession, prepare: Callable[..., DataFrame], sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=rf"^Lane 'orders_out': its function {sentence}.*\.$"):
@@ -328,14 +330,14 @@ def test_what_needs_more_than_a_record_is_refused(
 
 
 @pytest.mark.parametrize("condition", ["n >=", "m > 0", "n"])
-def test_a_condition_that_is_none_is_refused(spark: SparkSession, condition: str) -> None:
+def test_an_invalid_condition_is_refused(spark: SparkSession, condition: str) -> None:
     with pytest.raises(
         DefinitionError, match=r"^Lane 'orders_out' (can't evaluate the|needs a boolean) condition"
     ):
         check(spark, lane_with(as_it_is, valid=[condition]), {})
 
 
-def test_a_function_that_drops_where_a_record_came_from_is_refused(
+def test_a_function_that_drops_the_origin_column_is_refused(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
@@ -346,7 +348,7 @@ def test_a_function_that_drops_where_a_record_came_from_is_refused(
         start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
 
 
-def test_a_function_of_python_is_refused_in_real_time(
+def test_a_python_udf_is_refused_in_real_time_mode(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
@@ -359,7 +361,7 @@ def test_a_function_of_python_is_refused_in_real_time(
         fault = queries.fault()
         queries.stop()
     except EngineError as error:
-        # On a machine that is quick it is told at the start.
+        # A fast machine reports it at the start.
         fault = error
     told = str(fault)
     assert "which Spark's real-time mode does not support" in told
@@ -387,13 +389,13 @@ OUT = KafkaSink("out", servers="127.0.0.1:1")
         ),
     ],
 )
-def test_a_lane_that_can_not_be_is_refused(more: Mapping[str, Any], sentence: str) -> None:
+def test_an_invalid_lane_is_refused(more: Mapping[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence) as raised:
         lane_with(as_it_is, **more)
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_done_where_records_are_ingested_is_refused(tmp_path: Path) -> None:
+def test_features_that_need_an_ingest_are_refused(tmp_path: Path) -> None:
     plain = replace(ORDERS, lookups=())
     avro = tmp_path / "order.avsc"
     avro.write_text(json.dumps({"type": "record", "name": "o", "fields": []}))

@@ -23,7 +23,7 @@ def _as_it_is(visits: DataFrame) -> DataFrame:
     return visits
 
 
-def test_a_lane_replaces_nothing_in_the_metadata_of_records(spark: SparkSession) -> None:
+def test_a_lane_never_alters_the_metadata_of_records(spark: SparkSession) -> None:
     own = {"kafka_key": "STRING", **{n: RECORD[n] for n in ("kafka_timestamp", "kafka_headers")}}
     visits = Source(
         name="visits",

@@ -1,4 +1,4 @@
-"""What runs have published, once for all tests of the way out that ask the engine for nothing."""
+"""The published output of runs, recorded once for all tests of the sink that need no engine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +21,9 @@ from tidemark.store.warehouse import Warehouse
 
 @pytest.fixture(scope="session")
 def recording(engine: Settings, spark: SparkSession) -> Callable[[Window], Recorded]:
-    """By window, an asset with all that happens to one: windows that come, fire once and several
-    times in a run, are withheld and released, become final, are counted anew and corrected."""
+    """Return a function that records, per window, an asset with every kind of change: windows that
+    appear, fire once and repeatedly, are quarantined and released, become final, and are recomputed
+    and corrected."""
 
     @cache
     def made(window: Window) -> Recorded:

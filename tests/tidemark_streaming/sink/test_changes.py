@@ -1,4 +1,4 @@
-"""What one version of a change feed says of windows."""
+"""Changes of windows from one version of the change data feed."""
 
 import pyarrow as pa
 import pytest
@@ -7,7 +7,7 @@ from tidemark.base.instants import as_datetime
 from tidemark_streaming.sink.changes import derive_changes, rows_as_changes
 
 Told = tuple[str, int, int]
-"""A row of a feed: what happened, the window's start, its value."""
+"""A row of the change data feed: the change type, the window's start, its value."""
 
 
 def feed(*rows: Told) -> pa.Table:
@@ -39,14 +39,14 @@ def row(start: int, n: int) -> dict[str, object]:
     ],
     ids=["all come", "all leave", "one is replaced", "one stays the same", "nothing"],
 )
-def test_windows_that_came_left_or_were_replaced(
+def test_inserted_deleted_and_replaced_windows_are_derived(
     told: list[Told], expected: list[tuple[object, object]]
 ) -> None:
     found = [(c.before, c.after) for c in derive_changes(feed(*told), ["window_start"])]
     assert found == expected
 
 
-def test_an_instant_beyond_python_s_years_is_a_text() -> None:
+def test_an_instant_beyond_the_years_of_python_is_a_string() -> None:
     far = 1_700_000_000_000_000_000
     rows = feed(("insert", 0, 1), ("delete", 60, 2))
     rows = rows.append_column("newest", pa.array([far, far], pa.timestamp("us", "UTC")))

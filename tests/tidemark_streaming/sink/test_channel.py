@@ -1,4 +1,4 @@
-"""The way into a topic: what it knows of how far the topic is, and of why it can't be written."""
+"""The transactional producer of a topic: its stored position, and why a topic can't be written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def a_record(size: int = 1) -> Iterator[Record]:
     yield Record(b"key", b"v" * size, 0)
 
 
-def test_what_was_undone_is_no_position_whatever_else_the_client_reads(
+def test_an_aborted_position_is_ignored_even_with_read_uncommitted(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.unused()
@@ -42,7 +42,7 @@ def test_what_was_undone_is_no_position_whatever_else_the_client_reads(
         if point == "emitted":
             raise KeyboardInterrupt
 
-    # With a fail point, what is sent is with the brokers by then.
+    # With a fail point, the records have reached the brokers by then.
     monkeypatch.setenv(FAIL_AT, "noted")
     monkeypatch.setattr("tidemark_streaming.sink.channel.pass_fail_point", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -55,7 +55,7 @@ def test_what_was_undone_is_no_position_whatever_else_the_client_reads(
     assert again.position() == found
 
 
-def test_a_record_that_is_too_large_is_told_and_not_waited_for(topics: Topics) -> None:
+def test_a_too_large_record_is_refused_without_retries(topics: Topics) -> None:
     there = channel(topics, topics.unused())
     there.open()
     with pytest.raises(DataError, match=r"the topic accepts.*max\.message\.bytes") as caught:
@@ -65,14 +65,15 @@ def test_a_record_that_is_too_large_is_told_and_not_waited_for(topics: Topics) -
     assert there.send(a_record(), lambda: at(1)) == 1
 
 
-def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics) -> None:
+def test_an_old_client_error_does_not_explain_a_later_failure(topics: Topics) -> None:
     there = channel(topics, topics.unused())
     there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     there.open()
     later = there._retriable_write_error("no answer")
     assert "can't be written: no answer" in str(later)
     assert later.retriable
-    # One that was let in is waited for, as brokers that start may not know their users yet.
+    # A rejection after a successful authentication is retriable, because starting brokers may not
+    # know their users yet.
     there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     refused = there._retriable_write_error("no answer")
     assert "the broker rejects" in str(refused)
@@ -80,7 +81,7 @@ def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics)
 
 
 class _Short:
-    """A consumer that is told of an end before the records that are missing."""
+    """A consumer that reports the end of the partition before the missing records."""
 
     def __init__(self, messages: list[Any]) -> None:
         self._messages = messages
@@ -109,10 +110,11 @@ class _Message:
         return self._offset
 
 
-def test_an_end_that_comes_early_is_not_that_of_the_positions(
+def test_an_early_end_of_partition_does_not_hide_positions(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So it is for a moment when another broker has come to lead them, which one broker can't."""
+    """This happens briefly after another broker becomes the leader, which one broker can't
+    simulate."""
     told = [_Message(0, 1), _Message(1, None), _Message(1, 2)]
     there = channel(topics, "panes")
     monkeypatch.setattr(there._brokers, "connect", lambda *_, **__: _Short([*told]))

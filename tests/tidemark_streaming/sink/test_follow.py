@@ -1,4 +1,4 @@
-"""A stream brings out what it publishes, and what others publish meanwhile."""
+"""A stream publishes its windows to its sink, and also windows of concurrent backfills."""
 
 import time
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: str) -> bool:
-    """Whether the topic has the published table."""
+    """Return whether the topic equals the published table."""
     table = Table("accumulating")
     for record in records(servers, topic):
         table.take(*record)
@@ -58,7 +58,9 @@ def same(warehouse: Warehouse, servers: str, asset: WindowedTransform, topic: st
 
 
 @pytest.mark.slow
-def test_a_stream_brings_out_what_is_published(warehouse: Warehouse, topics: Topics) -> None:
+def test_a_stream_publishes_its_windows_and_those_of_a_backfill(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     topic = topics.create(name=topics.unused())
     asset = emitting(KafkaSink(topic, topics.servers))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)

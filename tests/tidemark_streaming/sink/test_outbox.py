@@ -1,4 +1,4 @@
-"""Who reads the topic has the published table, whatever happened on the way."""
+"""A consumer of the topic has the published table, after any failure on the way."""
 
 import random
 import signal
@@ -41,12 +41,12 @@ ACCUMULATIONS = ["accumulating", "discarding", "retracting"]
 
 @pytest.fixture
 def played(recording: Callable[[Window], Recorded], tmp_path: Path) -> Played:
-    """An asset of minutes, before its first run."""
+    """Return an asset with windows of one minute, before its first run."""
     return recording(MINUTES).play(tmp_path)
 
 
 def emitting(topics: Topics, played: Played, accumulation: str) -> WindowedTransform:
-    """The asset, publishing to a topic that is not there yet."""
+    """Return the asset with a sink to a topic that does not exist yet."""
     return played.to(KafkaSink(topics.unused(), topics.servers, partitions=2), accumulation)
 
 
@@ -56,13 +56,13 @@ def topic_of(asset: WindowedTransform) -> KafkaSink:
 
 
 def told(topics: Topics, asset: WindowedTransform) -> list[dict[str, Any]]:
-    """The panes that the topic has."""
+    """Return the panes in the topic."""
     found = records(topics.servers, topic_of(asset).name)
     return [value for _, _, value in found if "reset" not in value]
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A table's row, with instants as records have them."""
+    """Return a row of a table with instants in the format of the records."""
     return {
         name: iso(round(value.timestamp() * 1e6)) if hasattr(value, "timestamp") else value
         for name, value in row.items()
@@ -70,7 +70,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def place(told: dict[str, Any]) -> tuple[Any, ...]:
-    """The window of a record, or of a row that is `shown`."""
+    """Return the window of a record, or of a row from `shown`."""
     keys = told["keys"] if "keys" in told else {"sensor": told["sensor"]}
     return (told["window_start"], told["window_end"], keys["sensor"])
 
@@ -78,10 +78,10 @@ def place(told: dict[str, Any]) -> tuple[Any, ...]:
 def assert_same(
     played: Played, topics: Topics, asset: WindowedTransform, *, committed: bool = True
 ) -> None:
-    """What the topic tells is the published table, row by row and column by column.
+    """Assert that the topic equals the published table, row by row and column by column.
 
     Args:
-        committed: read what was committed; otherwise all, each key once.
+        committed: read only committed records; otherwise all records, each key once.
     """
     table = Table(str(asset.accumulation), ("n", "high"), once=not committed)
     for record in records(topics.servers, topic_of(asset).name, committed=committed):
@@ -98,14 +98,15 @@ def assert_same(
 SAME = ("events", "late_events", "timing", "last_arrival", "as_of", "commit_number", "quality")
 
 
-# Follows a table to a broker, by each kind of window.
+# Publishes a table to a broker, for each kind of window.
 @pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_the_topic_tells_the_published_table(
+def test_the_topic_equals_the_published_table(
     recording: Callable[[Window], Recorded], tmp_path: Path, topics: Topics, window: Window
 ) -> None:
     for accumulation in ACCUMULATIONS:
-        # After each run; and where panes may be gone by then, after three, and all that are left.
+        # Publish after each run. If panes may have expired by then, also publish after three runs
+        # and then the rest.
         cuts = [[1] * 100, [3, 100]]
         for number, cut in enumerate(cuts if accumulation == "discarding" else cuts[:1]):
             played = recording(window).play(tmp_path / f"{accumulation}-{number}")
@@ -114,17 +115,17 @@ def test_the_topic_tells_the_published_table(
             for runs in cut:
                 if not played.run(runs):
                     break
-                # Another one each time, which finds where it stands in the topic alone.
+                # A new publisher each time, which finds its position only in the topic.
                 Outbox(played.warehouse, asset).emit()
                 assert_same(played, topics, asset)
                 assert Outbox(played.warehouse, asset).emit().transactions == 0
 
 
 @pytest.mark.slow
-def test_discarding_panes_hold_the_events_of_their_firing_alone(
+def test_discarding_panes_have_only_the_events_of_their_firing(
     played: Played, topics: Topics
 ) -> None:
-    """A window that goes on gives each firing, as the table of panes has it."""
+    """A window that fires again publishes each firing as in the table of panes."""
     asset = emitting(topics, played, "discarding")
     outbox = Outbox(played.warehouse, asset)
     before: list[dict[str, Any]] = []
@@ -156,9 +157,9 @@ def test_discarding_panes_hold_the_events_of_their_firing_alone(
     assert all(pane["run"] == runs[pane["commit_number"]] for pane in before)
 
 
-# Once for each fail point.
+# Runs once for each fail point.
 @pytest.mark.slow
-def test_killed_anywhere_the_next_one_goes_on(
+def test_after_a_kill_at_any_fail_point_the_next_publisher_resumes(
     played: Played, topics: Topics, tmp_path: Path
 ) -> None:
     asset = emitting(topics, played, "retracting")
@@ -175,20 +176,20 @@ def test_killed_anywhere_the_next_one_goes_on(
     Outbox(played.warehouse, asset).emit()
     assert_same(played, topics, asset)
     assert_same(played, topics, asset, committed=False)
-    # What the second and the fifth had produced was undone.
+    # The records of the second and the fifth process were aborted.
     assert len(records(topics.servers, name)) < len(records(topics.servers, name, committed=False))
 
 
 # Starts and kills many processes.
 @pytest.mark.slow
-def test_killed_at_any_instant_the_next_one_goes_on(
+def test_after_a_kill_at_any_instant_the_next_publisher_resumes(
     played: Played, topics: Topics, tmp_path: Path
 ) -> None:
     asset, chance = emitting(topics, played, "discarding"), random.Random(5)
     ends = Counter[int]()
     with parent(tmp_path) as process:
         while played.run():
-            # One that ends by itself before its instant is not killed.
+            # A process that ends before its instant is not killed.
             with suppress(psutil.NoSuchProcess):
                 child = psutil.Process(process.begin(played, asset))
                 time.sleep(chance.random() * 0.4)
@@ -201,7 +202,7 @@ def test_killed_at_any_instant_the_next_one_goes_on(
     assert_same(played, topics, asset, committed=False)
 
 
-def test_who_was_thought_dead_is_refused(played: Played, topics: Topics) -> None:
+def test_a_replaced_publisher_is_fenced(played: Played, topics: Topics) -> None:
     asset = emitting(topics, played, "accumulating")
     played.run()
     zombie = Outbox(played.warehouse, asset)
@@ -215,11 +216,11 @@ def test_who_was_thought_dead_is_refused(played: Played, topics: Topics) -> None
     assert_same(played, topics, asset)
 
 
-def test_a_topic_has_an_asset_of_one_database(
+def test_a_topic_accepts_an_asset_of_one_database_only(
     recording: Callable[[Window], Recorded], tmp_path: Path, topics: Topics
 ) -> None:
-    """Another one's of that name is refused, and nothing is written, until it takes the topic
-    over; also by who had looked before there was any."""
+    """An asset of the same name in another database is refused without writing, until it takes over
+    the topic with --reset. This includes a publisher that polled before the topic had positions."""
     one, other = (recording(MINUTES).play(tmp_path / name) for name in ("one", "other"))
     asset = emitting(topics, one, "retracting")
     for played in (one, other):
@@ -248,7 +249,7 @@ def test_a_topic_has_an_asset_of_one_database(
     assert_same(other, topics, asset)
 
 
-def test_a_new_epoch_takes_back_what_went_before(
+def test_a_new_epoch_replaces_everything_before_it(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asset = emitting(topics, played, "retracting")
@@ -256,9 +257,10 @@ def test_a_new_epoch_takes_back_what_went_before(
     played.run()
     outbox = Outbox(played.warehouse, asset)
     outbox.emit()
-    # Epochs are counted by the clock, and go on where that was set back.
+    # Epochs follow the clock and still increase if the clock was set back.
     shift_clock(monkeypatch, -1)
-    # By hand; then as the topic has more partitions; as its history is gone; and as it is new.
+    # Start epochs by hand, after adding partitions, after the history expired, and after recreating
+    # the topic.
     outbox.emit(anew=True)
     assert_same(played, topics, asset)
     topics.grow(name, 3)
@@ -279,10 +281,10 @@ def test_a_new_epoch_takes_back_what_went_before(
     assert_same(played, topics, asset)
 
 
-def test_a_table_made_anew_while_it_goes_out_begins_one_epoch(
+def test_a_table_recreated_during_publishing_starts_one_epoch(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the look at it was before that, and the new one has not come as far."""
+    """This also holds if the table was read before that, and the new table has fewer versions."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
     Outbox(played.warehouse, asset).emit()
@@ -313,8 +315,8 @@ def test_a_table_made_anew_while_it_goes_out_begins_one_epoch(
     assert Outbox(played.warehouse, asset).emit().transactions == 0
 
 
-def test_a_state_made_anew_beside_its_table_begins_an_epoch(played: Played, topics: Topics) -> None:
-    """As a drop leaves it that was killed after it had taken the state, which goes first."""
+def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics) -> None:
+    """This is the result of a killed drop, which deletes the state table first."""
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run(2)
@@ -340,9 +342,7 @@ def test_a_state_made_anew_beside_its_table_begins_an_epoch(played: Played, topi
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
 
 
-def test_a_topic_that_is_not_the_one_that_was_filled_has_nothing(
-    played: Played, topics: Topics
-) -> None:
+def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics) -> None:
     asset = emitting(topics, played, "accumulating")
     name, table = topic_of(asset).name, asset.table
     played.run(3)
@@ -356,7 +356,8 @@ def test_a_topic_that_is_not_the_one_that_was_filled_has_nothing(
     found = sink_status(played.warehouse, asset)
     assert (found.version, found.behind, found.run) == (-1, head.version + 1, None)
     assert found.since == played.warehouse.committer.committed_at(table, 0)
-    # What is behind is older than what the log tells of, and so it is late as well.
+    # The missing versions are older than the oldest commit in the transaction log, so the lag
+    # counts from that commit.
     played.warehouse.committer.checkpoint(table, forget=False)
     for version in range(head.version):
         (played.logs[0] / f"{version:020}.json").unlink()
@@ -367,10 +368,10 @@ def test_a_topic_that_is_not_the_one_that_was_filled_has_nothing(
 
 
 @pytest.mark.parametrize("made", ["by it", "by others"])
-def test_who_follows_fills_a_topic_that_was_made_anew(
+def test_a_following_publisher_fills_a_recreated_topic(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch, made: str
 ) -> None:
-    """Though nothing more is published."""
+    """This also holds if no further windows are published."""
     monkeypatch.setattr(following, "MAX_WAIT_SECONDS", 0.5)
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
@@ -380,10 +381,10 @@ def test_who_follows_fills_a_topic_that_was_made_anew(
     thread = Thread(target=following.follow, args=given, daemon=True)
     thread.start()
     first = out.get(timeout=60)
-    # It may be there again before anybody has seen that it was gone.
+    # The topic may exist again before any client has noticed its deletion.
     topics.admin.delete_topics([name])[name].result()
     if made == "by others":
-        # The outbox may have been quicker.
+        # The publisher may have created it first.
         with suppress(KafkaException):
             topics.create(2, name)
     assert out.get(timeout=60).records == first.records, failures
@@ -392,8 +393,8 @@ def test_who_follows_fills_a_topic_that_was_made_anew(
     assert_same(played, topics, asset)
 
 
-def test_positions_go_and_an_epoch_begins(played: Played, topics: Topics) -> None:
-    """Also under an outbox that is at work: who comes after it could not tell where to go on."""
+def test_deleting_the_positions_starts_an_epoch(played: Played, topics: Topics) -> None:
+    """This also holds for a running publisher: its successor could not determine the position."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
     outbox = Outbox(played.warehouse, asset)
@@ -407,8 +408,8 @@ def test_positions_go_and_an_epoch_begins(played: Played, topics: Topics) -> Non
     assert_same(played, topics, asset)
 
 
-def test_a_table_put_back_as_it_was_begins_an_epoch(played: Played, topics: Topics) -> None:
-    """As from a backup: the topic has what the table has no more."""
+def test_a_restored_table_starts_an_epoch(played: Played, topics: Topics) -> None:
+    """As from a backup: the topic has rows that the table no longer has."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
     outbox = Outbox(played.warehouse, asset)
@@ -426,10 +427,10 @@ def test_a_table_put_back_as_it_was_begins_an_epoch(played: Played, topics: Topi
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 3
 
 
-def test_what_another_asset_has_under_way_hides_no_position(
+def test_another_assets_open_transaction_hides_no_position(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a topic that both publish to: what came after it would go out a second time."""
+    """If two assets share a topic, a hidden position would publish later windows twice."""
     asset = emitting(topics, played, "retracting")
     topic = topic_of(asset)
     played.run()
@@ -454,7 +455,7 @@ def test_what_another_asset_has_under_way_hides_no_position(
     assert_same(played, topics, asset)
 
 
-def test_brokers_that_are_gone_are_one_sentence(played: Played) -> None:
+def test_unreachable_brokers_are_reported(played: Played) -> None:
     quick = {"socket.connection.setup.timeout.ms": "1000"}
     played.run()
     asset = played.to(KafkaSink("panes", "127.0.0.1:1", client=quick), "accumulating")
@@ -462,7 +463,7 @@ def test_brokers_that_are_gone_are_one_sentence(played: Played) -> None:
         Outbox(played.warehouse, asset).emit()
 
 
-def test_where_panes_are_not_kept_there_are_none_to_publish() -> None:
+def test_a_sink_needs_accumulation_and_a_valid_topic() -> None:
     with pytest.raises(DefinitionError, match="accumulation must be set"):
         replace(PER_MINUTE, sink=KafkaSink("departures"))
     with pytest.raises(DefinitionError, match="'a b' is not a valid topic name"):
@@ -471,7 +472,7 @@ def test_where_panes_are_not_kept_there_are_none_to_publish() -> None:
         KafkaSink("a", partitions=0)
 
 
-def test_where_panes_go_changes_nothing_of_what_is_computed() -> None:
+def test_the_sink_does_not_change_the_fingerprint() -> None:
     asset = replace(PER_MINUTE, accumulation="accumulating")
     topic = KafkaSink("departures", client={"sasl.password": secret("env:NOBODYS")})
     assert fingerprint(replace(asset, sink=topic)) == fingerprint(asset)

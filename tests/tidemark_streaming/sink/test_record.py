@@ -1,4 +1,4 @@
-"""What a pane is as JSON, for any type that a column may have; and which panes a change is."""
+"""Panes as JSON records for any column type, and the panes of a change."""
 
 import json
 from base64 import b64encode
@@ -23,7 +23,7 @@ INSTANT = pa.timestamp("us", "UTC")
 
 
 def row(n: int, *, commit_number: int = 7, revision: int = 0, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A window's row as it is published, one minute of sensor a."""
+    """Return a published row of a window: one minute of sensor a."""
     return {
         "window_start": as_datetime(T0),
         "window_end": as_datetime(T0 + MINUTE),
@@ -43,7 +43,7 @@ def row(n: int, *, commit_number: int = 7, revision: int = 0, **more: Any) -> di
 
 
 def written(pane: Pane, count: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Key and value of its record, parsed as a consumer would that takes nothing but JSON."""
+    """Return key and value of the pane's record, parsed as strict JSON."""
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
@@ -54,7 +54,7 @@ def written(pane: Pane, count: int = 1) -> tuple[dict[str, Any], dict[str, Any]]
     return key, value
 
 
-def test_a_record_has_the_fields_that_are_documented() -> None:
+def test_a_record_has_the_documented_fields() -> None:
     key, value = written(Pane(row(2), 0, "ON_TIME", {"n": 2}))
     assert key == {
         "asset": "orders",
@@ -80,7 +80,7 @@ def test_a_record_has_the_fields_that_are_documented() -> None:
     }
 
 
-def test_a_retraction_has_the_key_of_what_it_takes_back_but_for_that() -> None:
+def test_a_retraction_has_the_key_of_its_pane_except_the_flag() -> None:
     (key, _), (back, _) = (
         written(Pane(row(2), 0, "ON_TIME", {"n": 2}, retraction=retraction))
         for retraction in (False, True)
@@ -88,7 +88,7 @@ def test_a_retraction_has_the_key_of_what_it_takes_back_but_for_that() -> None:
     assert {**key, "retraction": True} == back
 
 
-def test_the_bounds_of_a_global_window_are_words() -> None:
+def test_a_global_windows_bounds_are_null_and_infinity() -> None:
     ever = row(2, window_start=as_datetime(BEGINNING), window_end=as_datetime(INFINITY))
     key, _ = written(Pane(ever, 0, "ON_TIME", {"n": 2}))
     assert (key["window_start"], key["window_end"]) == (None, "+infinity")
@@ -139,7 +139,7 @@ def test_windows_of_the_same_keys_are_in_one_partition() -> None:
     assert len(set.union(*places.values())) > 1
 
 
-def test_a_new_epoch_is_told_in_each_partition() -> None:
+def test_a_new_epoch_is_announced_in_each_partition() -> None:
     told = reset_records(ASSET, 9, 3)
     assert [r.partition for r in told] == [0, 1, 2]
     assert {r.key == r.value for r in told} == {True}
@@ -151,7 +151,7 @@ def pane_row(n: int, pane: int, commit_number: int = 8) -> dict[str, Any]:
 
 
 def out(accumulation: str, change: Change, *since: dict[str, Any]) -> list[tuple[object, ...]]:
-    """What goes out of a change: number, values, and whether it takes back."""
+    """Return the panes of a change: number, values and whether it is a retraction."""
     asset = replace(ASSET, accumulation=accumulation)
     return [
         (p.pane, p.values and p.values["n"], p.retraction)
@@ -169,18 +169,18 @@ TWO = pane_row(1, 1), pane_row(2, 2)
         ("accumulating", Change(FIRST, AGAIN), (), [(2, 6, False)]),
         ("retracting", Change(FIRST, AGAIN), (), [(0, 3, True), (2, 6, False)]),
         ("discarding", Change(None, FIRST), (), [(0, 3, False)]),
-        # Each firing, in order, wherever it stands in the table of panes.
+        # Each firing in order, in any order of the table of panes.
         ("discarding", Change(FIRST, AGAIN), TWO[::-1], [(1, 1, False), (2, 2, False)]),
-        # One of them is not there: taken back, then whole.
+        # One firing is missing: retract the window and publish it whole.
         ("discarding", Change(FIRST, AGAIN), TWO[1:], [(0, 3, True), (2, 6, False)]),
         ("discarding", Change(FIRST, AGAIN), (), [(0, 3, True), (2, 6, False)]),
         ("discarding", Change(FIRST, AGAIN, anew=True), TWO, [(0, 3, True), (2, 6, False)]),
-        # No event came, and it became final.
+        # The window became final without a new event.
         ("discarding", Change(FIRST, {**FIRST, "final": True}), (), [(0, None, False)]),
         *((how, Change(FIRST, None), (), [(0, 3, True)]) for how in ("accumulating", "discarding")),
     ],
 )
-def test_a_change_goes_out_as_its_accumulation_has_it(
+def test_a_change_is_published_by_its_accumulation_mode(
     accumulation: str,
     change: Change,
     since: tuple[dict[str, Any], ...],
