@@ -1,5 +1,4 @@
-"""Each alert fires by what it says, and by nothing less; asked of Prometheus itself, where it is
-installed."""
+"""Each alert fires exactly under its condition, evaluated by Prometheus if it is installed."""
 
 import json
 import os
@@ -29,12 +28,12 @@ PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
 
 @dataclass(frozen=True)
 class Case:
-    """What makes an alert fire, by series: values a minute apart, in promtool's notation.
+    """Series that make an alert fire: values a minute apart, in promtool's notation.
 
     Args:
-        quiet: series that are like these, and do not.
+        quiet: similar series that do not make it fire.
         after: minutes after which it fires.
-        labels: of the alert, beside its name and severity.
+        labels: labels of the alert, in addition to its name and severity.
     """
 
     fires: dict[str, str]
@@ -127,7 +126,7 @@ CASES = {
         TOPIC,
     ),
     "TidemarkLaneBehind": Case(
-        # Between two checkpoints a lane that keeps up has as many, and none after the next.
+        # A lane that keeps up has this many between two checkpoints, and none after the next.
         {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0+2000x60"},
         {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0 60000 0 60000 0 60000 0x60"},
         40,
@@ -192,13 +191,13 @@ CASES = {
 
 
 def rules() -> dict[str, Any]:
-    """The alerts by name."""
+    """Return the alerts by name."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
 def asked(name: str, case: Case) -> list[dict[str, Any]]:
-    """The two tests of an alert, as promtool takes them."""
+    """Return the two tests of an alert in promtool's format."""
     firing = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
     labels = {"alertname": name, "alertstate": "firing", **rules()[name]["labels"], **case.labels}
     told = ", ".join(f'{label}="{value}"' for label, value in labels.items())
@@ -221,7 +220,7 @@ def test_each_alert_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: the alerts were not evaluated")
-def test_each_alert_fires_by_what_it_says(tmp_path: Path) -> None:
+def test_each_alert_fires_under_its_condition_only(tmp_path: Path) -> None:
     file = tmp_path / "alerts.yml"
     tests = [test for name, case in CASES.items() for test in asked(name, case)]
     told = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
@@ -230,7 +229,7 @@ def test_each_alert_fires_by_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
-# Waits until a real Prometheus has looked.
+# Waits until a real Prometheus has scraped.
 @pytest.mark.slow
 @pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here: no alert was made to fire")
 def test_dead_letters_alert_in_a_real_prometheus(
@@ -261,7 +260,7 @@ def test_dead_letters_alert_in_a_real_prometheus(
     )
 
     def asked_for(query: str) -> list[dict[str, Any]]:
-        """What Prometheus has by a query, once that tells of something."""
+        """Return the result of a Prometheus query once it is not empty."""
         path = f"api/v1/query?query={urllib.parse.quote(query)}"
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:

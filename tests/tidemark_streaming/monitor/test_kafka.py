@@ -1,4 +1,4 @@
-"""What waits in Kafka is told by partition, and brokers that don't answer hold nobody up."""
+"""The Kafka lag is reported by partition, and silent brokers do not block monitoring."""
 
 import time
 from pathlib import Path
@@ -22,14 +22,14 @@ from tidemark_streaming.monitor.page import state
 
 
 def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Monitor:
-    """Of a domain that has this source alone."""
+    """Return a monitor of a domain with only this source."""
     inlet = Inlet(source=CLICKS, feed=lambda _: feed)
     found = overview.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
     monkeypatch.setattr(overview.domains, "load", lambda _: found)
     return Monitor(settings)
 
 
-def test_what_waits_is_told_by_partition(
+def test_the_consumer_lag_is_reported_by_partition(
     warehouse: Warehouse, engine: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)
@@ -60,12 +60,12 @@ def test_what_waits_is_told_by_partition(
     topics.delete(name)
     deadline = time.monotonic() + 60
     shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
-    # While it is being deleted, brokers know of it and not of its offsets.
+    # While a topic is being deleted, brokers list it but have no offsets for it.
     while "There is no topic" not in (shown["trouble"] or "") and time.monotonic() < deadline:
         seen = watching.read()
         text = exposition(seen).decode()
         shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
-    # They answer: that is no outage.
+    # The brokers respond, so it is not an outage.
     assert 'tidemark_source_access_error{source="clicks"} 1.0' in text, text
     assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
@@ -73,7 +73,7 @@ def test_what_waits_is_told_by_partition(
     assert shown["silent"] is False
 
 
-def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
+def test_silent_brokers_are_reported_and_do_not_block(
     engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
@@ -90,7 +90,7 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     while "has not responded yet" in (_backlog(watching).trouble or ""):
         assert time.monotonic() < deadline
     with held(monkeypatch, KafkaConnector, "waiting") as waiting:
-        # Who waited for the next answer would do so longer than it is held back.
+        # A poll that waited for the next response would take longer than the response is held back.
         monkeypatch.setattr(backlogs, "PATIENCE", LONG)
         while not waiting.asked.is_set():
             assert _backlog(watching).silent
@@ -106,7 +106,9 @@ def _backlog(watching: Monitor) -> Backlog:
     return found
 
 
-def test_what_was_known_goes_when_the_brokers_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_known_lag_is_cleared_when_brokers_become_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(backlogs, "EVERY", 0.0)
     answers = [{("clicks", 0): 7}]
 

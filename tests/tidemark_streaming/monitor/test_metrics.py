@@ -1,4 +1,4 @@
-"""The metrics say what the tables say, whatever was folded, dropped or begun anew."""
+"""Metrics equal the tables, also after compactions, drops and recreations."""
 
 import json
 import os
@@ -49,7 +49,7 @@ GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 
 @pytest.fixture
 def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings:
-    """Of a home with a landing folder of its own, and the domain `watched`."""
+    """Return settings with their own landing folder and the domain `watched`."""
     own = {"database": warehouse.database, "landing": tmp_path, "domains": ("watched",)}
     return engine.model_copy(update=own)
 
@@ -60,10 +60,10 @@ def bring(warehouse: Warehouse, settings: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_a_roll_up_that_is_behind_its_base_is_told(
+def test_a_roll_up_behind_its_base_is_reported(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though it lacks no arrival."""
+    """Although it lacks no arrival."""
     surround(monkeypatch, settings)
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
     watcher = Monitor(settings)
@@ -93,12 +93,12 @@ def test_a_roll_up_that_is_behind_its_base_is_told(
 
 
 def settle(settings: Settings) -> None:
-    """Let the tables have been as they are for a while."""
+    """Set the modification times of the tables a minute back."""
     for log in Path(settings.warehouse, settings.database).glob("*/_delta_log"):
         os.utime(log, (time.time() - 60, time.time() - 60))
 
 
-def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Settings) -> None:
+def test_metrics_equal_the_tables(warehouse: Warehouse, settings: Settings) -> None:
     folder = settings.landing / SOURCE.name
     land_some(folder, 12)
     land(folder, "crowd.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 5, 900)
@@ -150,7 +150,8 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     assert value(found, "tidemark_exporter_read_errors") == 0
     assert value(found, "tidemark_process_up", process="engine") == 1
 
-    # What a compaction writes again was counted before; what a backfill counts is told apart.
+    # Rows rewritten by a compaction are not counted again; a backfill's events are counted
+    # separately.
     list(maintain(warehouse))
     facts = backfill(warehouse, by_minute)
     again = scraped(watcher)
@@ -162,7 +163,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     assert on_time == facts.on_time
     assert scraped(Monitor(settings)).keys() == again.keys()
 
-    # An asset that was dropped and made anew is told of from its new beginning.
+    # The metrics of a recreated asset start from its new beginning.
     drop(warehouse, by_minute)
     run_all(warehouse, by_minute)
     anew = scraped(watcher)
@@ -191,10 +192,10 @@ FIGURES = {
         "rows_waiting": ("tidemark_asset_lag_rows", "rowsWaiting"),
     },
 }
-"""What `tidemark status` shows and a metric or the page too."""
+"""Figures that `tidemark status` shows and a metric or the page also has."""
 
 
-def test_the_status_the_metrics_and_the_page_show_the_same_figures(
+def test_status_metrics_and_page_show_the_same_figures(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surround(monkeypatch, settings)
@@ -202,7 +203,8 @@ def test_the_status_the_metrics_and_the_page_show_the_same_figures(
     folder = settings.landing / SOURCE.name
     land_some(folder, 12)
     bring(warehouse, settings)
-    # Some arrivals wait; some windows are open, some ended and may still change, some are final.
+    # Some arrivals are pending; some windows are open, some ended and may still change, some are
+    # final.
     run_all(warehouse, by_minute, limit=4)
     land(folder, "more.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 2 + "torn\n", 900)
     bring(warehouse, settings)
@@ -235,7 +237,8 @@ def test_the_status_the_metrics_and_the_page_show_the_same_figures(
 
 
 def _number(figure: object) -> float | None:
-    """A figure of the status: a count, an instant in seconds, or how many fields."""
+    """Return a figure of the status as a number: a count, an instant in seconds, or the number of
+    fields."""
     if isinstance(figure, str):
         return instant(figure) / 1e6
     if isinstance(figure, dict):
@@ -244,7 +247,7 @@ def _number(figure: object) -> float | None:
     return figure
 
 
-def test_what_is_as_it_was_is_not_read_again(
+def test_unchanged_tables_are_not_read_again(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land_some(settings.landing / SOURCE.name, 3)
@@ -271,10 +274,10 @@ def test_what_is_as_it_was_is_not_read_again(
     assert summed(second, name) == summed(first, name) + 1
 
 
-def test_a_run_s_arrivals_are_known_though_reading_them_rests(
+def test_a_runs_arrivals_are_read_while_the_timeline_rests(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # For minutes, however long the ledger rests.
+    # The timeline rests for minutes, regardless of the ledger.
     looked, came = tables.Tables.of(settings, rest=500), Timeline("readings")
     told = Ledger({"one": came})
 
@@ -303,7 +306,7 @@ def test_a_run_s_arrivals_are_known_though_reading_them_rests(
     assert came.count == 2
 
 
-def test_a_latency_s_bucket_is_a_quarter_as_wide_as_where_streams_lie() -> None:
+def test_latency_buckets_differ_by_at_most_a_quarter() -> None:
     bounds = [0.5, *(b for b in LATENCIES if 0.5 < b <= 5)]
     for low, high in pairwise(bounds):
         assert high - low <= 0.25 * low + 1e-9, (low, high)
@@ -315,18 +318,18 @@ def test_a_latency_s_bucket_is_a_quarter_as_wide_as_where_streams_lie() -> None:
     assert len(Runs().from_event.buckets()) == len(Runs().from_arrival.buckets()) == len(counts)
 
 
-def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
+def test_an_empty_home_has_metrics(tmp_path: Path) -> None:
     found = scraped(Monitor(Settings(home=tmp_path / "home", domains=("watched",))))
     assert value(found, "tidemark_process_up", process="engine") == 0
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 0
-    # A series that began with the first of them would not be seen to have risen.
+    # A series that starts with the first dead letter would not show an increase.
     assert value(found, "tidemark_source_dead_letters", source="sensors") == 0
     assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
     assert value(found, "tidemark_source_watermark_lag_seconds", source="sensors") is None
     assert value(found, "tidemark_exporter_read_errors") == 0
 
 
-def test_what_can_t_be_read_is_told_and_the_rest_too(
+def test_an_unreadable_table_is_reported_and_the_rest_shown(
     warehouse: Warehouse, settings: Settings
 ) -> None:
     land_some(settings.landing / SOURCE.name, 3)
@@ -340,7 +343,7 @@ def test_what_can_t_be_read_is_told_and_the_rest_too(
     assert [asset.name for asset in overview.assets] == ["by_hour"]
 
 
-def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
+def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
     warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land_some(settings.landing / SOURCE.name, 2)
@@ -361,7 +364,7 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
     assert shown["refused"].startswith(
         "Source 'sensors' differs from its event log 'sensors_log' in the "
     )
-    # That another ingest is at work says nothing of the source.
+    # A concurrent ingest does not clear the state of the source.
     with sole(warehouse, SOURCE), pytest.raises(ConflictError):
         bring(warehouse, settings)
     assert stands() == 1
@@ -369,7 +372,7 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
     assert stands() == 0
 
 
-def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Settings) -> None:
+def test_stream_metrics_follow_the_supervisor(tmp_path: Path, engine: Settings) -> None:
     settings = engine.model_copy(update={"database": "streams_told", "domains": ("watched",)})
     now = time.time_ns() // 1000
     wish = wishes.wish(settings, "by_minute")
@@ -382,7 +385,7 @@ def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Set
         assert value(found, "tidemark_stream_up", asset="by_minute") == 1
         assert value(found, "tidemark_stream_consecutive_failures", asset="by_minute") == 2
         assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
-        # A look that is long ago, or of a time to come, as the clock was set back.
+        # The last poll is old, or in the future because the clock was set back.
         for at in (now - 2 * noted.STALE, now + noted.STALE):
             noted.note(settings, "watched", {"by_minute": stream}, at)
             found = scraped(Monitor(settings))
@@ -392,7 +395,7 @@ def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Set
     assert summed(scraped(Monitor(settings)), "tidemark_stream_up") == 0
 
 
-def test_names_units_and_labels_are_those_of_prometheus() -> None:
+def test_metric_names_follow_the_prometheus_conventions() -> None:
     names = [told.name for told in METRICS]
     assert len(names) == len(set(names))
     for metric in METRICS:
@@ -403,7 +406,7 @@ def test_names_units_and_labels_are_those_of_prometheus() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: Prometheus itself was not asked")
-def test_prometheus_takes_metrics_and_rules(tmp_path: Path) -> None:
+def test_prometheus_accepts_metrics_and_rules(tmp_path: Path) -> None:
     text = exposition(Monitor(Settings(home=tmp_path / "home", domains=("watched",))).read())
     for command, given in (("metrics", text), ("rules", None)):
         more = [] if given is not None else [RULES]
@@ -414,7 +417,7 @@ def test_prometheus_takes_metrics_and_rules(tmp_path: Path) -> None:
 
 
 def expressions() -> Iterable[tuple[str, str]]:
-    """Where each expression is, and the expression."""
+    """Yield the place of each expression and the expression."""
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]
@@ -423,7 +426,7 @@ def expressions() -> Iterable[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-def test_rules_and_dashboard_go_by_metrics_that_there_are() -> None:
+def test_rules_and_dashboard_use_existing_metrics_and_labels() -> None:
     known = {metric.name: set(metric.labels) for metric in METRICS}
     for metric in METRICS:
         if metric.kind == HISTOGRAM:
@@ -446,7 +449,7 @@ def test_rules_and_dashboard_go_by_metrics_that_there_are() -> None:
     assert len(used) > 20
 
 
-def test_each_alert_leads_to_a_symptom() -> None:
+def test_each_alert_links_to_a_troubleshooting_section() -> None:
     headings = re.findall(
         r"^#+ (.*)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE
     )
@@ -460,7 +463,7 @@ def test_each_alert_leads_to_a_symptom() -> None:
             assert rule["annotations"]["summary"]
 
 
-def test_the_dashboard_s_variables_are_labels() -> None:
+def test_the_dashboards_variables_are_labels() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     known = {metric.name: metric.labels for metric in METRICS}
     asked = [v["query"]["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]

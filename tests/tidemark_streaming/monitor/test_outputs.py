@@ -1,4 +1,4 @@
-"""How far topics and lanes are, and what brings sources in: told without asking an engine."""
+"""Progress of topics and lanes and the commands that run them, without requests to an engine."""
 
 import json
 import socket
@@ -37,7 +37,7 @@ from tidemark_streaming.sink.position import Position
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Settings]:
-    """Of a home whose engine is somebody who listens, and is asked for nothing."""
+    """Yield settings of a home whose engine is a listening socket that never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listens:
         port = listens.getsockname()[1]
         yield Settings(home=tmp_path / "home", remote=f"sc://127.0.0.1:{port}")
@@ -46,7 +46,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 def watcher(
     monkeypatch: pytest.MonkeyPatch, settings: Settings, *defined: WindowedTransform | Lane
 ) -> Monitor:
-    """Of a domain that has these alone."""
+    """Return a monitor of a domain with only these assets and lanes."""
     assets = {d.name: d for d in defined if not isinstance(d, Lane)}
     lanes = {d.name: d for d in defined if isinstance(d, Lane)}
     found = overview.domains.Domains({}, {}, assets, lanes)
@@ -56,7 +56,8 @@ def watcher(
 
 
 def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:
-    """What is scraped once it is right: topics are asked in the background."""
+    """Scrape until the values are as expected, because topics are polled in the background. Return
+    the values."""
     deadline = time.monotonic() + wait
     while not right(found := scraped(watching)):
         assert time.monotonic() < deadline, found
@@ -64,7 +65,7 @@ def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -
     return found
 
 
-def test_a_topic_that_lacks_versions_is_told(
+def test_a_topics_lag_in_versions_is_reported(
     settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = KafkaSink(topics.unused(), topics.servers)
@@ -128,13 +129,13 @@ def test_a_topic_that_lacks_versions_is_told(
     assert kept() == (0, "ended", GONE)
 
 
-def test_a_topic_whose_brokers_are_silent_holds_nobody_up(
+def test_a_topic_with_silent_brokers_does_not_block(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = KafkaSink("panes", f"127.0.0.1:{free_port()}")
     asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
-    # Who waited for an answer would do so longer than it is held back.
+    # A poll that waited for a response would take longer than the response is held back.
     monkeypatch.setattr(outputs, "PATIENCE", 2 * LONG)
     with held(monkeypatch, outputs, "sink_status") as standing:
         looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
@@ -149,7 +150,7 @@ def as_it_is(clicks: DataFrame) -> DataFrame:
     return clicks
 
 
-def test_a_lane_is_told_from_its_checkpoints_to_its_end(
+def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
     settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)
@@ -162,7 +163,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
     place = home.lane_folder(settings, lane.name) / "checkpoints" / "records"
     for folder in ("offsets", "commits"):
         (place / folder).mkdir(parents=True)
-    # What Spark has written to its end, and what it has begun.
+    # Checkpoints that Spark has completed, and one that it has begun.
     for number, ends in ((0, {"0": 1}), (1, {"0": 3, "1": 2}), (2, {"0": 5, "1": 2})):
         told = f"v1\n{{}}\n{json.dumps({name: ends})}"
         (place / "offsets" / str(number)).write_text(told)
@@ -173,7 +174,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
         labels = {**own, "partition": str(partition)}
         return lambda found: value(found, "tidemark_lane_consumer_lag", **labels)
 
-    # Of the partition that came later all of its records wait.
+    # All records of the new partition are pending.
     seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (4, 2))
     (place / "commits" / "1").write_text("v1\n{}")
     seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (2, 0))
@@ -197,7 +198,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
 
 
-def test_streams_and_ingests_that_commands_keep_are_told(
+def test_streams_and_ingests_of_running_commands_are_reported(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = replace(PER_MINUTE, source=CLICKS), replace(PER_MINUTE, name="two", source=CLICKS)

@@ -1,4 +1,4 @@
-"""The service that `tidemark up` starts, as a process."""
+"""The monitoring service that `tidemark up` starts, as a process."""
 
 import asyncio
 import os
@@ -20,7 +20,8 @@ from tidemark_streaming.monitor.overview import Monitor, Overview
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
-    """A home of its own, with the domain `watched`, also as variables of the environment."""
+    """Yield settings of a separate home with the domain `watched`, also set as environment
+    variables."""
     own = {"home": str(tmp_path / "home"), "domains": "watched", "watch_port": str(free_port())}
     for name, value in own.items():
         monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
@@ -30,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     services.service(settings, "watch").stop()
 
 
-def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
+def test_the_service_starts_responds_and_stops(home: Settings) -> None:
     services.start_watch(home)
     address = services.await_watch(home)
     with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
@@ -50,7 +51,9 @@ def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
         urllib.request.urlopen(f"{address}/metrics", timeout=5)
 
 
-def test_it_refreshes_without_requests(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_refreshes_without_requests(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watcher, seen = Monitor(home), list[float]()
     read = watcher.read
 
@@ -75,21 +78,20 @@ def test_it_refreshes_without_requests(home: Settings, monkeypatch: pytest.Monke
     assert len(seen) >= 3
 
 
-def test_what_waits_is_a_level_in_each_span() -> None:
+def test_pending_records_become_one_level_per_span() -> None:
     axis = page.Axis(end=600, step=5)
     second = 1_000_000
     known = [(290 * second, 9), (301 * second, 3), (303 * second, 7), (330 * second, 0)]
     levels = axis.levels(known)
     assert len(levels) == page.POINTS
-    # What was known before is out of range; the highest counts; it is drawn on for a while.
+    # Earlier values are out of range; the highest value counts; a value is carried forward for a
+    # while.
     assert levels[:12] == [7, 7, 7, 7, 7, None, 0, 0, 0, 0, 0, None]
     assert page.Axis(end=600_000, step=3600).levels([(599_000 * second, 4)])[-2:] == [None, 4]
     assert axis.levels([]) == [None] * page.POINTS
 
 
-def test_a_domain_that_is_not_there_is_one_sentence(
-    home: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_domain_is_reported(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_DOMAINS", "nowhere")
     services.start_watch(home)
     with pytest.raises(EngineError, match="There is no domain package 'nowhere'"):
