@@ -1,4 +1,4 @@
-"""Random values through Avro, Protobuf, Parquet and Delta come out as they were, or not at all."""
+"""Random values in Avro, Protobuf, Parquet and Delta are decoded unchanged or refused."""
 
 import json
 import math
@@ -57,7 +57,7 @@ TYPES: dict[str, tuple[Any, Any, Any]] = {
 
 
 def held(value: Any, kind: str) -> bool:  # noqa: ANN401 (any value)
-    """Whether a column holds a value."""
+    """Return whether a column of this type can hold a value."""
     if kind in ("TINYINT", "INT"):
         most = 2 ** (7 if kind == "TINYINT" else 31)
         return -most <= value < most
@@ -70,7 +70,7 @@ def held(value: Any, kind: str) -> bool:  # noqa: ANN401 (any value)
 
 
 def same(found: Any, value: Any, kind: str) -> bool:  # noqa: ANN401 (as above)
-    """Whether a value is equal to the bit; of a FLOAT, to the nearest."""
+    """Return whether two values are equal to the bit, or to the nearest for FLOAT."""
     if isinstance(value, float):
         with np.errstate(over="ignore", under="ignore"):
             value = float(np.float32(value)) if kind == "FLOAT" else value
@@ -83,7 +83,7 @@ def same(found: Any, value: Any, kind: str) -> bool:  # noqa: ANN401 (as above)
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", TYPES)
-def test_avro(kind: str, data: st.DataObject) -> None:
+def test_avro_values_are_exact_or_dead_letters(kind: str, data: st.DataObject) -> None:
     written, values, _ = TYPES[kind]
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": written}]}
     drawn = data.draw(st.lists(values, min_size=1, max_size=10))
@@ -95,7 +95,7 @@ def test_avro(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("micros", [2**63 - 1, -(2**63), 253_402_300_800_000_000])
-def test_a_time_of_avro_beyond_the_years_is_a_dead_letter(micros: int) -> None:
+def test_an_avro_timestamp_out_of_range_is_a_dead_letter(micros: int) -> None:
     written, plain = TYPES["TIMESTAMP"][0], {"type": "record", "name": "One"}
     value = avro({**plain, "fields": [{"name": "x", "type": "long"}]}, {"x": micros})
     form = Avro(json.dumps({**plain, "fields": [{"name": "x", "type": written}]}))
@@ -128,7 +128,9 @@ def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", PROTOBUF)
-def test_protobuf(descriptors: Path, kind: str, data: st.DataObject) -> None:
+def test_protobuf_values_are_exact_or_dead_letters(
+    descriptors: Path, kind: str, data: st.DataObject
+) -> None:
     made = message(descriptors, "one.One")
     drawn = data.draw(st.lists(TYPES[kind][1], min_size=1, max_size=10))
     values = list[bytes]()
@@ -149,7 +151,7 @@ def test_protobuf(descriptors: Path, kind: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("seconds", "nanos"), [(0, 1), (253_402_300_800, 0), (-(2**62), 0), (0, 2**30)]
 )
-def test_a_time_of_protobuf_that_can_t_be_held_is_a_dead_letter(
+def test_a_protobuf_timestamp_out_of_range_is_a_dead_letter(
     descriptors: Path, seconds: int, nanos: int
 ) -> None:
     one = message(descriptors, "one.One")()
@@ -182,7 +184,7 @@ cells = st.fixed_dictionaries(
     max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(rows=st.lists(cells, min_size=20, max_size=40))
-def test_tables(
+def test_parquet_and_delta_values_are_exact(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     form: str,

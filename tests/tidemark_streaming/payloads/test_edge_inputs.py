@@ -1,4 +1,4 @@
-"""Small files in which a careless reader loses, alters or invents something."""
+"""Small files that a careless reader would lose, alter or extend."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from tidemark_streaming.payloads import Json
 EDGES = Path(__file__).parents[2] / "cases" / "edges"
 NO_ENGINE = cast(SparkSession, None)
 MANY = 3_000
-"""Records without a fault around the others, so that they come many at once too."""
+"""Valid records around the others, so that large batches are also covered."""
 
 
 def source(**columns: str) -> Source:
@@ -30,7 +30,7 @@ def source(**columns: str) -> Source:
 
 
 def from_file(path: Path, of: Source, folder: Path, before: bytes = b"") -> pa.Table:
-    """The rows of a file, with some lines more before its own."""
+    """Return the rows of a file with additional lines before its own."""
     form, header = path.suffix[1:], path.read_bytes()
     begin = header.index(b"\n") + 1 if form == "csv" else 0
     (folder / path.name).write_bytes(header[:begin] + before + header[begin:])
@@ -49,7 +49,7 @@ def from_kafka(path: Path, of: Source, before: bytes = b"") -> pa.Table:
 
 
 def split(rows: pa.Table, events: int = 0) -> tuple[list[dict[str, object]], list[bytes]]:
-    """The events, without the first ones; and the bytes of the dead letters."""
+    """Return the events after the first ones, and the bytes of the dead letters."""
     found, letters = list[dict[str, object]](), list[bytes]()
     for row in rows.to_pylist():
         letter = row.pop(DEAD, None)
@@ -70,7 +70,7 @@ def split(rows: pa.Table, events: int = 0) -> tuple[list[dict[str, object]], lis
         ("money", {"price": "DECIMAL(10,2)"}, {"price": ["2.34"]}, [0, 1]),
     ],
 )
-def test_json(
+def test_ambiguous_json_is_a_dead_letter(
     tmp_path: Path,
     name: str,
     columns: dict[str, str],
@@ -86,7 +86,7 @@ def test_json(
     assert {n: [str(e[n]) for e in events] for n in kept} == kept
     lines = path.read_bytes().splitlines()
     assert letters == [lines[n] for n in dead]
-    # No dead letter moves the watermark.
+    # Dead letters do not advance the watermark.
     newest = max(e["at"] for e in events)  # pyright: ignore[reportArgumentType]
     (facts,) = observe(of, rows, [], NO_ENGINE).values()
     assert facts.max_event_time == int(newest.timestamp()) * 1_000_000
@@ -94,7 +94,7 @@ def test_json(
 
 
 @pytest.mark.parametrize("before", [0, MANY])
-def test_a_line_break_within_quotes(tmp_path: Path, before: int) -> None:
+def test_a_line_break_within_quotes_is_part_of_the_value(tmp_path: Path, before: int) -> None:
     path, of = EDGES / "quoted_line_break.csv", source(k="STRING", note="STRING")
     rows = from_file(path, of, tmp_path, b"2026-01-01T00:00:00Z,x,y\n" * before)
     events, letters = split(rows, before)
@@ -102,8 +102,8 @@ def test_a_line_break_within_quotes(tmp_path: Path, before: int) -> None:
     assert letters == []
 
 
-def test_a_timestamp_of_kafka_that_no_time_is() -> None:
-    """A producer may write any number: times 1,000 it would wrap around."""
+def test_an_invalid_kafka_timestamp_or_key_is_a_dead_letter() -> None:
+    """A producer may write any number; multiplied by 1,000 it would overflow."""
     of = source(kafka_timestamp="TIMESTAMP", kafka_key="STRING")
     values = {
         "chunk": [0] * 3,
@@ -123,8 +123,8 @@ def test_a_timestamp_of_kafka_that_no_time_is() -> None:
     ]
 
 
-def test_a_column_that_is_dropped_is_not_read(tmp_path: Path) -> None:
-    """And the others of a record of CSV are where they were."""
+def test_a_dropped_column_is_not_decoded(tmp_path: Path) -> None:
+    """The other columns of a CSV record keep their places."""
     of = replace(source(n="INT", k="STRING"), mask={"n": Drop()})
     (tmp_path / "a.csv").write_text("2026-01-01,no number,a\n2026-01-01,1,b\n2026-01-01,c\n")
     feed = FileConnector(of, tmp_path)

@@ -1,4 +1,4 @@
-"""Avro and Protobuf become columns; what is neither, a dead letter with its reason."""
+"""Avro and Protobuf records become columns; invalid records are dead letters with a reason."""
 
 import json
 import random
@@ -98,7 +98,7 @@ def decode(payload: Payload, columns: Mapping[str, str], *values: bytes | None) 
     return [Row(**row, reason=events.reasons.get(n)) for n, row in enumerate(rows)]
 
 
-def test_avro_of_a_given_schema_becomes_columns(tmp_path: Path) -> None:
+def test_avro_records_of_a_given_schema_become_columns(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
     for schema in (json.dumps(ORDER), tmp_path / "order.avsc", str(tmp_path / "order.avsc")):
         payload = Avro(schema)
@@ -122,7 +122,7 @@ def test_avro_of_a_given_schema_becomes_columns(tmp_path: Path) -> None:
         (avro(SMALL, {"n": 2**40}), "The field 'n' is not a valid INT."),
     ],
 )
-def test_what_is_no_avro_of_the_schema_has_its_reason(value: bytes, reason: str) -> None:
+def test_records_that_do_not_match_the_avro_schema_have_a_reason(value: bytes, reason: str) -> None:
     good = avro(SMALL, {"n": 3})
     before, bad, after = decode(Avro(json.dumps(SMALL)), {"n": "INT"}, good, value, good)
     assert (before.n, before.reason) == (after.n, after.reason) == (3, None)
@@ -142,7 +142,7 @@ def test_what_is_no_avro_of_the_schema_has_its_reason(value: bytes, reason: str)
         ({"type": "map", "values": "string"}, {"a": "b"}, "MAP<STRING, INT>"),
     ],
 )
-def test_a_value_of_another_type_is_never_cut_to_fit(
+def test_a_value_of_another_type_is_never_truncated(
     kind: object, value: object, column: str
 ) -> None:
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
@@ -174,13 +174,13 @@ def test_a_value_of_another_type_is_never_cut_to_fit(
         ({"a": 1.5}, COUNTS),
     ],
 )
-def test_no_value_is_taken_for_what_it_is_not(value: object, kind: pa.DataType) -> None:
+def test_values_of_another_type_are_never_coerced(value: object, kind: pa.DataType) -> None:
     with pytest.raises((pa.ArrowException, TypeError, ValueError, OverflowError)):
         payload._array([value], kind)
     assert payload._array([None], kind).to_pylist() == [None]
 
 
-def test_what_is_protected_leaves_the_decoder_protected() -> None:
+def test_the_decoder_masks_values_and_drops_undecodable_bytes() -> None:
     texts = [{"name": name, "type": "string"} for name in ("masked", "dropped", "other")]
     schema = {**SMALL, "fields": [*SMALL["fields"], *texts]}
     raw = {name: f"rawvalue {name}" for name in ("masked", "dropped", "other")}
@@ -198,7 +198,7 @@ def test_what_is_protected_leaves_the_decoder_protected() -> None:
     assert "rawvalue" not in str(events)
 
 
-def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
+def test_random_bytes_are_dead_letters_and_never_crash() -> None:
     payload, chance, good = Avro(json.dumps(ORDER)), random.Random(5), avro(ORDER, PAID)
     refused = 0
     for n in range(5_000):
@@ -211,7 +211,7 @@ def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
 
 
 def chain(levels: int, of: str = "L") -> dict[str, Any]:
-    """A schema that refers to itself, in a namespace, with so many records around that."""
+    """Return a recursive schema in a namespace, within this many other records."""
     link: dict[str, Any] = {
         "type": "record",
         "name": of,
@@ -224,8 +224,8 @@ def chain(levels: int, of: str = "L") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("around", [0, 3])
-def test_what_is_nested_without_end_is_a_dead_letter(around: int) -> None:
-    """The compiled reader would end the process."""
+def test_too_deeply_nested_records_are_dead_letters(around: int) -> None:
+    """The compiled reader would crash the process."""
     payload = Avro(json.dumps(chain(around)))
 
     def links(count: int) -> bytes:
@@ -251,7 +251,7 @@ def test_what_is_nested_without_end_is_a_dead_letter(around: int) -> None:
         ({"type": "record", "name": "M", "fields": [{"name": "l", "type": ["int", "L"]}]}, b"\x02"),
     ],
 )
-def test_however_a_schema_refers_to_itself_it_is_seen(
+def test_every_kind_of_recursive_schema_is_detected(
     type_: object, step: bytes, registered: Registered
 ) -> None:
     schema = {"type": "record", "name": "L", "fields": [{"name": "next", "type": type_}]}
@@ -265,11 +265,11 @@ def test_however_a_schema_refers_to_itself_it_is_seen(
             avro_.event(head + step * 20_000)
 
 
-def test_a_schema_that_does_not_refer_to_itself_is_read_by_what_is_compiled() -> None:
+def test_schemas_without_recursion_use_the_compiled_reader() -> None:
     twice = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": ["null", "Line"]}]}
     for schema in (ORDER, SMALL, twice):
         assert not refers_to_itself(parse_schema(schema))
-    # One that is deeper than can be followed might as well.
+    # A schema too deep to analyze is treated as recursive.
     known: dict[str, Any] = {}
     parsed, last = None, "int"
     for n in range(2_000):
@@ -289,13 +289,13 @@ def test_a_schema_that_does_not_refer_to_itself_is_read_by_what_is_compiled() ->
         ({"by_id": False}, "needs a schema: set `schema`"),
     ],
 )
-def test_a_schema_that_is_none_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_schema_is_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
         Avro(**given)
 
 
-def test_a_record_is_read_by_the_schema_that_it_names(tmp_path: Path) -> None:
-    """And resolved to the given one: a default where the writer had no field, a wider number."""
+def test_a_record_is_decoded_with_the_schema_of_its_id(tmp_path: Path) -> None:
+    """It is resolved to the given schema: a default for a missing field, a wider number."""
     old: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
     wide, text = {"name": "n", "type": "long"}, {"name": "m", "type": "string"}
     new = {**old, "fields": [wide, text]}
@@ -327,7 +327,7 @@ def test_a_record_is_read_by_the_schema_that_it_names(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(tmp_path: Path) -> None:
+def test_a_missing_schema_folder_is_an_error_not_a_dead_letter(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no folder '.*nowhere', which should have schemas by ID"):
         decode(Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
 
@@ -338,7 +338,7 @@ def registered() -> Iterator[Registered]:
         yield server
 
 
-def test_a_registry_is_asked_once_for_each_schema(registered: Registered) -> None:
+def test_each_schema_is_requested_once_from_the_registry(registered: Registered) -> None:
     registered.has(1, SMALL)
     payload = Avro(registry=registered.url)
     for _ in range(2):
@@ -352,14 +352,14 @@ def test_a_registry_is_asked_once_for_each_schema(registered: Registered) -> Non
     assert registered.asked[2:] == ["/schemas/ids/1"]
 
 
-def test_a_machine_that_has_just_booted_asks_too(
+def test_schemas_are_requested_also_right_after_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 1.0)
     (tmp_path / "1.avsc").write_text(json.dumps(SMALL))
     registry = Registry(tmp_path)
     assert json.loads(registry.schema(1).text) == SMALL
-    # What is not there is asked for once, and again half a minute later.
+    # A missing schema is requested once, and again after half a minute.
     for _ in range(2):
         with pytest.raises(UndecodableError, match="no schema with the record's schema ID 2"):
             registry.schema(2)
@@ -368,7 +368,7 @@ def test_a_machine_that_has_just_booted_asks_too(
     assert json.loads(registry.schema(2).text) == SMALL
 
 
-def test_a_schema_may_refer_to_others(registered: Registered) -> None:
+def test_a_schema_may_reference_others(registered: Registered) -> None:
     outer = {
         "type": "record",
         "name": "Outer",
@@ -385,7 +385,7 @@ def test_a_schema_may_refer_to_others(registered: Registered) -> None:
     assert row.inner == {"n": 4}
 
 
-def test_the_registry_has_its_user_and_password_from_a_secret(
+def test_the_registrys_credentials_come_from_a_secret(
     registered: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered.has(1, SMALL)
@@ -404,7 +404,7 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
     [
         ((503, {}), "it answers HTTP 503"),
         ((404, b"<html>not here</html>"), "it answers HTTP 404"),
-        # By a registry itself, of a path that is none of its own.
+        # From a registry itself, for an unknown path.
         ((404, {"error_code": 404, "message": "HTTP 404 Not Found"}), "it answers HTTP 404"),
         ((404, {"error_code": "40403"}), "it answers HTTP 404"),
         ((404, ["error_code"]), "it answers HTTP 404"),
@@ -414,11 +414,11 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
         ((200, {"schema": "{}", "references": ["x"]}), UNREFERRED),
     ],
 )
-def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
+def test_a_registry_failure_is_an_error_and_not_a_dead_letter(
     registered: Registered, answer: tuple[int, object], reason: str
 ) -> None:
     registered.answers["/schemas/ids/1"] = answer
-    # How long is waited it does not say: that may be hours.
+    # The Retry-After header is ignored: it may be hours.
     registered.later, begun = "5", time.monotonic()
     told = f"at {registered.url} does not return /schemas/ids/1: {reason}. No record is lost"
     with pytest.raises(DataError, match=told) as failed:
@@ -426,12 +426,12 @@ def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
     assert failed.value.retriable == (answer[0] == 503)
     assert len(registered.asked) == (5 if answer[0] == 503 else 1)
     assert time.monotonic() - begun < 15
-    # What passes is tried again, and found when it is there.
+    # Transient failures are retried, and the schema is found once it exists.
     registered.has(1, SMALL)
     assert json.loads(Registry(registered.url).schema(1).text) == SMALL
 
 
-def test_a_registry_that_is_not_there_is_one_sentence_without_its_password() -> None:
+def test_an_unreachable_registry_is_reported_without_its_password() -> None:
     with pytest.raises(
         DataError, match=r"at http://127.0.0.1:1 does not .*can't be reached"
     ) as told:
@@ -440,7 +440,7 @@ def test_a_registry_that_is_not_there_is_one_sentence_without_its_password() -> 
 
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
-def test_what_a_registry_says_that_it_does_not_have_is_missing(
+def test_a_schema_unknown_to_the_registry_is_a_dead_letter(
     registered: Registered, code: int
 ) -> None:
     registered.answers["/schemas/ids/1"] = (404, {"error_code": code, "message": "not found"})
@@ -449,7 +449,7 @@ def test_what_a_registry_says_that_it_does_not_have_is_missing(
 
 
 @pytest.mark.parametrize("address", ["[::1", "host:8o81", "host:99999", "a b", ""])
-def test_an_address_that_is_none_is_one_sentence_and_not_waited_for(address: str) -> None:
+def test_an_invalid_registry_address_is_not_retried(address: str) -> None:
     told = f"at http://{address} does not return /schemas/ids/1: it is not a valid address."
     with pytest.raises(DataError, match=re.escape(told)) as failed:
         Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
@@ -457,7 +457,7 @@ def test_an_address_that_is_none_is_one_sentence_and_not_waited_for(address: str
     assert "s3cret" not in str(failed.value)
 
 
-def test_authorities_that_are_not_there_are_one_sentence_and_not_waited_for(
+def test_a_missing_ca_file_is_not_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
@@ -469,7 +469,7 @@ def test_authorities_that_are_not_there_are_one_sentence_and_not_waited_for(
     assert not failed.value.retriable
 
 
-def test_a_registry_is_trusted_by_its_authority(
+def test_a_registry_is_verified_with_its_ca(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
@@ -486,13 +486,13 @@ def test_a_registry_is_trusted_by_its_authority(
             whom = trusted or "the authorities of the package certifi"
             with pytest.raises(DataError, match=sentence.format(registered.url, whom)) as caught:
                 Registry(registered.url).schema(1)
-            # Who follows does not wait for what a person must mend.
+            # A following ingest does not retry an error that a person must fix.
             assert not caught.value.retriable
             assert "\n" not in str(caught.value)
     assert registered.asked == ["/schemas/ids/1"]
 
 
-def test_a_schema_of_the_registry_that_is_no_avro(registered: Registered) -> None:
+def test_a_schema_that_is_not_avro_is_reported(registered: Registered) -> None:
     registered.has(1, SMALL, schemaType="PROTOBUF")
     registered.has(2, {"type": "strin"})
     payload, value = Avro(registry=registered.url), avro(SMALL, {"n": 1})
@@ -532,7 +532,7 @@ def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return describe(SHOP, tmp_path_factory.mktemp("shop") / "shop.pb")
 
 
-def test_protobuf_becomes_columns(descriptors: Path) -> None:
+def test_protobuf_records_become_columns(descriptors: Path) -> None:
     order = message(descriptors, "shop.Order")
     full = order(n=5, note="", state=1, lines=[{"what": "tea"}], counts={"a": 2})
     full.at.FromDatetime(INSTANT)
@@ -576,7 +576,7 @@ def test_protobuf_becomes_columns(descriptors: Path) -> None:
         (b"", "shop.Order", "has no message 'shop.Order'"),
     ],
 )
-def test_descriptors_that_are_none_are_one_sentence(
+def test_invalid_descriptors_are_refused(
     tmp_path: Path, content: bytes | None, message: str, sentence: str
 ) -> None:
     if content is not None:

@@ -1,5 +1,5 @@
-"""A decoded value says exactly what was written, or the record is a dead letter: random values and
-nasty texts through JSON and CSV, compared to the rules as they are stated here."""
+"""A decoded value equals the written one exactly, or the record is a dead letter. Random values and
+difficult texts in JSON and CSV are compared to the rules stated here."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from tidemark_streaming.payloads.csv_records import LONGEST, Csv
 from tidemark_streaming.payloads.text_values import TimeFormats
 
 REFUSED = object()
-"""Instead of the value of a dead letter."""
+"""Stands for the value of a dead letter."""
 
 INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 DECIMALS = {
@@ -40,7 +40,7 @@ DIGITS = "[0-9]"
 
 
 def of_text(text: str, kind: str) -> Any:  # noqa: ANN401 (any value)
-    """The value that a text says, as in a field of CSV."""
+    """Return the value of a text, as in a CSV field."""
     if kind == "STRING":
         return text
     if kind == "BOOLEAN":
@@ -103,7 +103,7 @@ def day(text: str) -> Any:  # noqa: ANN401 (as above)
 
 
 def instant(text: str, *, zoned: bool) -> Any:  # noqa: ANN401 (as above)
-    """A time in microseconds since 1970, of UTC if it does not say its offset."""
+    """Return a time in microseconds since 1970, in UTC if it has no offset."""
     found = day(text[:10])
     if found is REFUSED:
         return REFUSED
@@ -133,11 +133,11 @@ def instant(text: str, *, zoned: bool) -> Any:  # noqa: ANN401 (as above)
 
 
 class Number(str):
-    """A number in JSON, as it is written."""
+    """A JSON number as it is written."""
 
 
 def of_json(value: bytes, kind: str) -> Any:  # noqa: ANN401 (as above)
-    """The value of the member `x` of a JSON object."""
+    """Return the value of the member `x` of a JSON object."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -179,7 +179,7 @@ def of_json(value: bytes, kind: str) -> Any:  # noqa: ANN401 (as above)
     return of_text(told, kind)
 
 
-# What is written.
+# The inputs.
 
 NASTY = [
     *("", " ", "0", "-0", "+1", "-1", "01", "007", "1.", ".5", "-.5", "1.005", "0.004", "2.340"),
@@ -254,7 +254,7 @@ texts = st.one_of(
 
 
 def token(text: str) -> str:
-    """A text as a string of JSON, perhaps with escapes."""
+    """Return a text as a JSON string, with escapes for some texts."""
     return json.dumps(text, ensure_ascii=len(text) % 2 == 0)
 
 
@@ -295,7 +295,7 @@ records = st.one_of(
 
 
 def same(found: Any, wanted: Any) -> bool:  # noqa: ANN401 (as above)
-    """Whether two values are equal to the bit."""
+    """Return whether two values are equal to the bit."""
     if isinstance(wanted, float) and isinstance(found, float):
         return (math.isnan(found) and math.isnan(wanted)) or struct.pack("d", found) == struct.pack(
             "d", wanted
@@ -323,14 +323,16 @@ def binary(values: Sequence[bytes]) -> pa.ChunkedArray:
 @example([b'{"x":"1180591620717411303423"}'], "DECIMAL(38,38)", 1)
 @example([b'{"x":1180591620717411303423}'], "DECIMAL(38,38)", 1)
 @example([b'{"x":11805916207174113034.23e2}'], "DECIMAL(38,38)", 1)
-def test_json_says_what_was_written(values: list[bytes], kind: str, times_over: int) -> None:
-    """Also among many others, which Arrow reads at once."""
+def test_json_values_are_exact_or_dead_letters(
+    values: list[bytes], kind: str, times_over: int
+) -> None:
+    """This also holds in a large batch, which Arrow reads at once."""
     values = values * times_over
     found = read(Json().decode(binary(values), {"x": kind}), "x", kind)
     for value, mine in zip(values, found, strict=True):
         wanted = of_json(value, kind)
         if wanted is ...:
-            # The text of an array or object, as it is written.
+            # The text of an array or object as it is written.
             assert isinstance(mine, str)
             assert mine in value.decode()
             assert json.loads(mine) == json.loads(value)["x"]
@@ -339,7 +341,7 @@ def test_json_says_what_was_written(values: list[bytes], kind: str, times_over: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nasty_texts_in_json(kind: str) -> None:
+def test_difficult_texts_in_json_are_exact_or_dead_letters(kind: str) -> None:
     tokens = [*TOKENS, *NASTY, *map(token, NASTY)]
     values = [f'{{"x":{t}}}'.encode("utf-8", "surrogatepass") for t in tokens]
     found = read(Json().decode(binary(values), {"x": kind}), "x", kind)
@@ -348,8 +350,8 @@ def test_nasty_texts_in_json(kind: str) -> None:
         assert wanted is ... or same(mine, wanted), (value, mine, wanted)
 
 
-def test_depth_digits_and_names_do_not_depend_on_the_reader() -> None:
-    """Each alone and among many that are regular."""
+def test_both_json_readers_accept_the_same_depths_digits_and_names() -> None:
+    """Decodes each value alone and within a large batch of regular records."""
 
     def deep(levels: int) -> bytes:
         return b'{"x":7,"y":' + b"[" * levels + b"]" * levels + b"}"
@@ -376,7 +378,9 @@ def test_depth_digits_and_names_do_not_depend_on_the_reader() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(texts, min_size=1, max_size=40), st.sampled_from(KINDS), st.sampled_from([1, 5]))
-def test_csv_says_what_was_written(fields: list[str], kind: str, times_over: int) -> None:
+def test_csv_values_are_exact_or_dead_letters(
+    fields: list[str], kind: str, times_over: int
+) -> None:
     quoted = [f'"{text.replace(chr(34), chr(34) * 2)}"' for text in fields]
     values = [f"{text},7".encode() for text in quoted] * times_over
     found = read(Csv().decode(binary(values), {"x": kind, "n": "INT"}), "x", kind)
@@ -386,7 +390,7 @@ def test_csv_says_what_was_written(fields: list[str], kind: str, times_over: int
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nasty_texts_in_csv(kind: str) -> None:
+def test_difficult_texts_in_csv_are_exact_or_dead_letters(kind: str) -> None:
     plain = [t for t in NASTY if not set(t) & set('",\r\n')]
     found = read(
         Csv().decode(binary([f"7,{t}".encode() for t in plain]), {"n": "INT", "x": kind}), "x", kind
@@ -397,14 +401,14 @@ def test_nasty_texts_in_csv(kind: str) -> None:
 
 
 def records_of(text: str) -> list[tuple[str, list[str | None] | None]]:
-    """The records of a file of CSV, character by character; each with its fields, None if it has a
-    quote amiss."""
+    """Parse a CSV file character by character. Return its records with their fields, or None
+    instead of fields if a quote is misplaced."""
     found = list[tuple[str, list[str | None] | None]]()
     at = 0
     while at < len(text):
         end, fields = _record(text, at)
         if end is None:
-            # Quotes that never end: the line is a record by itself.
+            # An unclosed quote: the line is a record of its own.
             end = text.find("\n", at) % (len(text) + 1)
             fields = None
         written = text[at:end].removesuffix("\r")
@@ -430,7 +434,7 @@ def _record(text: str, at: int) -> tuple[int | None, list[str | None] | None]:
             fields.append(value)
             ends = re.match(r"\r?(\n|$)", text[at:])
             if not ends and text[at : at + 1] != ",":
-                # What follows is no part of it: a dead letter, up to the end of the line.
+                # Text after the closing quote: a dead letter up to the end of the line.
                 amiss = True
                 at = text.find("\n", at) % (len(text) + 1)
         else:
@@ -458,8 +462,8 @@ def _record(text: str, at: int) -> tuple[int | None, list[str | None] | None]:
 @example('"a"b\n"c\nd"e\nf', 2)
 @example('\r\n\r"\n",\r\n', 2)
 @example('"",', 1)
-def test_records_of_csv_are_whole(text: str, block: int) -> None:
-    """However a file is cut into blocks."""
+def test_csv_records_are_complete_for_any_block_size(text: str, block: int) -> None:
+    """A file may be cut into blocks of any size."""
     form, found, rest = Csv(), list[bytes](), b""
     content = text.encode()
     for begin in range(0, len(content), block):
@@ -477,7 +481,7 @@ def test_records_of_csv_are_whole(text: str, block: int) -> None:
             assert [events.columns[c][0].as_py() for c in columns] == fields
 
 
-def test_quotes_that_never_end_cost_one_line() -> None:
+def test_an_unclosed_quote_costs_one_line() -> None:
     lines = [b'1,"never ends', *[b"2,x"] * (LONGEST // 2), b'3,"a\nb"']
     found, rest = Csv().split(b"\n".join(lines), last=True)
     assert rest == b""
@@ -509,7 +513,9 @@ def test_quotes_that_never_end_cost_one_line() -> None:
         ("dd.MM.yyyy HH:mm", "01.02.2026 25:00", None),
     ],
 )
-def test_a_pattern_of_times(pattern: str, text: str, wanted: str | None) -> None:
+def test_a_timestamp_pattern_is_applied_exactly(
+    pattern: str, text: str, wanted: str | None
+) -> None:
     form = Json({"timestampFormat": pattern})
     events = form.decode(binary([json.dumps({"x": text}).encode()]), {"x": "TIMESTAMP"})
     found = read(events, "x", "TIMESTAMP")
@@ -534,7 +540,7 @@ def test_a_pattern_of_times(pattern: str, text: str, wanted: str | None) -> None
         ("epochNanos", "9223372036854775808", REFUSED),
     ],
 )
-def test_counts_since_1970(unit: str, number: str, wanted: object) -> None:
+def test_epoch_timestamps_are_exact_or_dead_letters(unit: str, number: str, wanted: object) -> None:
     options = {"timestampFormat": unit}
     value, regular = f'{{"x":{number}}}'.encode(), f' {{"x":{number}}}'.encode()
     events = Json(options).decode(binary([value, regular]), {"x": "TIMESTAMP"})
@@ -546,12 +552,12 @@ def test_counts_since_1970(unit: str, number: str, wanted: object) -> None:
 @pytest.mark.parametrize(
     "pattern", ["yy-MM-dd", "HH:mm", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd MM", "'"]
 )
-def test_a_pattern_that_is_not_understood_is_refused(pattern: str) -> None:
+def test_an_unsupported_timestamp_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(DefinitionError, match="is not supported: it needs yyyy, MM and dd"):
         TimeFormats(pattern)
 
 
-def test_options_that_are_not_understood_are_refused() -> None:
+def test_unsupported_format_options_are_refused() -> None:
     with pytest.raises(DefinitionError, match="JSON has no option 'multiLine'"):
         Json({"multiLine": "true"})
     with pytest.raises(DefinitionError, match="CSV has no option 'encoding'"):
@@ -560,7 +566,7 @@ def test_options_that_are_not_understood_are_refused() -> None:
         Csv({"sep": "||"})
 
 
-def test_times_without_an_offset_are_in_the_declared_zone() -> None:
+def test_timestamps_without_an_offset_use_the_declared_time_zone() -> None:
     times = ["2026-07-01 12:00", "2026-07-01T12:00Z", "2026-01-01"]
     lines = binary([json.dumps({"x": text}).encode() for text in times])
     events = Json({"timeZone": "Europe/Berlin"}).decode(lines, {"x": "TIMESTAMP"})
