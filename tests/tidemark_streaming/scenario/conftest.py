@@ -1,4 +1,4 @@
-"""Work for the engine that goes on while other does: each waits for the engine most of its time."""
+"""Concurrent jobs for the engine: each mostly waits for the engine."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +17,8 @@ SIDE_BY_SIDE = 2
 def outcome_of(
     request: pytest.FixtureRequest, engine: Settings, spark: SparkSession
 ) -> Iterator[Callable[[str], Any]]:
-    """What came of a job, by the id of the test that asks; a module's `jobs` gives them by these.
-
-    Those of all tests that were asked for are under way from the first one on.
-    """
+    """Yield a function that returns the result of a job by the test's ID. A module's `jobs` defines
+    the jobs by these IDs. The jobs of all selected tests start with the first test."""
     jobs = request.module.jobs(Warehouse(spark, engine.warehouse))
     asked = {item.name.partition("[")[2].removesuffix("]") for item in request.session.items}
     pool = ThreadPoolExecutor(SIDE_BY_SIDE)

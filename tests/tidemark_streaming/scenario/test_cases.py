@@ -1,7 +1,5 @@
-"""Cases of other engines: as batch, and as a stream in any cut, they come out as they expect.
-
-Each is cut in one way, and in all of them with `TIDEMARK_TEST_EXAMPLES`.
-"""
+"""Test cases of other engines give the expected results as a batch and as a stream in any cut. Each
+case is cut in one way, and in all ways with `TIDEMARK_TEST_EXAMPLES`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +15,8 @@ from tidemark_streaming.scenario.run.simulate import Result, simulate
 
 CASES = Path(__file__).parents[2] / "cases"
 CUTS = (1, 2, 3, 1_000)
-"""Arrivals in a run; the last is all of them. Given out so that the cases of sessions are cut."""
+"""Arrivals per run; the last value covers all of them. Distributed so that the session cases are
+cut."""
 
 WAYS: dict[Path, tuple[int | None, ...]] = {
     path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])
@@ -29,10 +28,10 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
     return {p.stem: partial(simulate, warehouse, load(p), *ways) for p, ways in WAYS.items()}
 
 
-# Each case runs as a batch and in a cut; the scenarios of the rules are quick.
+# Each case runs as a batch and in one cut; the scenarios of the rules are fast.
 @pytest.mark.slow
 @pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
-def test_a_case_comes_out_as_it_expects_in_any_cut(
+def test_a_case_gives_its_expected_results_in_any_cut(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:
     expected = load(path).expect
@@ -43,7 +42,7 @@ def test_a_case_comes_out_as_it_expects_in_any_cut(
         assert compare_results(batch, stream) == [], f"in runs of {cut}"
 
 
-def test_a_wrong_expectation_is_told(warehouse: Warehouse) -> None:
+def test_a_wrong_expectation_is_reported_with_its_column(warehouse: Warehouse) -> None:
     case = load(CASES / "negative" / "wrong-expectation.yaml")
     assert case.expect is not None
     for result in simulate(warehouse, case, None, 2):

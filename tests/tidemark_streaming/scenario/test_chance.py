@@ -1,8 +1,6 @@
-"""Scenarios by chance on a real engine: whatever comes, and whatever happens meanwhile, batch and
-stream give what the oracle does.
-
-The same telling few each time; `TIDEMARK_TEST_EXAMPLES=50` takes so many that are new each time.
-"""
+"""Random scenarios on a real engine: batch and stream equal the oracle for any arrivals and any
+history of the asset. By default the same selected examples each time; `TIDEMARK_TEST_EXAMPLES=50`
+takes that many new ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,10 +26,10 @@ from tidemark_streaming.scenario.run.simulate import simulate
 
 FEW = 7
 BY_ORDER = ("firstv", "lastv")
-"""Aggregates that tell events of one instant in one arrival apart by their place in it."""
+"""Aggregates whose result depends on the order of events with equal times in one arrival."""
 
 Found = tuple[str, Row, Row]
-"""How it was run, the scenario that was, and what came out."""
+"""How the scenario was run, the scenario, and its result."""
 
 
 def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Found]]]:
@@ -53,10 +51,10 @@ def found(warehouse: Warehouse, example: Example) -> list[Found]:
     ]
 
 
-# Each example is computed as a batch, and once more after all that happens to an asset.
+# Each example runs as a batch, and again after every kind of event in an asset's history.
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(LONG or FEW))
-def test_whatever_comes_and_happens_the_tables_are_those_of_the_oracle(
+def test_tables_equal_the_oracle_for_random_scenarios_and_histories(
     outcome_of: Callable[[str], list[Found]], number: int
 ) -> None:
     for how, told, result in outcome_of(str(number)):
@@ -67,13 +65,13 @@ def test_whatever_comes_and_happens_the_tables_are_those_of_the_oracle(
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(told=scenarios())
-def test_what_the_oracle_gives_adds_up(told: Row) -> None:
+def test_the_oracles_results_are_consistent(told: Row) -> None:
     assert faults(told, oracle(told)) == []
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(told=scenarios(), seed=st.integers(0, 99))
-def test_the_order_within_an_arrival_changes_nothing(told: Row, seed: int) -> None:
+def test_the_order_within_an_arrival_does_not_matter(told: Row, seed: int) -> None:
     if not ordered(told):
         assert compare_results(oracle(unordered(told)), oracle(shuffled(told, seed))) == []
 
@@ -86,7 +84,7 @@ def scenario(told: Row) -> Scenario:
 
 
 def faults(told: Row, found: Row) -> list[str]:
-    """What of a result does not add up, whatever the oracle says."""
+    """Return the inconsistencies of a result, independent of the oracle."""
     wrong: list[str] = []
     keys = told["transform"]["keys"]
 
@@ -124,21 +122,22 @@ def faults(told: Row, found: Row) -> list[str]:
 
 
 def ordered(told: Row) -> bool:
-    """Whether the order of events within an arrival tells which count, or when they fire."""
+    """Return whether the order within an arrival decides which events count or when windows
+    fire."""
     if "unique" in told["transform"]:
         return True
     return any("count" in firing for firing in told["transform"].get("trigger", {}).values())
 
 
 def unordered(told: Row) -> Row:
-    """The scenario without the aggregates that look at the order within an arrival."""
+    """Return the scenario without the aggregates that depend on the order within an arrival."""
     aggregates = told["transform"]["aggregates"]
     left = {name: what for name, what in aggregates.items() if name not in BY_ORDER}
     return told | {"transform": told["transform"] | {"aggregates": left}}
 
 
 def shuffled(told: Row, seed: int) -> Row:
-    """The same events in the same arrivals, in another order."""
+    """Return the same events in the same arrivals, in another order."""
     chance = Random(seed)
 
     def mixed(item: Row) -> Row:

@@ -1,4 +1,4 @@
-"""What differs between a result and an expectation, or another result, is told row by row."""
+"""Differences between a result and an expectation, or another result, row by row."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -58,7 +58,7 @@ def result(windows: Rows, panes: Rows | None = None, late: Rows | None = None) -
         ("a", "a"),
     ],
 )
-def test_values_that_are_the_same(expected: object, actual: object) -> None:
+def test_values_are_equal_by_their_type(expected: object, actual: object) -> None:
     assert is_equal(expected, actual)
 
 
@@ -87,17 +87,17 @@ def test_values_that_are_the_same(expected: object, actual: object) -> None:
         ("1.0", "1.00"),
     ],
 )
-def test_values_that_are_not(expected: object, actual: object) -> None:
+def test_different_values_are_not_equal(expected: object, actual: object) -> None:
     assert not is_equal(expected, actual)
 
 
-def test_rows_come_in_any_order_and_only_columns_named_count() -> None:
+def test_row_order_and_unnamed_columns_do_not_matter() -> None:
     came = [{"name": "a", "n": 1, "revision": 0}, {"name": "b", "n": 2, "revision": 3}]
     expect = Expect(windows=[{"name": "b", "n": 2}, {"name": "a"}])
     assert find_differences(expect, result(came)) == []
 
 
-def test_a_part_that_is_not_given_is_not_compared_and_an_empty_one_must_be_empty() -> None:
+def test_omitted_parts_are_ignored_but_empty_ones_must_be_empty() -> None:
     came = result([{"n": 1}], panes=[{"n": 1, "pane": 0}])
     assert find_differences(Expect(), came) == []
     assert find_differences(Expect(panes=[]), came) == [
@@ -113,7 +113,7 @@ def test_a_wrong_value_is_one_difference_with_its_column() -> None:
     ]
 
 
-def test_rows_too_many_and_too_few_are_told_when_nothing_resembles_them() -> None:
+def test_missing_and_extra_rows_are_reported_if_none_are_similar() -> None:
     expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
     assert find_differences(expect, result([{"name": "c"}, {"name": "a"}, {"name": "d"}])) == [
         Difference("windows", {"name": "b"}, None),
@@ -122,28 +122,28 @@ def test_rows_too_many_and_too_few_are_told_when_nothing_resembles_them() -> Non
     ]
 
 
-def test_one_row_left_on_either_side_is_one_difference() -> None:
+def test_one_unmatched_row_on_each_side_is_one_difference() -> None:
     expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
     assert find_differences(expect, result([{"name": "c"}, {"name": "a"}])) == [
         Difference("windows", {"name": "b"}, {"name": "c"}, ("name",)),
     ]
 
 
-def test_a_row_that_comes_twice_is_one_too_many() -> None:
+def test_a_duplicate_row_is_an_extra_row() -> None:
     twice = result([{"name": "a", "n": 1}, {"name": "a", "n": 1}])
     assert find_differences(Expect(windows=[{"name": "a", "n": 1}]), twice) == [
         Difference("windows", None, {"name": "a", "n": 1}),
     ]
 
 
-def test_a_row_that_names_few_columns_takes_none_from_one_that_names_more() -> None:
+def test_rows_with_few_columns_leave_matches_to_rows_with_more() -> None:
     came = result([{"name": "a", "n": 1}, {"name": "b", "n": 1}])
     few: Rows = [{"n": 1}, {"n": 1, "name": "a"}]
     assert find_differences(Expect(windows=few), came) == []
     assert find_differences(Expect(windows=few[::-1]), came) == []
 
 
-def test_the_window_and_the_pane_say_which_row_is_meant() -> None:
+def test_rows_are_matched_by_window_and_pane() -> None:
     came: Rows = [
         {"pane": 0, "timing": "ON_TIME", "total": 18, "retraction": False},
         {"pane": 1, "timing": "LATE", "total": 12, "retraction": False},
@@ -154,11 +154,11 @@ def test_the_window_and_the_pane_say_which_row_is_meant() -> None:
 
 
 @given(st.lists(st.sampled_from([{"n": 1}, {"n": 2}, {"n": 1, "k": "a"}, {"k": "b"}]), max_size=6))
-def test_there_is_no_difference_just_where_some_order_agrees(expected: Rows) -> None:
+def test_differences_are_empty_exactly_if_some_order_matches(expected: Rows) -> None:
     came: Rows = [{"n": n, "k": k} for n, k in ((1, "a"), (1, "b"), (2, "b"), (2, "a"))][::-1]
 
     def agrees(rows: Rows, left: Rows) -> bool:
-        """By trying everything."""
+        """Return whether the rows match in some order, by trying all orders."""
         if not rows:
             return not left
         fits = [i for i, row in enumerate(left) if rows[0].items() <= row.items()]
@@ -168,13 +168,13 @@ def test_there_is_no_difference_just_where_some_order_agrees(expected: Rows) -> 
     assert (found == []) is agrees(expected, came)
 
 
-def test_a_batch_and_a_stream_that_agree() -> None:
+def test_equal_results_have_no_differences() -> None:
     batch = result([{"n": 1, "mean": 0.1 + 0.2}, {"n": 2, "mean": None}])
     stream = result([{"n": 2, "mean": None}, {"n": 1, "mean": 0.3}])
     assert compare_results(batch, stream) == []
 
 
-def test_a_batch_and_a_stream_that_do_not() -> None:
+def test_different_results_have_differences_in_rows_and_watermark() -> None:
     batch = result([{"n": 1}], late=[{"v": "1.10"}])
     stream = {**result([{"n": 1}, {"n": 1}]), "watermark": None}
     assert compare_results(batch, stream) == [
@@ -185,7 +185,7 @@ def test_a_batch_and_a_stream_that_do_not() -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-def test_every_scenario_comes_out_as_it_expects(path: Path) -> None:
+def test_the_oracle_gives_the_expected_results_of_each_scenario(path: Path) -> None:
     scenario = load(path)
     assert scenario.expect is not None
     found = simulate(yaml.safe_load(path.read_text()))

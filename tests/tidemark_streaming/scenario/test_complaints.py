@@ -1,4 +1,5 @@
-"""A malformed scenario is refused in one sentence that names file, line and what is allowed."""
+"""A malformed scenario is refused with one error message that names the file, the line and the
+valid values."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ CASES = [
 
 
 def complaint(tmp_path: Path, text: str | bytes) -> str:
-    """What is said of a file, after its folder and name."""
+    """Return the error message for a file without its path."""
     path = tmp_path / "file.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ScenarioError) as caught:
@@ -52,14 +53,16 @@ def complaint(tmp_path: Path, text: str | bytes) -> str:
     return sentence.removeprefix(f"{path}:")
 
 
-def test_the_scenario_that_is_spoilt_below_is_lawful(tmp_path: Path) -> None:
+def test_the_base_scenario_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(LAWFUL)
     assert load(path).name == "base"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_not_lawful_is_named_with_its_line(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_invalid_scenarios_are_refused_with_their_line(
+    tmp_path: Path, case: dict[str, Any]
+) -> None:
     assert case["replace"] in LAWFUL
     spoilt = LAWFUL.replace(case["replace"], case["by"], 1)
     assert complaint(tmp_path, spoilt) == f"{case['line']}: {case['says']}"
@@ -76,11 +79,11 @@ def test_what_is_not_lawful_is_named_with_its_line(tmp_path: Path, case: dict[st
     ],
     ids=["empty", "a comment", "bytes", "a list", "deep"],
 )
-def test_a_file_that_is_no_scenario_is_told(tmp_path: Path, text: bytes, said: str) -> None:
+def test_a_file_that_is_not_a_scenario_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
     assert complaint(tmp_path, text) == said
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         load(tmp_path / "none.yaml")
     said = f"{tmp_path / 'none.yaml'}: the file can't be read: no such file or directory."

@@ -1,4 +1,4 @@
-"""A scenario and its result as pictures: in text, and as SVG."""
+"""Drawings of a scenario and its result, as text and as SVG."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,12 +31,12 @@ def own(name: str) -> tuple[Scenario, dict[str, Any]]:
 
 
 def shapes(picture: str) -> Counter[str]:
-    """How many shapes of each class a picture has."""
+    """Count the shapes of each class in a picture."""
     root = ElementTree.fromstring(picture)
     return Counter(kind for e in root.iter() for kind in e.get("class", "").split())
 
 
-def test_late_and_too_late_events_stand_behind_the_watermark() -> None:
+def test_late_and_too_late_events_are_drawn_behind_the_watermark() -> None:
     expected = """\
 sub-second
 tumbling 250 milliseconds; watermark newest event time - 1 millisecond; lateness 250 milliseconds;
@@ -68,7 +68,7 @@ fires on time, late each arrival; accumulating
     assert text(*own("sub-second")) == expected
 
 
-def test_a_session_that_takes_in_others() -> None:
+def test_merged_sessions_are_drawn() -> None:
     expected = """\
 session-late-event-merges-two
 session, gap 10 seconds; watermark set by the feed; lateness 1 minute; fires on time, late each
@@ -98,7 +98,7 @@ arrival; retracting
     assert text(*own("session-late-event-merges-two")) == expected
 
 
-def test_a_processing_clock_that_moves() -> None:
+def test_a_moving_processing_clock_is_drawn() -> None:
     expected = """\
 late-every
 tumbling 1 minute; watermark set by the feed; lateness 1 hour; fires on time, late every 1 minute;
@@ -131,7 +131,7 @@ accumulating
     assert text(*own("late-every")) == expected
 
 
-def test_a_crowd_is_counted(tmp_path: Path) -> None:
+def test_overlapping_events_are_drawn_as_a_count(tmp_path: Path) -> None:
     crowd = yaml.safe_load((OWN / "no-keys.yaml").read_text())
     rows = crowd["arrivals"][0]["rows"]
     crowd["arrivals"] = [{"rows": rows * 4}]
@@ -143,14 +143,14 @@ def test_a_crowd_is_counted(tmp_path: Path) -> None:
     assert shapes(svg(scenario, result))["on-time"] == 3 + 1
 
 
-def test_nothing_that_came_out_is_said() -> None:
+def test_an_empty_result_is_drawn_as_no_output() -> None:
     scenario, result = own("open-stream")
     nothing = result | {"windows": [], "panes": []}
     assert "(no output)" in text(scenario, nothing)
     assert shapes(svg(scenario, nothing))["bar"] == 0
 
 
-def test_a_stream_in_which_nothing_ever_was(tmp_path: Path) -> None:
+def test_a_scenario_without_arrivals_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "nothing.yaml"
     given = yaml.safe_load((OWN / "no-keys.yaml").read_text())
     path.write_text(yaml.safe_dump(given | {"arrivals": [], "open": True}))
@@ -159,7 +159,7 @@ def test_a_stream_in_which_nothing_ever_was(tmp_path: Path) -> None:
     assert shapes(svg(scenario, result))["number"] == 0
 
 
-def test_labels_too_long_for_a_line_are_cut(tmp_path: Path) -> None:
+def test_long_labels_are_truncated(tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
     given = (OWN / "two-keys.yaml").read_text()
     path.write_text(given.replace("name: a", "name: " + "abcdefghij" * 12))
@@ -181,12 +181,12 @@ def test_the_svg_has_a_mark_for_each_event_and_a_bar_for_each_window() -> None:
     assert found["number"] == 7
 
 
-def test_the_svg_tells_sessions_that_are_gone_and_windows_that_are_not_final() -> None:
+def test_the_svg_marks_merged_sessions_and_open_windows() -> None:
     assert shapes(svg(*own("session-late-event-merges-two")))["gone"] == 2
     assert shapes(svg(*own("open-stream")))["open"] == 1
 
 
-def test_the_svg_tells_what_it_is_and_needs_nothing_else() -> None:
+def test_the_svg_has_title_and_description_and_no_references() -> None:
     picture = svg(*own("two-keys"))
     root = ElementTree.fromstring(picture)
     assert root.tag == f"{SVG}svg"
@@ -200,7 +200,7 @@ def test_the_svg_tells_what_it_is_and_needs_nothing_else() -> None:
     assert "prefers-color-scheme: dark" in picture
 
 
-def test_texts_of_the_data_can_not_break_the_picture(tmp_path: Path) -> None:
+def test_texts_in_the_data_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "texts.yaml"
     path.write_text(
         (OWN / "null-keys.yaml").read_text().replace("name: b}", r'name: "<&>\a\n\"' '"}')
@@ -211,7 +211,7 @@ def test_texts_of_the_data_can_not_break_the_picture(tmp_path: Path) -> None:
     assert '<&>··"' in labels
 
 
-def test_a_watermark_that_an_expression_gives_is_not_drawn(tmp_path: Path) -> None:
+def test_a_watermark_by_an_unsupported_expression_is_not_drawn(tmp_path: Path) -> None:
     path = tmp_path / "punctuated.yaml"
     given = (OWN / "perfect-nothing-is-late.yaml").read_text()
     path.write_text(given.replace("{perfect: {}}", "{punctuated: CASE WHEN v > 1 THEN ts END}"))
@@ -222,7 +222,7 @@ def test_a_watermark_that_an_expression_gives_is_not_drawn(tmp_path: Path) -> No
     assert shapes(svg(load(path), result))["watermark"] == 2
 
 
-def test_the_watermark_of_partitions(tmp_path: Path) -> None:
+def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
     path = tmp_path / "partitions.yaml"
     given = (OWN / "only-late-events.yaml").read_text()
     strategy = "{per_partition: {column: name, bound: 1 second, idle: 1 hour}}"
@@ -251,7 +251,9 @@ def test_every_scenario_can_be_drawn(path: Path) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(drawn=scenarios())
-def test_the_picture_of_any_scenario_is_true(tmp_path: Path, drawn: dict[str, Any]) -> None:
+def test_the_picture_matches_the_result_for_random_scenarios(
+    tmp_path: Path, drawn: dict[str, Any]
+) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(yaml.safe_dump(drawn))
     scenario, result = run(path)
@@ -273,12 +275,12 @@ FIGURES = sorted(ROOT.glob("docs/images/*.svg"))
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda path: path.stem)
-def test_a_figure_of_the_documents_is_what_is_drawn_now(figure: Path) -> None:
+def test_figures_in_the_docs_are_up_to_date(figure: Path) -> None:
     again = f"tidemark simulate tests/scenarios/{figure.stem}.yaml --svg docs/images"
     assert figure.read_text() == svg(*own(figure.stem)), again
 
 
-def test_each_figure_of_the_documents_is_shown() -> None:
+def test_each_figure_is_used_in_the_docs() -> None:
     shown = "".join(page.read_text() for page in ROOT.glob("docs/*.md"))
     assert len(FIGURES) >= 10
     assert [path.name for path in FIGURES if f"(images/{path.name})" not in shown] == []

@@ -1,4 +1,4 @@
-"""A scenario is read from its file: arrivals, values, the transform, what must come out."""
+"""Parsing a scenario file: arrivals, values, the transform and the expected results."""
 
 import pickle
 from datetime import UTC, date, datetime
@@ -40,7 +40,7 @@ transform:
 
 
 def scenario(folder: Path, *changes: tuple[str, str]) -> Scenario:
-    """The bare scenario, with texts of it replaced."""
+    """Return the bare scenario with texts replaced."""
     text = BARE
     for old, new in (*changes, ("KIND", "int")):
         text = text.replace(old, new)
@@ -57,7 +57,7 @@ def test_every_scenario_loads(path: Path) -> None:
     assert loaded.arrivals[-1].ends is not ("open: true" in path.read_text())
 
 
-def test_what_is_not_said_is_the_default(tmp_path: Path) -> None:
+def test_omitted_settings_have_their_defaults(tmp_path: Path) -> None:
     bare = scenario(tmp_path)
     assert bare.path == tmp_path / "bare.yaml"
     assert bare.expect is None
@@ -71,7 +71,7 @@ def test_what_is_not_said_is_the_default(tmp_path: Path) -> None:
     assert bare.transform.accumulation == "accumulating"
 
 
-def test_items_become_arrivals_and_the_last_one_ends_the_stream(tmp_path: Path) -> None:
+def test_items_become_arrivals_and_the_last_ends_the_source(tmp_path: Path) -> None:
     items = """\
 arrivals:
 - rows: [{ts: 1970-01-01 00:00:02, v: 1}, {v: 2}]
@@ -92,7 +92,7 @@ clock_start: 1970-01-01 00:00:10
     )
 
 
-def test_an_open_stream_has_no_end(tmp_path: Path) -> None:
+def test_an_open_source_has_no_end(tmp_path: Path) -> None:
     assert scenario(tmp_path, ("arrivals: []", "arrivals: []\nopen: true")).arrivals == ()
 
 
@@ -124,7 +124,9 @@ def test_an_open_stream_has_no_end(tmp_path: Path) -> None:
         ("timestamp_ntz", "2024-01-01 00:00:01", datetime(2024, 1, 1, 0, 0, 1)),  # noqa: DTZ001
     ],
 )
-def test_a_value_is_read_by_its_column(tmp_path: Path, kind: str, text: str, value: object) -> None:
+def test_a_value_is_parsed_by_its_column_type(
+    tmp_path: Path, kind: str, text: str, value: object
+) -> None:
     rows = f"arrivals: [{{rows: [{{v: {text}}}]}}]"
     (found,) = scenario(tmp_path, ("KIND", f'"{kind}"'), ("arrivals: []", rows)).arrivals[0].rows
     assert found == (None, value)
@@ -143,7 +145,7 @@ def test_a_value_is_read_by_its_column(tmp_path: Path, kind: str, text: str, val
         ("{global: {}}", Global()),
     ],
 )
-def test_windows(tmp_path: Path, text: str, window: Window) -> None:
+def test_windows_are_parsed(tmp_path: Path, text: str, window: Window) -> None:
     assert scenario(tmp_path, ("{global: {}}", text)).transform.window == window
 
 
@@ -156,7 +158,7 @@ def test_windows(tmp_path: Path, text: str, window: Window) -> None:
         ("{early: {arrival: {}}, late: {count: 1}}", Trigger(EachArrival(), Count(1))),
     ],
 )
-def test_triggers(tmp_path: Path, text: str, trigger: Trigger) -> None:
+def test_triggers_are_parsed(tmp_path: Path, text: str, trigger: Trigger) -> None:
     given = f"{{global: {{}}}}\n  trigger: {text}"
     assert scenario(tmp_path, ("{global: {}}", given)).transform.trigger == trigger
 
@@ -175,7 +177,7 @@ def test_triggers(tmp_path: Path, text: str, trigger: Trigger) -> None:
         ),
     ],
 )
-def test_watermarks(tmp_path: Path, text: str, strategy: Watermark) -> None:
+def test_watermark_strategies_are_parsed(tmp_path: Path, text: str, strategy: Watermark) -> None:
     assert scenario(tmp_path, ("{manual: {}}", text)).source.watermark == strategy
 
 
@@ -191,7 +193,7 @@ def test_an_aggregate_quotes_its_column(tmp_path: Path) -> None:
     }
 
 
-def test_the_preparation_can_be_sent_to_a_worker(tmp_path: Path) -> None:
+def test_the_prepare_function_can_be_pickled(tmp_path: Path) -> None:
     function = scenario(tmp_path).transform.function
     assert pickle.loads(pickle.dumps(function)) is function
 

@@ -1,8 +1,6 @@
-"""Scenarios on a real engine: each comes out as its rule says, and as the oracle has it.
-
-As batch; also as a stream in runs of one where there is a trigger or a session, which go on from
-run to run, and with `TIDEMARK_TEST_EXAMPLES` always.
-"""
+"""Scenarios on a real engine: the results equal their rules and the oracle. Each runs as a batch.
+Those with a trigger or a session, which span runs, also run as a stream with one arrival per run;
+with `TIDEMARK_TEST_EXAMPLES` all do."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +35,7 @@ def ways(scenario: Scenario) -> tuple[int | None, ...]:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_a_scenario_comes_out_as_its_rule_says(
+def test_a_scenario_gives_its_expected_results(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:
     scenario, want = load(path), oracle(yaml.safe_load(path.read_text()))
@@ -47,11 +45,11 @@ def test_a_scenario_comes_out_as_its_rule_says(
         assert compare_results(want, result, scenario.slack) == []
 
 
-def test_nothing_is_left_of_a_simulation(warehouse: Warehouse) -> None:
+def test_a_simulation_leaves_no_tables(warehouse: Warehouse) -> None:
     simulate(warehouse, load(SCENARIOS[0]), None)
     assert not list(Path(warehouse.location.removeprefix("file://")).glob("_simulations/*"))
 
 
-def test_tables_that_are_not_on_this_machine_are_told(tmp_path: Path) -> None:
+def test_tables_on_another_machine_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can't be read from this process"):
         outcome(str(tmp_path), load(SCENARIOS[0]).transform)

@@ -1,5 +1,4 @@
-"""The test kit, on transforms that somebody has written: what is right passes, what is wrong is
-told and drawn."""
+"""The test kit on users' transforms: correct ones pass, wrong ones are reported and drawn."""
 
 import subprocess
 import sys
@@ -21,11 +20,11 @@ FREE = {"at": "2026-01-01 09:30", "shop": "york-1", "amount": 0}
 LATE = {"at": "2026-01-01 09:59", "shop": "york-1", "amount": 1.25}
 NOON = {"at": "2026-01-01 12:00", "shop": "leeds-1", "amount": 3}
 ARRIVALS = [[EARLY, OTHER, FREE], [{**NOON, "at": "2026-01-01 10:30"}], [LATE], [NOON], [EARLY]]
-"""The watermark is at 10:20 when the late one comes, and at 11:50 when the first comes again."""
+"""The watermark is at 10:20 when LATE arrives, and at 11:50 when EARLY arrives again."""
 YORK = {"window_start": "2026-01-01 09:00", "town": "YORK"}
 
 
-def test_a_transform_comes_out_as_expected_in_any_cut(tidemark_scenario: Trials) -> None:
+def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Trials) -> None:
     trial = tidemark_scenario(orders_per_hour, ARRIVALS).expect(
         windows=[
             {**YORK, "orders": 3, "taken": Decimal("7.75"), "most": "4", "timing": "LATE"},
@@ -47,7 +46,7 @@ def test_a_transform_comes_out_as_expected_in_any_cut(tidemark_scenario: Trials)
     trial.same_in_any_cut(seed=3, others=1)
 
 
-def test_what_is_not_as_expected_is_told_and_drawn(tidemark_scenario: Trials) -> None:
+def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -> None:
     trial = tidemark_scenario(orders_per_hour, [[EARLY, OTHER]])
     with pytest.raises(AssertionError) as caught:
         trial.expect(windows=[{**YORK, "orders": 3, "taken": "6.5", "most": "4.0"}])
@@ -65,7 +64,7 @@ def test_what_is_not_as_expected_is_told_and_drawn(tidemark_scenario: Trials) ->
     assert again.expect is not None
 
 
-def test_a_transform_that_depends_on_the_cut_is_told(tidemark_scenario: Trials) -> None:
+def test_a_transform_that_depends_on_the_cut_is_reported(tidemark_scenario: Trials) -> None:
     trial = tidemark_scenario(numbered, [[EARLY], [OTHER], [FREE]])
     with pytest.raises(AssertionError) as caught:
         trial.same_in_any_cut(others=0)
@@ -75,7 +74,7 @@ def test_a_transform_that_depends_on_the_cut_is_told(tidemark_scenario: Trials) 
     assert "│ sum    │ 3 " in said
 
 
-def test_the_tables_that_a_transform_joins_are_given(tidemark_scenario: Trials) -> None:
+def test_lookup_tables_of_a_transform_must_be_given(tidemark_scenario: Trials) -> None:
     prices = {
         "columns": {"item": "int", "price": "decimal(6,2)"},
         "rows": [{"item": 1, "price": 5}],
@@ -87,9 +86,9 @@ def test_the_tables_that_a_transform_joins_are_given(tidemark_scenario: Trials) 
     tidemark_scenario(takings, [rows], lookups={"prices": prices}).expect(windows=[hour])
 
 
-def test_a_stream_that_goes_on_leaves_its_newest_window_open(tidemark_scenario: Trials) -> None:
+def test_a_source_without_an_end_leaves_its_newest_window_open(tidemark_scenario: Trials) -> None:
     arrivals = [[{"at": "2026-01-01 09:01"}], [{"at": "2026-01-01 10:12"}, {"at": "2027-01-01"}]]
-    # A test that sets no clock has none that an event could be ahead of.
+    # Without a clock, no event can be ahead of it.
     tidemark_scenario(believed, arrivals, ends=False).expect(late=[])
     tidemark_scenario(believed, arrivals, ends=False, clock_start="2026-01-01 10:12").expect(
         windows=[{"window_start": "2026-01-01 09:00", "n": 1}],
@@ -106,7 +105,7 @@ def test_a_stream_that_goes_on_leaves_its_newest_window_open(tidemark_scenario: 
         ([{"tick": 1}], "'tick' is not an arrival; allowed: rows, watermark, clock."),
     ],
 )
-def test_what_is_not_lawful_is_one_sentence(
+def test_invalid_arrivals_are_refused(
     tidemark_scenario: Trials, arrivals: list[list[dict[str, object]]], says: str
 ) -> None:
     with pytest.raises(ScenarioError, match=r"orders_per_hour-1.yaml:\d+: ") as caught:
@@ -114,7 +113,9 @@ def test_what_is_not_lawful_is_one_sentence(
     assert says in str(caught.value)
 
 
-def test_panes_that_nobody_keeps_and_roll_ups_are_refused(tidemark_scenario: Trials) -> None:
+def test_expected_panes_without_accumulation_and_roll_ups_are_refused(
+    tidemark_scenario: Trials,
+) -> None:
     with pytest.raises(ScenarioError, match="'numbered' has no panes"):
         tidemark_scenario(numbered, []).expect(panes=[{"pane": 0}])
     with pytest.raises(ScenarioError, match=r"can run only a `windowed_asset` \(got a RollUp\)"):
@@ -137,7 +138,7 @@ SCENARIO = (Path(__file__).parents[2] / "kiosk" / "a-late-order.yaml").read_text
         ("kiosk.transforms:takings", "source 'priced' is joined with prices: add 'references'"),
     ],
 )
-def test_an_asset_that_can_not_run_is_told(tmp_path: Path, by: str, says: str) -> None:
+def test_an_asset_that_cannot_run_is_reported(tmp_path: Path, by: str, says: str) -> None:
     path = tmp_path / "late.yaml"
     path.write_text(SCENARIO.replace("kiosk.transforms:orders_per_hour", by))
     with pytest.raises(ScenarioError) as caught:
@@ -145,7 +146,7 @@ def test_an_asset_that_can_not_run_is_told(tmp_path: Path, by: str, says: str) -
     assert says in str(caught.value)
 
 
-def test_a_transform_beside_an_asset_is_refused(tmp_path: Path) -> None:
+def test_a_scenario_with_an_asset_and_a_transform_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "late.yaml"
     path.write_text(f"{SCENARIO}transform: {{}}\n")
     with pytest.raises(
@@ -154,21 +155,21 @@ def test_a_transform_beside_an_asset_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
-def test_cuts_are_one_by_one_and_others_that_a_seed_tells() -> None:
+def test_cuts_are_one_by_one_and_random_by_seed() -> None:
     assert random_cuts(1, 0, 3) == [(1,)]
     assert sorted(random_cuts(3, 0, 9)) == [(1, 1, 1), (1, 2), (2, 1), (3,)]
     assert random_cuts(9, 1, 3) == random_cuts(9, 1, 3) != random_cuts(9, 2, 3)
     assert all(sum(cut) == 9 and min(cut) > 0 for cut in random_cuts(9, 1, 3))
 
 
-def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:
+def test_the_plugin_imports_nothing_until_it_is_used() -> None:
     told = "import sys; import tidemark_streaming.testing.plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "pandas", "yaml", "rich", "deltalake", "pydantic", "dagster"}
 
 
-def test_the_package_names_what_tests_have_for_types_and_nothing_else() -> None:
+def test_the_package_exports_only_the_type_of_the_fixture() -> None:
     assert testing.Trials is Trials
     with pytest.raises(AttributeError, match="has no attribute 'Trails'"):
         testing.Trails  # noqa: B018
