@@ -1,5 +1,5 @@
-"""What a new project says of itself comes out as it says: the commands of its page, its scenario
-and its tests, in its own folder and home, on the tests' engine."""
+"""A new project works as its README describes: its commands, its scenario and its tests run in its
+own folder and home, on the tests' engine."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
 from tidemark_streaming.testing.small_engine import TEST_HOME
 
-# Makes new projects and follows their pages, one process per command.
+# Creates new projects and follows their READMEs, with one process per command.
 pytestmark = pytest.mark.slow
 
 OTHER = ("--events", "readings", "--time", "takenAt", "--key", "device", "--value", "watts")
@@ -25,7 +25,7 @@ HOME = re.compile(r"TIDEMARK_|PYTHONPATH$|DAGSTER_")
 
 
 class Beginner:
-    """Who has made a project, and goes into its folder."""
+    """A user who follows the README in the folder of a new project."""
 
     def __init__(self, engine: Settings, folder: Path) -> None:
         self._engine, self._folder = engine, folder
@@ -35,7 +35,8 @@ class Beginner:
 
     @property
     def working(self) -> dict[str, str]:
-        """The environment of commands: the engine runs already, all else is of the folder."""
+        """Return the environment of commands: the engine runs already, everything else belongs to
+        the folder."""
         ports = ("KAFKA", "WEBSERVER", "WATCH")
         return {
             **self._env,
@@ -45,11 +46,9 @@ class Beginner:
         }
 
     def follow(self) -> str:
-        """What the commands of the project's page say; all that they start is stopped.
-
-        But for the last: Dagster of a new project is seen where the tutorial is followed, of an
-        installed wheel.
-        """
+        """Run the commands of the project's README, stop what they started, and return their
+        output. Omit `tidemark up`: the tutorial's test, with an installed wheel, covers Dagster in
+        a new project."""
         env, page = self.working, self._folder / "some.md"
         told = (self._folder / "README.md").read_text()
         page.write_text(re.sub(r"^tidemark up .*\n", "", told, flags=re.MULTILINE))
@@ -61,7 +60,7 @@ class Beginner:
             self.say("tidemark kafka down", env)
 
     def say(self, command: str, env: dict[str, str]) -> str:
-        """What a command says in the folder."""
+        """Run a command in the folder and return its output."""
         done = subprocess.run(
             command.split(), cwd=self._folder, env=env, capture_output=True, text=True
         )
@@ -69,7 +68,7 @@ class Beginner:
         return done.stdout + done.stderr
 
     def test(self) -> str:
-        """What the project's tests say, on the engine that runs."""
+        """Run the project's tests on the running engine and return their output."""
         engine = {
             TEST_HOME: str(self._engine.home),
             "TIDEMARK_ENGINE_PORT": str(self._engine.engine_port),
@@ -79,12 +78,12 @@ class Beginner:
 
 @pytest.fixture
 def made(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beginner:
-    """A beginner in the folder of the project that a test makes as `shop`."""
+    """Return a user in the folder `shop`, where a test creates a project."""
     monkeypatch.chdir(tmp_path)
     return Beginner(engine, tmp_path / "shop")
 
 
-def test_the_usual_project_s_page_comes_out_as_written(made: Beginner) -> None:
+def test_the_default_projects_readme_gives_the_documented_results(made: Beginner) -> None:
     assert call("new", "shop").exit_code == 0
     said = made.follow()
     assert re.search(r"arrivals +3\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
@@ -92,7 +91,7 @@ def test_the_usual_project_s_page_comes_out_as_written(made: Beginner) -> None:
     assert re.search(r"orders_daily +│ success", said), said
 
 
-def test_a_project_of_kafka_under_other_names_runs_its_page_its_scenario_and_its_tests(
+def test_a_kafka_projects_readme_scenario_and_tests_run(
     made: Beginner,
 ) -> None:
     assert call("new", "shop", "--kafka", *OTHER).exit_code == 0

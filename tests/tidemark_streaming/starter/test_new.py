@@ -1,4 +1,4 @@
-"""`tidemark new`: a project is written whole or not at all, under the names that one chooses."""
+"""`tidemark new` writes a project completely or not at all, with the chosen names."""
 
 import csv
 import json
@@ -26,18 +26,18 @@ OWN = "taken,user,device,watts\n2025-12-30T23:30:00Z,7,a,3\n2026-01-02T10:00:00Z
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in."""
+    """Change to an empty folder and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def texts(folder: Path) -> str:
-    """All that is in a folder, names and contents."""
+    """Return the names and contents of all files in a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return "\n".join(f"{path.relative_to(folder)}\n{path.read_text()}" for path in files)
 
 
-def test_with_the_usual_names_it_is_the_project_that_is_checked_with_all_code(here: Path) -> None:
+def test_with_default_names_the_project_equals_the_template(here: Path) -> None:
     assert call("new", "shop").exit_code == 0
     for path in (path for path in TEMPLATE.rglob("*.*") if "__pycache__" not in path.parts):
         if path.is_file():
@@ -48,7 +48,7 @@ def test_with_the_usual_names_it_is_the_project_that_is_checked_with_all_code(he
 
 
 @pytest.mark.parametrize("kind", ["files", "kafka"])
-def test_in_its_folder_its_package_is_found(
+def test_the_projects_package_is_found_in_its_folder(
     kind: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call("new", "shop", f"--{kind}").exit_code == 0
@@ -64,7 +64,7 @@ def test_in_its_folder_its_package_is_found(
 
 
 @pytest.mark.parametrize("kind", ["--files", "--kafka"])
-def test_other_names_are_everywhere_and_the_code_is_sound(kind: str, here: Path) -> None:
+def test_custom_names_are_used_everywhere_and_the_code_is_clean(kind: str, here: Path) -> None:
     names = {"events": "readings", "time": "takenAt", "key": "device", "value": "watts"}
     options = [part for name, given in names.items() for part in (f"--{name}", given)]
     assert call("new", "house", kind, *options).exit_code == 0
@@ -86,7 +86,7 @@ def test_other_names_are_everywhere_and_the_code_is_sound(kind: str, here: Path)
         assert done.returncode == 0, done.stdout
 
 
-def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
+def test_a_csv_file_defines_columns_start_date_and_events(here: Path) -> None:
     (here / "own.csv").write_text(OWN)
     assert call("new", "house", "--from-csv", "own.csv", "--events", "readings").exit_code == 0
     house = here / "house"
@@ -102,7 +102,7 @@ def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
     assert (house / "landing/readings/own.csv").read_text() == OWN
 
 
-def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> None:
+def test_bad_lines_in_a_csv_file_are_reported(here: Path) -> None:
     good = "".join(f"{n},2026-01-{n:02}T09:00:00Z,york,{n}.5\n" for n in range(10, 30))
     bad = "30,2026-01-30T09:00:00Z,york,much\n31,yesterday,york,1.5\n32,york\n33,a,b,c,d,e\n"
     (here / "own.csv").write_text(f"order_id,at,city,amount\n{good}{bad}")
@@ -126,7 +126,7 @@ ODD = (
 )
 
 
-def test_a_header_s_own_words_are_text_and_nothing_else(here: Path) -> None:
+def test_column_names_in_a_header_are_never_code(here: Path) -> None:
     with (here / "own.csv").open("w", newline="") as file:
         columns, row = ["at", "city", "pounds", *ODD], [NOON, "york", "2", *"abcdefghijk"]
         csv.writer(file).writerows([columns, row])
@@ -136,7 +136,7 @@ def test_a_header_s_own_words_are_text_and_nothing_else(here: Path) -> None:
     assert done.stdout == f"{['at', 'city', 'pounds', *ODD]}\n"
 
 
-def test_what_nobody_chose_is_no_id_where_anything_else_is_there_and_is_told(here: Path) -> None:
+def test_default_columns_avoid_ids_and_are_reported(here: Path) -> None:
     columns = "order_id,placed at,sku_id,customerID,order no,placed,shop,pieces,uuid"
     row = f"1,{NOON},a,b,7,{NOON},york,3,9"
     (here / "own.csv").write_text(f"{columns}\n{row}\n")
@@ -152,7 +152,7 @@ def test_what_nobody_chose_is_no_id_where_anything_else_is_there_and_is_told(her
 
 
 @pytest.mark.parametrize("kind", ["--files", "--kafka"])
-def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path) -> None:
+def test_new_prints_the_commands_of_the_projects_readme(kind: str, here: Path) -> None:
     said = call("new", "shop", kind).stdout
     page = (here / "shop/README.md").read_text()
     commands = page.partition("```sh\n")[2].partition("```")[0]
@@ -162,9 +162,7 @@ def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path
 
 
 @pytest.mark.parametrize("column", [*ARRIVAL_COLUMNS, *LATE_COLUMNS, "Reason"])
-def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
-    column: str, here: Path
-) -> None:
+def test_a_column_named_like_a_reserved_one_is_renamed(column: str, here: Path) -> None:
     other = f"own_own_{column.lower()}"
     header = f"at,city,amount,{column},own_{column.lower()}"
     (here / "own.csv").write_text(f"{header}\n{NOON},york,1,x,y\n")
@@ -176,7 +174,7 @@ def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
     assert list(source.fields) == header.split(",")
 
 
-def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(here: Path) -> None:
+def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:
     (here / "own.csv").write_text(f"at,city,amount,_Tidemark_x\n{NOON},york,1,x\n")
     result = call("new", "house", "--from-csv", "own.csv")
     said = " ".join(result.stderr.split())
@@ -222,7 +220,7 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
         ("shop --from-csv own.csv --kafka", "--from-csv can't be used with --kafka"),
     ],
 )
-def test_what_can_not_be_is_one_sentence_and_nothing_is_written(
+def test_invalid_arguments_are_refused_and_nothing_is_written(
     arguments: str, sentence: str, here: Path
 ) -> None:
     (here / "there").mkdir()
@@ -245,13 +243,13 @@ def test_what_can_not_be_is_one_sentence_and_nothing_is_written(
     assert sorted(path.name for path in here.iterdir()) == ["own.csv", "there"]
 
 
-def test_a_project_that_can_not_be_written_to_its_end_leaves_nothing(here: Path) -> None:
+def test_a_failed_write_leaves_no_files(here: Path) -> None:
     with pytest.raises(DataError, match=r"can't be written in .*: no such file or directory"):
         starter.write(Choices("shop"), here, sample=here / "gone.csv")
     assert list(here.iterdir()) == []
 
 
-def test_in_a_terminal_it_asks_and_asks_again(here: Path) -> None:
+def test_in_a_terminal_new_prompts_until_answers_are_valid(here: Path) -> None:
     ours, theirs = pty.openpty()
     command = [Path(sys.executable).with_name("tidemark"), "new"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
@@ -262,7 +260,7 @@ def test_in_a_terminal_it_asks_and_asks_again(here: Path) -> None:
         while part := os.read(ours, 4096):
             said += part
     except OSError:
-        # The terminal is gone with its last process.
+        # The terminal closes with its last process.
         pass
     os.close(ours)
     assert process.wait() == 0, said.decode()

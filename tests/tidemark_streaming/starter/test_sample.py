@@ -1,4 +1,4 @@
-"""The columns of a new project are of the types that its ingest decodes."""
+"""The columns of a new project have the types that its ingest decodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
