@@ -1,6 +1,5 @@
-"""A campaign of faults in short (`make faults` makes a thousand kills); and what its check is
-worth: it finds an event that is lost, one that is there twice, a window that counts it twice, and a
-damaged table."""
+"""A short fault-injection campaign (`make faults` kills a thousand times), and its check, which
+finds a lost event, a duplicate event, a window that counts an event twice, and a damaged table."""
 
 from pathlib import Path
 
@@ -18,9 +17,9 @@ KINDS = ("machine", "worker+ingest")
 DIRECTLY = ("at columns", "at emitted")
 
 
-# Kills a real engine, ingest and stream, and waits until each is back.
+# Kills a real engine, ingest and stream, and waits until each has restarted.
 @pytest.mark.slow
-def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
+def test_each_event_is_counted_once_after_kills(tmp_path: Path) -> None:
     said: list[str] = []
     report = campaign(
         own_settings(tmp_path),
@@ -50,16 +49,16 @@ def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_lost_or_there_twice_is_seen(found: list[int], sentences: list[str]) -> None:
+def test_lost_and_duplicate_events_are_found(found: list[int], sentences: list[str]) -> None:
     assert [*miscounted("events", found, range(3))] == sentences
 
 
-def test_a_window_that_counts_an_event_twice_is_seen() -> None:
+def test_a_window_that_counts_an_event_twice_is_found() -> None:
     second = 1_000_000
     events = [
         {"at": as_datetime(3 * second), "n": 3, "watermark": None},
         {"at": as_datetime(4 * second), "n": 6, "watermark": as_datetime(19 * second)},
-        # Its window is final: it is in none.
+        # Its window is final, so it is in no window.
         {"at": as_datetime(5 * second), "n": 9, "watermark": as_datetime(20 * second)},
     ]
     expected = windows(events)
@@ -70,7 +69,7 @@ def test_a_window_that_counts_an_event_twice_is_seen() -> None:
     assert "(3, 12) instead of (2, 9)" in said
 
 
-def test_a_damaged_table_is_seen(tmp_path: Path) -> None:
+def test_a_damaged_table_is_found(tmp_path: Path) -> None:
     for n in range(3):
         write_deltalake(tmp_path, pa.table({"n": [n]}), mode="append")
     assert [*damaged(tmp_path)] == []

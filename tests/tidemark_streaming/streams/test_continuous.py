@@ -1,4 +1,5 @@
-"""A continuous query publishes what runs and backfills publish, whatever becomes of it."""
+"""A continuous query publishes the same rows as runs and backfills, through restarts and
+failures."""
 
 import shutil
 import time
@@ -50,10 +51,10 @@ def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -
         time.sleep(0.3)
 
 
-# A stream that is started several times.
+# Starts a stream several times.
 @pytest.mark.slow
-def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
-    """And where it is not reached, a run takes what several commits brought."""
+def test_a_limit_splits_the_backlog_and_is_recorded(warehouse: Warehouse) -> None:
+    """If the limit is not reached, a run takes the arrivals of several commits."""
     for limit, through in ((Admission(rows=1_000_000), 2), (Admission(arrivals=2), 5)):
         for arrival in range(through - 2, through + 1):
             ingest(warehouse, READINGS, ARRIVALS[arrival : arrival + 1], ends=False)
@@ -68,9 +69,9 @@ def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
     ]
 
 
-# A stream that is started several times.
+# Starts a stream several times.
 @pytest.mark.slow
-def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse) -> None:
+def test_a_stream_without_its_checkpoint_loses_nothing(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
     found = continuous.find(warehouse, PER_MINUTE)
@@ -94,15 +95,15 @@ def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse)
 
 # Waits for a stream that fails and recovers.
 @pytest.mark.slow
-def test_a_stream_goes_on_where_a_version_of_its_table_is_not_found(warehouse: Warehouse) -> None:
-    """A listing of a log may pass over one that is written meanwhile."""
+def test_a_stream_recovers_from_a_missing_version_of_its_table(warehouse: Warehouse) -> None:
+    """Listing a transaction log may miss a version that is written at the same time."""
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     timeline = DeltaTable(warehouse.path(READINGS.timeline_table))
     unread = f"{timeline.version() + 1:020}.json"
     ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
     ingest(warehouse, READINGS, ARRIVALS[4:])
-    # The table can do without it.
+    # The checkpoint makes this version redundant.
     timeline.update_incremental()
     timeline.create_checkpoint()
     Path(warehouse.path(READINGS.timeline_table), "_delta_log", unread).unlink()
@@ -112,7 +113,7 @@ def test_a_stream_goes_on_where_a_version_of_its_table_is_not_found(warehouse: W
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_batch_that_lacks_an_arrival_runs_it_all_the_same(warehouse: Warehouse) -> None:
+def test_a_batch_that_misses_an_arrival_still_processes_it(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     timeline = warehouse.read(READINGS.timeline_table)
     run = continuous._batch(warehouse.place, PER_MINUTE, ALL)
@@ -125,7 +126,7 @@ def test_a_batch_that_lacks_an_arrival_runs_it_all_the_same(warehouse: Warehouse
 def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
-    # Its base has never run.
+    # The base has never run.
     query = continuous.start(warehouse, whole)
 
     def through(commit_number: int) -> None:
@@ -148,8 +149,8 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     assert report.windows > 0
 
 
-def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Warehouse) -> None:
-    """Spark may begin with one of an empty ledger, and others' runs bring some."""
+def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) -> None:
+    """Spark may start with a batch of the empty ledger; runs of others add rows later."""
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS)
     ledger.create(warehouse)
@@ -172,10 +173,10 @@ def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Wareh
     ],
     ids=["runs go on", "counted anew"],
 )
-def test_the_stream_of_a_roll_up_ends_where_another_definition_runs_its_base(
+def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     warehouse: Warehouse, now: WindowedTransform
 ) -> None:
-    """By its own, it would leave out what the base admits by now."""
+    """With its own definition, it would omit events that the base now counts."""
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # An earlier definition has run it before.
@@ -196,12 +197,12 @@ def test_the_stream_of_a_roll_up_ends_where_another_definition_runs_its_base(
     assert parity(warehouse, later).equal
 
 
-def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+def test_a_stream_over_a_source_without_arrivals_is_refused(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="was never ingested: first run `tidemark ingest readings`"):
         continuous.start(warehouse, PER_MINUTE)
 
 
-def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) -> None:
+def test_an_error_in_a_run_ends_the_stream_with_its_message(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
     query = continuous.start(warehouse, lacking, available_now=True)
@@ -211,7 +212,7 @@ def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) ->
     assert said.startswith("Asset 'per_minute': its function's result has no column 'arrival'; it")
 
 
-def test_a_stream_knows_that_its_definition_has_changed(warehouse: Warehouse) -> None:
+def test_a_changed_definition_is_recognized_as_the_cause(warehouse: Warehouse) -> None:
     def changed(_: DataFrame) -> DataFrame:
         raise DefinitionChangedError("Asset 'per_minute' has another definition since.")
 
@@ -225,7 +226,7 @@ def test_a_stream_knows_that_its_definition_has_changed(warehouse: Warehouse) ->
     assert not continuous.outdated(StreamingQueryException("tidemark.base.errors.DataError: No."))
 
 
-def test_a_stream_s_worker_finds_the_fingerprint_that_its_starter_has(
+def test_a_streams_worker_computes_the_same_fingerprint(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     found = tmp_path / "fingerprints"
@@ -242,7 +243,7 @@ def test_a_stream_s_worker_finds_the_fingerprint_that_its_starter_has(
     assert found.read_text().split() == ours
 
 
-def test_each_asset_s_stream_has_a_session_of_its_own(tmp_path: Path) -> None:
+def test_each_assets_stream_has_its_own_session(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     other = settings.model_copy(update={"database": "other"})
     ids = [continuous.session_id(s, a) for s in (settings, other) for a in ("one", "two")]
@@ -250,7 +251,7 @@ def test_each_asset_s_stream_has_a_session_of_its_own(tmp_path: Path) -> None:
     assert ids[0] == continuous.session_id(settings, "one")
 
 
-def test_a_stream_withholds_what_fails(warehouse: Warehouse) -> None:
+def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     limit = q.between("most", most=0.9)
     expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))
     ingest(warehouse, READINGS, ARRIVALS)

@@ -1,4 +1,4 @@
-"""Runs in the process of the ingest publish what any other run would, whatever is killed."""
+"""Runs in the ingest's process publish the same rows as any other run, also after kills."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def direct(warehouse: Warehouse, *transforms: WindowedTransform) -> Direct:
 
 
 def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list[ingest.Ingested]:
-    """Ingest what is pending, each commit followed by its runs."""
+    """Ingest the pending records and run the assets after each commit. Return the commits."""
     found: list[ingest.Ingested] = []
     for commit in ingest.ingest(warehouse, topics.feed(name), batch=None):
         then(warehouse, commit.recent)
@@ -70,13 +70,13 @@ def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list
 
 
 def counted(warehouse: Warehouse) -> int:
-    """How many events are in the windows of a minute, or came too late for theirs."""
+    """Return the number of events in the windows of a minute and in the late table."""
     whole = sum(warehouse.take(PER_MINUTE.table)["events"].to_pylist())
     late = PER_MINUTE.late_table
     return whole + (warehouse.read(late).count() if warehouse.exists(late) else 0)
 
 
-def test_what_runs_take_from_memory_is_what_the_log_has(
+def test_rows_in_memory_equal_the_rows_in_the_event_log(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create(partitions=2)
@@ -109,13 +109,13 @@ def test_rows_of_other_arrivals_are_read_from_the_log() -> None:
     assert NO_ARRIVALS.within(-1, 0) is None
 
 
-# A run for each arrival.
+# Runs once per arrival.
 @pytest.mark.slow
 def test_two_transforms_share_a_read_and_equal_a_backfill(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)
-    # What came before is read from the log, once for each.
+    # Earlier arrivals are read from the event log, once for each asset.
     topics.send(name, clicks(*range(30)))
     list(ingest.ingest(warehouse, topics.feed(name), batch=None))
     then = direct(warehouse, *BOTH)
@@ -140,28 +140,30 @@ def test_two_transforms_share_a_read_and_equal_a_backfill(
     assert counted(warehouse) == 235
 
 
-def test_what_fell_out_is_made_up_for(warehouse: Warehouse, topics: Topics) -> None:
+def test_skipped_arrivals_are_processed_by_the_next_run(
+    warehouse: Warehouse, topics: Topics
+) -> None:
     name = topics.create()
     then = direct(warehouse, PER_MINUTE)
     topics.send(name, clicks(*range(5)))
     bring(warehouse, topics, name, then)
-    # Brought in without a run, as by an ingest that was killed before it.
+    # Ingested without a run, as by an ingest that was killed before it.
     topics.send(name, clicks(*range(5, 10)))
     list(ingest.ingest(warehouse, topics.feed(name)))
     topics.send(name, clicks(*range(10, 15)))
     (commit,) = ingest.ingest(warehouse, topics.feed(name), batch=None)
     assert commit.arrivals[0].arrival == 2
-    # What a run takes at most is told of all arrivals, those too that are not in memory.
+    # The limit of a run applies to all arrivals, including those that are not in memory.
     facts = incremental(warehouse, PER_MINUTE, limit=1, recent=commit.recent)
     assert facts is not None
     assert (facts.through_arrival, facts.limited_by) == (1, "arrivals")
     then(warehouse, commit.recent)
     assert counted(warehouse) == 15
-    # Run elsewhere meanwhile: nothing is left to do.
+    # Another process has already run: nothing is left to do.
     assert incremental(warehouse, PER_MINUTE, recent=commit.recent) is None
 
 
-# A run for each arrival.
+# Runs once per arrival.
 @pytest.mark.slow
 def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     warehouse: Warehouse, topics: Topics
@@ -181,7 +183,7 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     commit = commits[-1]
     assert len(commit.arrivals) == 3
     assert sum(a.rows for a in commit.arrivals) == SMALL_BATCH_ROWS + 5_000
-    # So many are read from the log.
+    # This many rows are read from the event log.
     assert commit.rows is None
     end = ingest.end(warehouse, plain)
     then(warehouse, RecentArrivals([end]))
@@ -191,7 +193,7 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
         assert parity(warehouse, transform).equal
 
 
-def test_a_run_takes_no_more_than_it_may_and_the_next_one_the_rest(
+def test_a_run_respects_its_limit_and_the_next_takes_the_rest(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name = topics.create()
@@ -227,7 +229,7 @@ for commit in follow(warehouse, Topics(servers).feed(name, rows=50), then=direct
 
 # Starts and kills many processes.
 @pytest.mark.slow
-def test_killed_at_any_instant_each_event_counts_once(
+def test_after_a_kill_at_any_instant_each_event_counts_once(
     engine: Settings, warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
     name = topics.create(partitions=2)
@@ -273,7 +275,7 @@ def test_a_transform_of_another_source_is_refused(engine: Settings) -> None:
         check(engine, CLICKS.name, [other])
 
 
-def test_a_roll_up_runs_with_its_base_and_after_it(
+def test_a_roll_up_needs_its_base_and_runs_after_it(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     base = replace(PER_MINUTE, trigger=Trigger())
@@ -290,7 +292,7 @@ def test_a_roll_up_runs_with_its_base_and_after_it(
     assert parity(warehouse, whole).equal
 
 
-def test_an_asset_whose_stream_runs_is_left_to_it(
+def test_an_asset_with_a_running_stream_is_refused(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     topics.send(name := topics.create(), clicks(1))

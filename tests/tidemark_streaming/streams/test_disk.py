@@ -1,4 +1,4 @@
-"""A disk that is full, or read-only: one sentence, and nothing is lost or counted twice."""
+"""A full or read-only disk gives one error message, and nothing is lost or counted twice."""
 
 import re
 import time
@@ -32,7 +32,7 @@ from tidemark_streaming.ingest.sole import sole
 from tidemark_streaming.streams import continuous
 from tidemark_streaming.streams.direct import Direct
 
-# Mounts small disks, fills them, and waits for streams that fail and recover.
+# Mounts and fills small disks, and waits for streams that fail and recover.
 pytestmark = pytest.mark.slow
 
 BY_MINUTE = WindowedTransform(
@@ -57,19 +57,19 @@ def small(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def stored(spark: SparkSession, small: Disk) -> Warehouse:
-    """A warehouse on a small disk."""
+    """Return a warehouse on a small disk."""
     return Warehouse(spark, str(small.path / "warehouse"), f"disk_{uuid4().hex[:8]}")
 
 
 def land_minutes(folder: Path, first: int, last: int) -> None:
-    """A file of two readings for each minute."""
+    """Write a file with two readings for each minute."""
     for minute in range(first, last):
         rows = f"{clock(minute * 60)},a,{minute}\n{clock(minute * 60 + 30)},b,{minute}\n"
         land(folder, f"{minute:03}.csv", f"at,sensor,value\n{rows}", minute * 60)
 
 
 def check(stored: Warehouse, arrivals: int) -> None:
-    """Every arrival is in once, is counted once, and each table is whole."""
+    """Assert that each arrival is ingested and counted once and that each table is complete."""
     rows = log_rows(stored)
     assert len(rows) == len(set(rows)) == 2 * arrivals
     report = parity(stored, BY_MINUTE)
@@ -80,7 +80,7 @@ def check(stored: Warehouse, arrivals: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 20_000])
-def test_a_full_disk_stops_ingest_and_run_which_go_on_when_there_is_room(
+def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
     stored: Warehouse, small: Disk, tmp_path: Path, left: int
 ) -> None:
     landing = tmp_path / "in"
@@ -102,9 +102,9 @@ def test_a_full_disk_stops_ingest_and_run_which_go_on_when_there_is_room(
     check(stored, 12)
 
 
-def test_not_even_the_lock_of_an_ingest_fits(stored: Warehouse, small: Disk) -> None:
-    """The lock's line is the first that an ingest writes; a file system of which a page came free
-    meanwhile takes it, and the first table is what is refused."""
+def test_an_ingest_whose_lock_cannot_be_written_is_refused(stored: Warehouse, small: Disk) -> None:
+    """The lock's line is the first write of an ingest. If a page has become free, the file system
+    accepts it and refuses the first table instead."""
     with sole(stored, SOURCE):
         pass
     small.fill()
@@ -112,9 +112,7 @@ def test_not_even_the_lock_of_an_ingest_fits(stored: Warehouse, small: Disk) -> 
         raise AssertionError("it fits")
 
 
-def test_a_warehouse_that_becomes_read_only_is_one_sentence(
-    stored: Warehouse, small: Disk, tmp_path: Path
-) -> None:
+def test_a_read_only_warehouse_is_reported(stored: Warehouse, small: Disk, tmp_path: Path) -> None:
     landing = tmp_path / "in"
     land_minutes(landing, 0, 2)
     list(ingest(stored, feed(landing)))
@@ -137,7 +135,7 @@ def test_a_warehouse_that_becomes_read_only_is_one_sentence(
 
 
 def waiting(gate: Path, reached: Path) -> WindowedTransform:
-    """The asset, a run of which waits for as long as the gate is there, and says so."""
+    """Return the asset whose runs create `reached` and wait as long as `gate` exists."""
 
     def wait(rows: DataFrame) -> DataFrame:
         while gate.exists():
@@ -149,13 +147,13 @@ def waiting(gate: Path, reached: Path) -> WindowedTransform:
 
 
 def through(stored: Warehouse, arrival: int) -> bool:
-    """Whether a run that took an arrival in has ended."""
+    """Return whether a run that processed this arrival has ended."""
     found = stored.take(ledger.TABLE)["through_arrival"].to_pylist()
     return max(found, default=-1) >= arrival
 
 
 def noted(stored: Warehouse) -> bool:
-    """Whether the engine has noted of each batch of the stream that it was done."""
+    """Return whether the engine has recorded the end of each batch of the stream."""
     place = Path(continuous.checkpoint(stored, BY_MINUTE))
     begun, done = ({p.name for p in (place / n).glob("[0-9]*")} for n in ("offsets", "commits"))
     return begun == done
@@ -169,17 +167,17 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def ended(query: StreamingQuery) -> EngineError:
-    """With what `tidemark stream` ends."""
+    """Return the error with which `tidemark stream` ends."""
     until(lambda: not query.isActive)
     with pytest.raises(EngineError) as found:
         is_finished(query, _NO_LOOK, until_caught_up=False)
     return found.value
 
 
-def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
+def test_a_stream_ends_with_the_reason_and_resumes_later(
     stored: Warehouse, small: Disk, tmp_path: Path
 ) -> None:
-    """Where its checkpoint is refused, at its start and later, and where a table is."""
+    """Covers a checkpoint that can't be written, at the start and later, and a table."""
     landing, gate, reached = (tmp_path / name for name in ("in", "gate", "reached"))
     asset = waiting(gate, reached)
     land_minutes(landing, 0, 2)
@@ -194,7 +192,7 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     continuous.stop(stored, asset)
     land_minutes(landing, 2, 4)
     list(ingest(stored, feed(landing)))
-    # With nothing to take in a start keeps the checkpoint, and what it has not read is a batch.
+    # If no arrival is pending, a start keeps the checkpoint, and the unread runs are a batch.
     assert incremental(stored, asset) is not None
     small.fill()
     assert str(ended(continuous.start(stored, asset))) == f"The stream ended: {full}"
@@ -204,8 +202,8 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     gate.touch()
     query = continuous.start(stored, asset)
     until(reached.exists)
-    # Spark leaves the file open whose write failed, until it is collected: until then the file
-    # system can't become read-only.
+    # Spark keeps the file of the failed write open until it is garbage-collected. Until then, the
+    # file system can't become read-only.
     stored.spark.sql("SELECT java_method('java.lang.System', 'gc')").collect()
     small.lock()
     gate.unlink()
@@ -224,10 +222,10 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     check(stored, 6)
 
 
-def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(
+def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
     stored: Warehouse, small: Disk, tmp_path: Path
 ) -> None:
-    """What it brought in is in, and is counted when it is started again."""
+    """The ingested arrivals are kept, and the next start counts them."""
     landing, direct = tmp_path / "in", Direct([BY_MINUTE], lambda: stored)
 
     def then(warehouse: Warehouse, recent: RecentArrivals) -> None:
@@ -243,7 +241,7 @@ def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(
         next(following)
     small.free()
     assert not through(stored, 2)
-    # No file system becomes read-only while somebody holds the lock of an ingest on it.
+    # A file system can't become read-only while a process holds an ingest lock on it.
     small.lock()
     with pytest.raises(DataError, match=r"^Can't write .*: the file system is read-only\.$"):
         direct(stored, NO_ARRIVALS)

@@ -32,7 +32,7 @@ from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.sink import Outbox
 from tidemark_streaming.streams import continuous
 
-# Streams run while their asset is rebuilt, and wait for each other.
+# Runs streams while their asset is rebuilt, and waits for them.
 pytestmark = pytest.mark.slow
 
 ARRIVALS = some_arrivals(count=8, size=24)
@@ -41,8 +41,8 @@ LONG = replace(WIDER, window=Session("40 seconds"))
 
 
 def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -> list[str]:
-    """Let a stream go on whenever what this process makes under a name has counted; the name, each
-    time that it has."""
+    """Run `stream` after each count of the asset with this name. Return a list that gets the name
+    each time."""
     count, counted = compute.count_events, list[str]()
 
     def alive(asset: Asset, todo: Plan, place: TempTables) -> Rows:
@@ -59,7 +59,7 @@ def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -
 @pytest.mark.parametrize(
     ("old", "new"), [(PER_MINUTE, WIDER), (SHORT, LONG)], ids=["windows", "sessions"]
 )
-def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_promotion(
+def test_events_streamed_during_a_rebuild_are_in_the_promoted_table(
     warehouse: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
     old: WindowedTransform,
@@ -91,7 +91,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_promotio
     assert parity(warehouse, old).equal
 
 
-def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_promotion(warehouse: Warehouse) -> None:
+def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
     through(warehouse, PER_MINUTE, 1)
@@ -111,17 +111,18 @@ def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_promotion(warehouse:
     ingest(warehouse, READINGS, ARRIVALS[6:])
     continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
     assert parity(warehouse, WIDER).equal
-    # Each event is in a window, or in the late table.
+    # Each event is in a window or in the late table.
     counted = sum(warehouse.take(WIDER.table, columns=["n"])["n"].to_pylist())
     late = warehouse.take(WIDER.late_table).num_rows
     assert counted + late == sum(len(events) for events in ARRIVALS)
 
 
 @pytest.mark.parametrize("asset", [PER_MINUTE, SHORT], ids=["windows", "sessions"])
-def test_a_query_goes_on_beside_replays(
+def test_a_query_runs_during_replays(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, asset: WindowedTransform
 ) -> None:
-    """Into its table, where what the query took in meanwhile is counted as well, and beside it."""
+    """Covers a replay into the asset's table, which also counts arrivals that the query processed
+    during it, and a replay into side tables."""
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     query = continuous.start(warehouse, asset, admission=Admission(1))
     through(warehouse, asset, 2)
@@ -148,7 +149,7 @@ def test_a_query_goes_on_beside_replays(
 
 
 def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
-    """Wait until its stream has taken an arrival in, and published what it fired."""
+    """Wait until the asset's stream has processed an arrival and published the fired windows."""
     query, deadline = continuous.find(warehouse, transform), time.monotonic() + 120
     assert query is not None
     while True:
@@ -161,9 +162,7 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
         time.sleep(0.2)
 
 
-def test_the_topic_tells_the_table_that_was_switched_to_and_back(
-    warehouse: Warehouse, topics: Topics
-) -> None:
+def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topics: Topics) -> None:
     topic = KafkaSink(topics.unused(), topics.servers, partitions=2)
     old = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     aggregates = {"n": agg.count(), "newest": agg.last("value")}
@@ -187,7 +186,8 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
         Outbox(warehouse, new).emit(anew=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
-    # What the stream of the earlier definition has not brought out goes with the switch.
+    # Windows that the stream of the earlier definition has not published are replaced by the
+    # promotion.
     incremental(warehouse, old)
     kept = there(old)
     work.promote(warehouse, new)
@@ -205,7 +205,7 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     assert sorted(v["n"] for v in back.values()) == there(old) == kept
 
 
-def test_a_promotion_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
+def test_a_promotion_over_a_half_published_run_requires_no_backup(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)

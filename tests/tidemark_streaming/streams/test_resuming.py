@@ -1,4 +1,4 @@
-"""A stream that is started again lacks nothing, and Spark takes its checkpoint or makes it anew."""
+"""A restarted stream misses nothing; it keeps Spark's checkpoint or recreates it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.streams import continuous
 
-# Starts and stops several streams for each test.
+# Starts and stops several streams per test.
 pytestmark = pytest.mark.slow
 
 REGISTERED = False
@@ -26,16 +26,17 @@ ARRIVALS = some_arrivals(count=6)
 
 
 def caught_up(warehouse: Warehouse, transform: Definition) -> None:
-    """Start the asset's stream until all that has come is taken in."""
+    """Run the asset's stream until it has processed all arrivals."""
     query = continuous.start(warehouse, transform, available_now=True)
     query.awaitTermination(120)
     assert query.exception() is None
 
 
-def test_a_stream_whose_asset_stands_behind_its_checkpoint_begins_at_once(
+def test_a_stream_resumes_if_its_asset_is_behind_the_checkpoint(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the asset's tables are gone, a rebuild was taken back, or a run was not published."""
+    """This happens if the asset's tables were dropped, a rebuild was rolled back, or a run was not
+    published."""
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)
     for table in PER_MINUTE.tables:
@@ -50,7 +51,7 @@ def test_a_stream_whose_asset_stands_behind_its_checkpoint_begins_at_once(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_a_stream_takes_in_what_came_between_a_promotion_and_the_rollback(
+def test_a_stream_processes_arrivals_between_promotion_and_rollback(
     warehouse: Warehouse,
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
@@ -64,13 +65,13 @@ def test_a_stream_takes_in_what_came_between_a_promotion_and_the_rollback(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
-def test_the_stream_of_a_roll_up_that_stands_behind_its_base_begins_at_once(
+def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     warehouse: Warehouse,
 ) -> None:
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
-    # The second time it reads what the ledger tells of its own run.
+    # The second time, it reads the ledger's row of its own run.
     caught_up(warehouse, whole)
     caught_up(warehouse, whole)
     other = replace(whole, window=Tumbling("10 minutes"))
@@ -83,7 +84,7 @@ def test_the_stream_of_a_roll_up_that_stands_behind_its_base_begins_at_once(
     assert published_through(warehouse, whole) == 0
 
 
-def test_a_stream_that_stands_where_its_checkpoint_does_keeps_it(warehouse: Warehouse) -> None:
+def test_a_stream_keeps_a_checkpoint_that_is_up_to_date(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     caught_up(warehouse, PER_MINUTE)
     query = continuous.start(warehouse, PER_MINUTE, available_now=True)
@@ -93,9 +94,9 @@ def test_a_stream_that_stands_where_its_checkpoint_does_keeps_it(warehouse: Ware
     assert again.id == query.id
 
 
-def test_a_stream_over_another_table_than_before_begins_with_it(warehouse: Warehouse) -> None:
-    """A source that is called otherwise, a roll-up of the asset's name, a log that was made anew;
-    and a checkpoint in which nothing can be read."""
+def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> None:
+    """Covers a renamed source, a recreated event log, a roll-up with the asset's name, and an
+    unreadable checkpoint."""
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     caught_up(warehouse, PER_MINUTE)
     others = replace(READINGS, name="others")

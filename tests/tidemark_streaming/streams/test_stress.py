@@ -1,5 +1,5 @@
-"""Runs side by side, in short (`make stress` makes hundreds); and what its check is worth: it fails
-where a row of the ledger is gone, and where a recount came to nothing."""
+"""A short stress test of concurrent runs (`make stress` runs hundreds), and its check, which fails
+if a ledger row is missing or a recount is wrong."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-# Twelve runs of three streams and a process of increments.
+# Runs three streams and a process of increments twelve times.
 pytestmark = pytest.mark.slow
 
 ARRIVALS = 4
@@ -23,12 +23,12 @@ ARRIVALS = 4
 
 @pytest.fixture(scope="module")
 def logged(shared: Warehouse) -> Warehouse:
-    """A warehouse whose log has some arrivals, and the end."""
+    """Return a warehouse whose event log has some arrivals and the end."""
     ingest(shared, SOURCE, arrivals(ARRIVALS))
     return shared
 
 
-def test_nothing_is_lost_by_runs_side_by_side(engine: Settings) -> None:
+def test_concurrent_runs_lose_nothing(engine: Settings) -> None:
     said: list[str] = []
     done, wrong = stress(engine, runs=12, busy=0, tell=said.append)
     assert wrong == []
@@ -36,7 +36,7 @@ def test_nothing_is_lost_by_runs_side_by_side(engine: Settings) -> None:
     assert said[-1] == "12 of 12 runs"
 
 
-def test_a_recount_that_is_wrong_once_withholds_nothing(
+def test_a_recount_that_is_wrong_once_quarantines_nothing(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_recount(monkeypatch, commit_number=2, times=1)
@@ -44,7 +44,7 @@ def test_a_recount_that_is_wrong_once_withholds_nothing(
     assert faults(logged, [asset("confirmed")], explained(ARRIVALS)) == []
 
 
-def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
+def test_a_recount_that_stays_wrong_is_an_integrity_fault(
     engine: Settings, logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_fault = asset("recounted")
@@ -55,7 +55,7 @@ def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
         s.startswith(f"recounted: matches_log() failed in commit {ARRIVALS}: ") for s in found
     )
     assert any("is withheld by ['matches_log()']" in s for s in found)
-    # Every row is what it should be, so parity has nothing to say of it.
+    # Every row is correct, so parity finds no difference.
     assert not any("parity" in s for s in found)
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
     stands = find_integrity_fault(snapshot, at_fault)
@@ -64,10 +64,10 @@ def test_a_recount_that_stays_wrong_is_a_fault_that_stands(
     assert stands.windows == len([s for s in found if "which its data do not explain" in s])
 
 
-def test_a_row_that_the_ledger_passed_over_is_missed(logged: Warehouse) -> None:
+def test_a_missing_ledger_row_is_found(logged: Warehouse) -> None:
     crossed = asset("crossed")
     assert incremental(logged, crossed, limit=1) is not None
-    # Another commit took the number of the second run.
+    # Another commit takes the number of the second run.
     nothing = logged.take(ledger.TABLE).slice(0, 0)
     assert logged.append(nothing, ledger.TABLE, Asset(logged, crossed).app, 1) == 0
     run_all(logged, crossed, limit=1)

@@ -1,4 +1,4 @@
-"""When a stream is started again, waits, and is given up: looks at an engine that is not there."""
+"""When the supervisor restarts a stream, waits, and gives up, without an engine."""
 
 import time
 from dataclasses import replace
@@ -32,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path, remote="sc://localhost:1")
 
 
-def test_a_stream_that_nobody_asked_for_is_left_alone(settings: Settings) -> None:
+def test_a_stream_that_was_not_requested_is_ignored(settings: Settings) -> None:
     assert look(settings, ["one"], {}, 0) == {}
     wishes.wish(settings, "one")
     assert look(settings, ["two"], {}, 0) == {}
@@ -42,7 +42,7 @@ def test_a_stream_that_nobody_asked_for_is_left_alone(settings: Settings) -> Non
     assert look(settings, ["one"], {}, 0) == {}
 
 
-def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Settings) -> None:
+def test_waits_double_up_to_a_limit_and_end_in_giving_up(settings: Settings) -> None:
     wishes.wish(settings, "one")
     now, known, waits = 0, dict[str, Stream](), list[int]()
     while (known := look(settings, ["one"], known, now))["one"].state != GIVEN_UP:
@@ -63,10 +63,11 @@ def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Sett
 
 
 @pytest.mark.parametrize("state", [WAITING, GIVEN_UP])
-def test_streams_are_started_once_their_engine_answers_again(
+def test_streams_are_restarted_after_an_engine_outage(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """However long it was away; one that waits or was given up for another reason is not."""
+    """The outage may have any length. Streams that wait or were given up for another reason are not
+    restarted."""
     wishes.wish(settings, "one")
     now, known = 0, dict[str, Stream]()
     while (known := look(settings, ["one"], known, now))["one"].state != state:
@@ -75,7 +76,7 @@ def test_streams_are_started_once_their_engine_answers_again(
     monkeypatch.setattr(supervisor.queries, "running", lambda *_: {})
     found = look(settings, ["one"], known, now + SECOND)["one"]
     assert (found.state, found.failures, found.away) == (STARTING, 0, False)
-    # The run that should start it fails this time.
+    # The run that should start it fails.
     failed = look(settings, ["one"], {"one": found}, now + 30 * SECOND)
     assert (failed["one"].state, failed["one"].away) == (WAITING, False)
     assert look(settings, ["one"], failed, now + 31 * SECOND) == failed
@@ -83,8 +84,8 @@ def test_streams_are_started_once_their_engine_answers_again(
     assert look(settings, ["one"], gone, now + LONGEST_WAIT) == gone
 
 
-def test_a_wait_is_over_when_the_clock_was_set_back(settings: Settings) -> None:
-    """Nobody knows then how long it has lasted."""
+def test_a_wait_ends_if_the_clock_is_set_back(settings: Settings) -> None:
+    """The duration of the wait is then unknown."""
     wish, now = wishes.wish(settings, "one"), 10**15
     waits = Stream(wish.since, WAITING, now, failures=9, error="It failed.")
     assert look(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
@@ -93,7 +94,7 @@ def test_a_wait_is_over_when_the_clock_was_set_back(settings: Settings) -> None:
     assert (found.failures, found.error) == (9, "It failed.")
 
 
-def test_a_stream_is_steady_ten_minutes_after_the_clock_was_set_back(
+def test_a_stream_is_steady_ten_minutes_after_a_clock_setback(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, now = wishes.wish(settings, "one"), 10**15
@@ -105,7 +106,7 @@ def test_a_stream_is_steady_ten_minutes_after_the_clock_was_set_back(
     assert look(settings, ["one"], known, now - 3000 * SECOND)["one"].failures == 0
 
 
-def test_asking_again_forgets_that_a_stream_was_given_up(settings: Settings) -> None:
+def test_requesting_a_stream_again_resets_giving_up(settings: Settings) -> None:
     old = wishes.wish(settings, "one")
     known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
     wishes.withdraw(settings, "one")
@@ -114,7 +115,7 @@ def test_asking_again_forgets_that_a_stream_was_given_up(settings: Settings) -> 
     assert look(settings, ["one"], known, 0)["one"].state == STARTING
 
 
-def test_a_start_that_is_under_way_is_waited_for(settings: Settings) -> None:
+def test_a_start_in_progress_is_awaited(settings: Settings) -> None:
     wish = wishes.wish(settings, "one")
     known = {"one": Stream(wish.since, STARTING)}
     assert look(settings, ["one"], known, 10**9, starting=True) == known
@@ -123,7 +124,7 @@ def test_a_start_that_is_under_way_is_waited_for(settings: Settings) -> None:
 
 
 class Engine:
-    """What a look finds on the engine, as a test says it."""
+    """The engine's queries as a poll finds them, set by a test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs = 0
@@ -144,7 +145,7 @@ class Engine:
         return {"one": self.ending} if self.ending else {}
 
 
-def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
+def test_a_stream_with_a_changed_definition_restarts_at_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
@@ -160,7 +161,7 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
     known = look(settings, ["one"], known, 2 * SECOND)
     assert known["one"].state == RUNNING
     assert known["one"].restarts == 1
-    # Two definitions at odds with each other are no reason to start for ever.
+    # Two conflicting definitions must not restart it forever.
     for failures in range(1, TRIES + 1):
         there.end("It has changed again.", blameless=True)
         known = look(settings, ["one"], known, 3 * SECOND)
@@ -169,17 +170,17 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
         there.start()
         known = look(settings, ["one"], known, 4 * SECOND)
 
-    # Each start again counts, through whose fault ever.
+    # Each restart counts, regardless of its cause.
     assert known["one"].restarts == 1 + TRIES
 
-    # After steady work a change is a new one.
+    # After a steady phase, a change counts as a new one.
     known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
     known = look(settings, ["one"], known, STEADY)
     there.end("It has changed.", blameless=True)
     assert look(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
 
 
-def test_a_changed_definition_waits_for_a_start_that_is_under_way_and_no_longer(
+def test_a_changed_definition_waits_for_a_start_in_progress(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
@@ -190,7 +191,7 @@ def test_a_changed_definition_waits_for_a_start_that_is_under_way_and_no_longer(
     assert look(settings, ["one"], known, SECOND)["one"].state == STARTING
 
 
-def test_a_stream_that_fails_otherwise_waits(
+def test_a_stream_that_fails_for_another_reason_waits(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
@@ -199,7 +200,7 @@ def test_a_stream_that_fails_otherwise_waits(
     assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
 
 
-def test_streams_that_run_do_where_nobody_says_why_another_ended(
+def test_running_streams_stay_running_if_the_engine_is_silent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {a: Stream(wishes.wish(settings, a).since, RUNNING) for a in ("one", "two")}
@@ -213,11 +214,11 @@ def test_streams_that_run_do_where_nobody_says_why_another_ended(
     monkeypatch.setattr(there, "told", silent)
     found = look(settings, ["one", "two"], known, SECOND)
     assert found["one"] == known["one"]
-    # As where the whole engine is gone.
+    # As if the whole engine were unreachable.
     assert (found["two"].state, found["two"].error) == (STARTING, "The engine does not answer.")
 
 
-def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
+def test_a_lease_has_one_owner_until_it_expires(tmp_path: Path) -> None:
     lease = tmp_path / "folder" / "lease"
     renew(lease, "this", 0.2)
     renew(lease, "this", 0.2)
@@ -231,7 +232,7 @@ def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
         renew(lease, "this", 60)
 
 
-def test_a_lease_is_lost_when_the_clock_was_set_back(
+def test_a_lease_is_lost_if_the_clock_is_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = tmp_path / "lease"
@@ -242,6 +243,6 @@ def test_a_lease_is_lost_when_the_clock_was_set_back(
     with monkeypatch.context() as ahead:
         shift_clock(ahead, 0.01)
         renew(lease, "that", 120)
-    # Clocks of two machines differ by as much.
+    # The clocks of two machines may differ by this much.
     with pytest.raises(ConflictError, match=r"that \(seen 0 seconds ago\)"):
         renew(lease, "this", 120)
