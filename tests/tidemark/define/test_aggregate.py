@@ -308,7 +308,7 @@ SIZES = {
 
 
 def some_decimals(digits: int, decimals: int, seed: int) -> list[Decimal]:
-    """Up to nine values: arbitrary ones, small ones, the largest and the smallest."""
+    """Return up to nine values: arbitrary ones, small ones, the largest and the smallest."""
     chance = random.Random(f"{digits} {decimals} {seed}")
     most = 10**digits - 1
     kinds: list[Callable[[], int]] = [

@@ -1,4 +1,4 @@
-"""A run's facts count events: each of them once, however many windows it is in."""
+"""Tests that a run's facts count each event once, in however many windows it is."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ WINDOWS: dict[str, tuple[Window, int, int]] = {
     "cumulating": (Cumulating("4 minutes", "1 minute"), MINUTE, MINUTE),
     "session": (Session("1 minute"), 0, 0),
 }
-"""Kinds of windows; the length of an event's first window to end, and the distance of such windows;
-a session's first window begins with the event."""
+"""Each kind of window, the length of the first window to end with an event, and the step between
+such windows. A session's first window starts at the event."""
 
 
 def first_end(ts: int, kind: str) -> int:
-    """Return the end of the first window to end that has an event, counted from multiples."""
+    """Return the end of the first window to end that contains an event at `ts`."""
     _, size, step = WINDOWS[kind]
     if not step:
         return ts + MINUTE
@@ -87,7 +87,7 @@ SLOW = ("hardly", "cumulating")
     "kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in WINDOWS]
 )
 def test_each_event_counts_once(warehouse: Warehouse, kind: str) -> None:
-    """In a backfill, in runs of two arrivals each, and in backfills of ranges that follow."""
+    """This holds for a backfill, for runs of two arrivals, and for later backfills of ranges."""
     window = WINDOWS[kind][0]
     unique = Deduplicate("sensor", within="0 seconds")
     asset = replace(PER_MINUTE, window=window, allowed_lateness=LATENESS, deduplicate=unique)

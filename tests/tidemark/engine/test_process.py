@@ -96,7 +96,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_deadline(
 @pytest.mark.parametrize(
     "parent",
     [
-        # In a container without an init process the pid of an orphan stays in use for ever.
+        # An orphan's PID stays in use forever in a container without an init process.
         f"ctypes.CDLL(None).prctl({SUBREAPER}, 1)",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])",
@@ -128,7 +128,7 @@ def test_a_process_inherits_no_open_file(managed: ManagedProcess, tmp_path: Path
     finally:
         os.close(writer)
     with os.fdopen(reader) as pipe:
-        # It ends as no process has its other end.
+        # The pipe ends, because no process has its other end open.
         assert pipe.read() == ""
 
 

@@ -1,4 +1,4 @@
-"""A run gives up after one number of commit conflicts, however they are distributed."""
+"""Tests that a run gives up after a fixed total number of commit conflicts."""
 
 from typing import Any, cast
 
@@ -31,6 +31,6 @@ def test_conflicts_before_and_after_a_rebase_count_together(
     with pytest.raises(ConflictError, match=GAVE_UP):
         rebase.store(cast(Asset, unused), unused, unused, unused, conflicts)
     assert attempts == rebase.MAX_CONFLICTS - before
-    # The run does not begin again.
+    # The run does not start again.
     with pytest.raises(ConflictError, match=GAVE_UP):
         conflicts.add()

@@ -219,7 +219,7 @@ def published_through(home: Path) -> int:
 @pytest.mark.parametrize("lost", [1, 2])
 @pytest.mark.parametrize("damage", [without_commit, with_half_commit, with_half_file])
 @pytest.mark.parametrize("table", SIDE_TABLES, ids=str)
-def test_the_next_run_publishes_again_what_one_table_lacks(
+def test_the_next_run_republishes_commits_that_one_table_lacks(
     home: Path, table: str, damage: Callable[[Path], None], lost: int
 ) -> None:
     before = versions(home)
@@ -229,7 +229,7 @@ def test_the_next_run_publishes_again_what_one_table_lacks(
     assert checked(home)[0] == table
     assert f"lacks commits in '{table}': its next run writes them again" in repaired(home)[-1]
     assert versions(home) == before | {table: before[table] - lost}
-    # The fourth run, and with it the state, is number 3.
+    # The fourth run and its commit of the state have the number 3.
     assert published_through(home) == 3 - lost
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     assert store.take(LEDGER).num_rows == 4
@@ -256,7 +256,7 @@ def test_only_the_state_is_removed_if_it_lost_a_commit(
     assert versions(home) == before | {ASSET.state_table: 0}
 
 
-def test_a_commit_that_the_tables_of_a_roll_up_lost_is_found(home: Path) -> None:
+def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     hourly = rollup(of=ASSET, name="hourly", window=Tumbling("1 hour"))
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     columns = pa.table({"n": pa.array([1], pa.int64())})

@@ -30,7 +30,7 @@ SMALL = replace(PER_MINUTE, aggregates={"n": agg.count(), "most": agg.max("value
 
 
 def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[list[int]]:
-    """The numbers of what is on record, by the ID of the table, in their order."""
+    """Return the recorded commit numbers in order, for each table ID."""
     order = "started_at" if table == ledger.TABLE else "at"
     found: dict[str, list[int]] = {}
     for row in sorted(warehouse.take(table).to_pylist(), key=lambda row: row[order]):
@@ -77,7 +77,7 @@ def test_a_killed_drop_has_removed_the_checkpoint_first(
 def test_a_killed_run_of_a_recreated_asset_is_completed(
     logged: Warehouse, engine: Settings
 ) -> None:
-    """The old table's numbers, on record as published, are not the new one's."""
+    """The old table's commits in the ledger do not count as published for the new one."""
     asset = renamed(PER_MINUTE, "again")
     run_all(logged, asset, 2)
     assert published_through(logged, asset) == 2

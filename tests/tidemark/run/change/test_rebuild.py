@@ -66,7 +66,7 @@ def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None
 
 # Many runs.
 @pytest.mark.slow
-def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_promotion(
+def test_a_stream_continues_during_a_rebuild_and_ends_at_promotion(
     warehouse: Warehouse,
 ) -> None:
     ran(warehouse)
@@ -90,7 +90,7 @@ def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_promotion
     assert compute_changes(warehouse, WIDER).same
 
 
-def test_a_promotion_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
+def test_a_promotion_gives_the_same_rows_as_a_backfill(warehouse: Warehouse) -> None:
     ran(warehouse)
     other = renamed(WIDER, "other")
     backfill(warehouse, other)
@@ -154,7 +154,7 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", STEPS)
-def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
+def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     old, new = rebuilt(warehouse)
@@ -167,7 +167,7 @@ def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal
-    # A rollback restores the earlier rows, however often the switch was requested.
+    # A rollback restores the earlier rows, however often the promotion was requested.
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
 
@@ -175,7 +175,7 @@ def test_a_promotion_that_is_killed_leaves_the_old_or_the_new_whole(
 # Once for each fail point.
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["late", "published"])
-def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
+def test_a_run_completes_a_killed_promotion_or_rollback(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     """The run may have any definition, because a swap needs none."""
@@ -194,7 +194,7 @@ def test_a_run_ends_a_promotion_or_a_rollback_that_was_killed(
 
 
 @pytest.mark.slow
-def test_a_switch_includes_commits_made_just_before_it(
+def test_a_promotion_includes_commits_made_just_before_it(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(warehouse)
@@ -214,7 +214,7 @@ def test_a_switch_includes_commits_made_just_before_it(
     assert parity(warehouse, WIDER).equal
 
 
-def test_the_change_feed_tells_what_a_promotion_changed(warehouse: Warehouse) -> None:
+def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehouse) -> None:
     ran(warehouse)
     now = replace(PER_MINUTE, allowed_lateness=0)
     old = rows(warehouse)
@@ -242,7 +242,7 @@ def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
 
 # Many runs.
 @pytest.mark.slow
-def test_quarantined_windows_and_panes_are_switched_too(warehouse: Warehouse) -> None:
+def test_quarantined_windows_and_panes_are_promoted_too(warehouse: Warehouse) -> None:
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
     ran(warehouse)
     work.rebuild(warehouse, few)
@@ -281,7 +281,7 @@ def test_maintenance_keeps_the_backup_until_it_is_discarded(
 
 
 @pytest.mark.parametrize("act", [work.promote, work.roll_back])
-def test_a_switch_or_rollback_without_a_rebuild_is_refused(
+def test_a_promotion_or_rollback_without_a_rebuild_is_refused(
     warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
 ) -> None:
     ran(warehouse)

@@ -1,5 +1,4 @@
-"""A backfill is committed on top of a stream's commits. A window that is released while a run
-removes it does not come back."""
+"""Tests of conflicting commits: a backfill with a stream, and a release with a run."""
 
 from dataclasses import replace
 

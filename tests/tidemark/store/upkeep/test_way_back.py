@@ -49,7 +49,7 @@ def windows(warehouse: Warehouse) -> Rows:
         return sorted((tuple(row.values()) for row in found), key=str)
 
     found = {table: rows(table, columns) for table, columns in COLUMNS.items()}
-    # A recomputation has one row for a window, and increments have one for each commit.
+    # A recomputation writes one row for a window, and increments write one for each commit.
     lost = Counter[object]()
     for start, sensor, count in rows(ASSET.late_loss_table, (*WINDOW, "lost")):
         lost[start, sensor] += cast(int, count)
@@ -105,7 +105,7 @@ def test_tables_that_lack_a_commit_are_restored(
 
 
 @pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "published"])
-def test_tables_that_lack_several_commits_keep_what_was_decided(
+def test_quarantine_decisions_survive_the_loss_of_several_commits(
     spark: SparkSession,
     moments: list[Path],
     tmp_path: Path,
