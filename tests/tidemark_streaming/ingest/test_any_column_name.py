@@ -135,7 +135,7 @@ HELPERS = sorted(
 )
 """Names that helper columns have without their prefix. They are in each of the runs."""
 MINUTES = (*range(ROWS), 3, 0, 6, 30)
-"""When the events happened. After the first `ROWS`, one is late, one too late, one a duplicate."""
+"""Minutes of the events. After the first `ROWS`, one is late, one too late, one a duplicate."""
 
 
 def asset_of(names: Sequence[str], columns: dict[str, str], kind: str) -> WindowedTransform:

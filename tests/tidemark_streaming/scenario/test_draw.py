@@ -169,7 +169,7 @@ def test_long_labels_are_truncated(tmp_path: Path) -> None:
     assert any("abcdefghijabcdefghija… 1" in line for line in lines)
 
 
-def test_the_svg_has_a_mark_for_each_event_and_a_bar_for_each_window() -> None:
+def test_the_svg_has_a_mark_per_event_and_a_bar_per_window() -> None:
     found = shapes(svg(*own("sub-second")))
     legend = 1
     assert found["on-time"] == 4 + legend

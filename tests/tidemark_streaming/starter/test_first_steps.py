@@ -46,7 +46,7 @@ class Beginner:
         }
 
     def follow(self) -> str:
-        """Run the commands of the project's README, stop what they started, and return their
+        """Run the commands of the project's README, stop their processes, and return their
         output. Omit `tidemark up`: the tutorial's test, with an installed wheel, covers Dagster in
         a new project."""
         env, page = self.working, self._folder / "some.md"
