@@ -69,7 +69,8 @@ def hourly(rows):
         (
             "import READINGS",
             "import NOTHING",
-            "transforms.py, line 5: ImportError: cannot import name 'NOTHING' from 'support'",
+            "transforms.py, line 5: ImportError: cannot import name 'NOTHING' from "
+            "'helpers.data.support'",
         ),
         ("READINGS\n\n", "READINGS\n\n1 / 0\n", "transforms.py, line 7: ZeroDivisionError: "),
         (
