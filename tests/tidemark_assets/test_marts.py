@@ -1,5 +1,6 @@
 """Test the marts that Dagster builds with dbt: only changed days are recomputed."""
 
+import json
 import subprocess
 import sys
 import time
@@ -412,7 +413,8 @@ def test_dbt_tests_are_checks_of_their_asset(alone: dg.ExecuteInProcessResult) -
 
 
 def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None:
-    [assets], now = mart_assets(platform.settings), str(time.time_ns())
+    [assets] = mart_assets(platform.settings)
+    now = json.dumps({platform.settings.database: time.time_ns()})
     sensor = builds(Marts(platform.settings), assets)
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
     assert told.skipped() == "No new builds."

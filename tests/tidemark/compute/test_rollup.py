@@ -168,7 +168,7 @@ def test_a_killed_roll_up_run_is_repeated(
     base = replace(BASE, name="killed", allowed_lateness=0)
     whole, twin = larger(base), larger(base, name="twin")
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     incremental(logged, base, limit=4)

@@ -5,6 +5,7 @@ A run is killed at each fail point, its expectations change, and the next run pu
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 import pytest
@@ -81,6 +82,7 @@ def logged(shared: Warehouse) -> Warehouse:
     return shared
 
 
+_NUMBERS = count()
 _DECIDED: dict[tuple[str, bool], Windows] = {}
 
 
@@ -98,7 +100,7 @@ def decided(warehouse: Warehouse, before: str, *, replacing: bool) -> Windows:
 def check(
     warehouse: Warehouse, point: str, before: str, after: str, *, replacing: bool = False
 ) -> None:
-    name = f"{point}_{before}_{after}_{replacing:d}".replace(" ", "_")
+    name = f"{point}_{before}_{after}_{next(_NUMBERS)}".replace(" ", "_")
     asset = replace(PER_MINUTE, name=name, expectations=EXPECTATIONS[before])
     with pytest.MonkeyPatch.context() as patch:
         dies_at(point, patch)
@@ -118,14 +120,7 @@ def check(
         assert found == whole
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(p, marks=[] if p in {"quarantine", "published"} else [pytest.mark.slow])
-        for p in POINTS
-        if p != "panes"
-    ],
-)
+@pytest.mark.parametrize("point", ["quarantine", "published"])
 def test_a_retry_keeps_the_decision_of_the_first_attempt(logged: Warehouse, point: str) -> None:
     check(logged, point, "half", "all fail")
 

@@ -180,7 +180,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     )
     ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     def die_publishing(rows: Rows, table: str, where: str, app: str, version: int) -> object:

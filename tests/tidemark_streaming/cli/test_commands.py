@@ -89,7 +89,6 @@ def test_a_stream_catches_up_and_prints_its_progress(here: Settings) -> None:
     assert Snapshot(here).newest_arrival("flights") == 15
 
 
-@pytest.mark.slow
 def test_a_stream_keeps_its_query_after_an_engine_outage(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +212,6 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
-@pytest.mark.slow
 def test_a_stream_of_a_killed_process_is_replaced(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

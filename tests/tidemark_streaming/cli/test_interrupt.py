@@ -46,7 +46,7 @@ def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
     land_some(tmp_path / "in", 2)
     list(ingest(warehouse, feed(tmp_path / "in")))
     incremental(warehouse, COUNTED)
-    view = View(engine.model_copy(update={"database": warehouse.database}), COUNTED)
+    settings = engine.model_copy(update={"database": warehouse.database})
     monkeypatch.setattr(stream, "LOOK_EVERY", 0)
     spark, looks = warehouse.spark, 0
     until = 0.0
@@ -60,6 +60,8 @@ def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
 
     # The last interrupt comes after a poll even on a slow machine.
     for after in (*(0.002 + 0.0011 * n for n in range(12 if asks else 60)), 3):
+        # An interrupt ends the command, so it leaves its view as it is.
+        view = View(settings, COUNTED)
         until = time.monotonic() + 8
         signal.setitimer(signal.ITIMER_REAL, after)
         with pytest.raises(KeyboardInterrupt) as interrupt:
