@@ -136,6 +136,8 @@ HELPERS = sorted(
 """Names that helper columns have without their prefix. They are in each of the runs."""
 MINUTES = (*range(ROWS), 3, 0, 6, 30)
 """Minutes of the events. After the first `ROWS`, one is late, one too late, one a duplicate."""
+TEXTS = (*map(str, range(ROWS)), "late", "too late", "6", "last")
+"""The texts by which events are recognized as duplicates, and joined."""
 
 
 def asset_of(names: Sequence[str], columns: dict[str, str], kind: str) -> WindowedTransform:
@@ -185,8 +187,8 @@ def test_keys_and_aggregates_may_have_internal_names(
     places.write.format("delta").save(warehouse.path("places"))
     came = FileConnector(by_own.source, tmp_path, format="parquet")
     events = [
-        {"ts": T0 + timedelta(minutes=n), "text": str(n), **{c: f"{c} {n}" for c in names}}
-        for n in MINUTES
+        {"ts": T0 + timedelta(minutes=n), "text": text, **{c: f"{c} {n}" for c in names}}
+        for n, text in zip(MINUTES, TEXTS, strict=True)
     ]
     for part in (events[:ROWS], events[ROWS:-1], events[-1:]):
         table = pa.Table.from_pylist(part)
