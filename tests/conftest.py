@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -34,8 +35,11 @@ up within a minute."""
 def pytest_configure(config: pytest.Config) -> None:
     """Disable the background AppCDS archive, which slows tests down, and register the plugins.
 
-    The plugins end the session and order its files.
+    The plugins end the session and order its files. Hypothesis does not time the tests.
     """
+    untimed = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=untimed)
+    hypothesis.settings.load_profile("untimed")
     os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
     os.environ.setdefault("TIDEMARK_DURABLE", "false")
     if not hasattr(config, "workerinput"):
