@@ -95,7 +95,7 @@ def main() -> None:
     home, port, memory = sys.argv[1:]
     settings = Settings(home=Path(home), engine_port=int(port), engine_memory=memory)
     begin = perf_counter()
-    engine.ensure(settings, meanwhile=gx.import_library)
+    engine.ensure(settings, while_starting=gx.import_library)
     answers = perf_counter()
     facts = incremental(opened(settings), ASSET)
     assert facts is not None

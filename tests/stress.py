@@ -201,7 +201,7 @@ def _wait(
 
 def _done(warehouse: Warehouse, transform: WindowedTransform) -> int:
     """Return the number of published runs of an asset."""
-    return Asset(warehouse, transform).published() + 1
+    return Asset(warehouse, transform).published_commit_number() + 1
 
 
 @contextmanager

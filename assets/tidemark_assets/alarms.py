@@ -26,8 +26,12 @@ def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) ->
     for key in sorted(checks, key=lambda key: key.to_user_string()):
         record = instance.get_latest_asset_check_evaluation_record(key)
         event = None if record is None else record.event
-        told = None if event is None else event.asset_check_evaluation
-        if told is not None and not told.passed and told.severity is dg.AssetCheckSeverity.ERROR:
-            name = f"{told.asset_key.to_user_string()}: {told.check_name}"
-            found[name] = told.description or "The check failed."
+        evaluation = None if event is None else event.asset_check_evaluation
+        if (
+            evaluation is not None
+            and not evaluation.passed
+            and evaluation.severity is dg.AssetCheckSeverity.ERROR
+        ):
+            name = f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
+            found[name] = evaluation.description or "The check failed."
     return found

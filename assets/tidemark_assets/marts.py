@@ -126,7 +126,7 @@ def _build(
     yield from done.stream()
     results = marts.outcomes(done.target_path)
     shutil.rmtree(done.target_path, ignore_errors=True)
-    marts.refuse(marts.lacking(missing, passed_over), marts.failed(results))
+    marts.refuse(marts.lacking(missing, passed_over), marts.describe_failure(results))
 
 
 class MartTranslator(DagsterDbtTranslator):

@@ -157,7 +157,7 @@ class Decoder(Protocol):
 class Noticing(Protocol):
     """A feed that notices and ignores fields that its source does not declare."""
 
-    def undeclared(self) -> Mapping[int, tuple[str, ...]]:
+    def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
         """Return the undeclared fields seen in the last `read`, by the index of the chunk."""
         ...
 
@@ -247,7 +247,7 @@ class Inlet:
         feed: creates its feed for a landing folder.
         play: writes its recorded data into a landing folder, if it has any.
         spans: its recorded data by spans of processing time, for connectors other than files.
-        references: by name, functions that read lookup tables which the domain provides. A table is
+        lookups: by name, functions that read lookup tables which the domain provides. A table is
             created from the result if it does not exist; after that, it is the user's.
     """
 

@@ -32,7 +32,7 @@ from tidemark_streaming.kafka import broker
 from tidemark_streaming.sink.outbox import open_channel
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import wishes
-from tidemark_streaming.streams.noted import noted
+from tidemark_streaming.streams.noted import read_statuses
 from tidemark_streaming.streams.supervisor import RUNNING
 
 TESTS = Path(__file__).parents[1]
@@ -183,7 +183,7 @@ class Home:
     def looked_after(self, since: int) -> bool:
         """Return whether the supervisor saw the stream run after an instant in microseconds."""
         now = time.time_ns() // 1000
-        fresh = noted(self.settings, now, now - since)
+        fresh = read_statuses(self.settings, now, now - since)
         stream = fresh.get(numbers_counted.name)
         return stream is not None and stream.state == RUNNING
 

@@ -96,7 +96,7 @@ class Tidemark(dg.ConfigurableResource[TidemarkResource]):
     def create_resource(self, context: dg.InitResourceContext) -> TidemarkResource:
         given: dict[str, Any] = {"home": self.home, "database": self.database}
         given["engine_port"] = self.engine_port
-        if self.remote is not None and self.remote != _shown(Settings().remote):
+        if self.remote is not None and self.remote != _strip_parameters(Settings().remote):
             given["remote"] = self.remote
         if self.token is not None:
             given["token"] = self.token
@@ -113,11 +113,11 @@ def resource(settings: Settings, token: str | None = None) -> Tidemark:
         home=str(settings.home),
         database=settings.database,
         engine_port=settings.engine_port,
-        remote=_shown(settings.remote),
+        remote=_strip_parameters(settings.remote),
         token=None if token is None else dg.EnvVar(token),
     )
 
 
-def _shown(remote: str | None) -> str | None:
+def _strip_parameters(remote: str | None) -> str | None:
     """Return an address without its parameters, which include the token."""
     return None if remote is None else remote.partition("/;")[0]

@@ -34,7 +34,7 @@ def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) 
     return [_span(partitions, key) for key in keys]
 
 
-def last_closed(
+def find_closed_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     window: Window,
     watermark: int,

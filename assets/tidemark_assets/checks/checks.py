@@ -79,9 +79,9 @@ def current_results(
     for expectation in transform.checks:
         own = [r for r in results if r.expectation == expectation.name]
         failures = {
-            place: told[expectation.name]
-            for place, told in failing.items()
-            if expectation.name in told
+            place: found_failures[expectation.name]
+            for place, found_failures in failing.items()
+            if expectation.name in found_failures
         }
         yield _evaluation(names, transform, expectation, last, failures, _whole(own, last))
 
@@ -163,8 +163,8 @@ def _description(expectation: Expectation) -> str:
         else "rows that fail are quarantined"
     )
     blame = f"; a failure is {FAULT_TEXT}" if expectation.name in INTEGRITY_CHECKS else ""
-    told = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
-    return f"{expectation.description} {told}" if expectation.description else told
+    summary = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
+    return f"{expectation.description} {summary}" if expectation.description else summary
 
 
 def _table(failing: Sequence[tuple[check_results.Place, str]]) -> dg.TableMetadataValue:

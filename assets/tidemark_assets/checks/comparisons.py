@@ -43,16 +43,16 @@ def parity_result(
         (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
         for d in verified.differences[:MAX_SHOWN_DIFFERENCES]
     ]
-    withheld = [f"{name}: {count:,}" for name, count in verified.quarantined_by.items()]
-    said = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
+    counts = [f"{name}: {count:,}" for name, count in verified.quarantined_by.items()]
+    quarantined = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
     return dg.AssetCheckEvaluation(
         asset_key=names.key(verified.asset),
         check_name=PARITY,
         passed=not verified.wrong,
         severity=dg.AssetCheckSeverity.ERROR,
         description=(
-            f"{span}: compared {format_count(verified.windows, 'window')}{said} with a bounded "
-            f"computation of the event log, {format_count(verified.total, 'difference')}."
+            f"{span}: compared {format_count(verified.windows, 'window')}{quarantined} with a "
+            f"bounded computation of the event log, {format_count(verified.total, 'difference')}."
         ),
         metadata={
             "windows": verified.windows,
@@ -60,7 +60,7 @@ def parity_result(
             "too late": verified.lost,
             "quarantined": verified.quarantined,
             "made by": made_by,
-            **({"quarantined by": "; ".join(withheld)} if withheld else {}),
+            **({"quarantined by": "; ".join(counts)} if counts else {}),
             **({"first differences": as_table(_COLUMNS, rows)} if rows else {}),
         },
     )
@@ -70,17 +70,17 @@ def report_new_comparisons(
     names: Names,
     snapshot: Snapshot,
     transforms: Mapping[str, Definition],
-    told: ReportedComparisons,
+    reported: ReportedComparisons,
 ) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
     """Return the results of comparisons on the command line after a given one, and the last one.
 
     Args:
-        told: the last comparison that was reported.
+        reported: the last comparison that was reported.
     """
-    record, number = told
+    record, number = reported
     present = snapshot.tables.id(TABLE)
     if present is None:
-        return [], told
+        return [], reported
     table = snapshot.tables.read(TABLE)
     rows = [] if table is None else table.sort_by("number").to_pylist()
     if record != present:

@@ -75,12 +75,12 @@ def report_new_results(
         if transform.follows is not None:
             continue
         name, definition = transform.name, fingerprint(transform)
-        before, run, said = known.get(name, [None, None, None])
+        before, run, description = known.get(name, [None, None, None])
         now = newest.get(name, run)
-        if (before, run) == (definition, now) and said is not None:
+        if (before, run) == (definition, now) and description is not None:
             continue
         found = compare_definitions(warehouse, transform, names)
-        if (before, said) != (definition, found.description):
+        if (before, description) != (definition, found.description):
             yield found
         known[name] = [definition, now, found.description]
 
@@ -92,23 +92,23 @@ def parts(found: Changes) -> dg.TableMetadataValue:
 
 
 def _describe(found: Changes) -> str:
-    said: list[str] = []
+    sentences: list[str] = []
     if found.differences:
         named = ", ".join(str(c) for c in found.differences)
-        said.append(
+        sentences.append(
             f"The definition in the code differs from that of the tables in {named}: "
             f"{EFFECT_TEXTS[found.effect]}."
         )
     if found.earlier_through is not None:
-        said.append(
+        sentences.append(
             f"Events through arrival {found.earlier_through:,} were computed by an earlier "
             "definition."
         )
-    return " ".join(said).format(asset=found.asset)
+    return " ".join(sentences).format(asset=found.asset)
 
 
 def _evaluation(
-    names: Names, transform: Definition, said: str, found: Changes | None = None
+    names: Names, transform: Definition, description: str, found: Changes | None = None
 ) -> dg.AssetCheckEvaluation:
     stops = found is not None and found.effect is Effect.REBUILD
     return dg.AssetCheckEvaluation(
@@ -116,6 +116,6 @@ def _evaluation(
         check_name=CURRENT,
         passed=found is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,
-        description=said,
+        description=description,
         metadata={"differences": parts(found)} if found is not None else {},
     )

@@ -45,18 +45,18 @@ def freshness(
 ) -> dg.AssetCheckEvaluation:
     """Return how fresh an asset is, given the newest event and the asset's watermark."""
     if newest is None:
-        behind, said = 0, "No event has arrived yet."
+        behind, description = 0, "No event has arrived yet."
     elif watermark is None:
-        behind, said = within + 1, "No run has processed the arrivals yet."
+        behind, description = within + 1, "No run has processed the arrivals yet."
     else:
         behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
-        said = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
+        description = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=FRESH,
         passed=behind <= within,
         severity=dg.AssetCheckSeverity.WARN,
-        description=said,
+        description=description,
         metadata={
             "newest event": as_timestamp(newest),
             "watermark now": as_timestamp(watermark),

@@ -14,7 +14,7 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_streaming.streams import wishes
-from tidemark_streaming.streams.noted import noted
+from tidemark_streaming.streams.noted import read_statuses
 from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream
 
 KEEPS_RUNNING = "stream_keeps_running"
@@ -28,7 +28,7 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         settings, name = tidemark.settings, transform.name
-        stream = noted(settings, time.time_ns() // 1000).get(name)
+        stream = read_statuses(settings, time.time_ns() // 1000).get(name)
         wished = wishes.of(settings, name) is not None
         return check_stream(names, transform, stream if wished else None, unseen=wished)
 
@@ -48,23 +48,23 @@ def check_stream(
         stream: the supervisor's status of it; None if there is none.
         unseen: true if it should run, if there is no status.
     """
-    passed, said = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
+    passed, description = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
     if stream is not None:
         passed = not stream.failures
-        said = f"The stream is {stream.state}."
+        description = f"The stream is {stream.state}."
         if stream.failures:
             failures = "1 failure" if stream.failures == 1 else f"{stream.failures} failures"
-            said = f"The stream is {stream.state} after {failures} in a row"
-            said += f": {literal(stream.error)}" if stream.error else "."
+            description = f"The stream is {stream.state} after {failures} in a row"
+            description += f": {literal(stream.error)}" if stream.error else "."
         if stream.state == GIVEN_UP:
-            said += f" Fix the cause, then run `tidemark stream {transform.name} --detach`."
+            description += f" Fix the cause, then run `tidemark stream {transform.name} --detach`."
     lost = stream is not None and stream.state == GIVEN_UP
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
         check_name=KEEPS_RUNNING,
         passed=passed,
         severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
-        description=said,
+        description=description,
         metadata={
             "stream": stream.state if stream is not None else "none",
             "consecutive failures": stream.failures if stream is not None else 0,

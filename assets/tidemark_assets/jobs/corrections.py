@@ -59,8 +59,8 @@ def corrections(
                 context.log.info(f"No window of {asset} is missing a too-late event.")
             else:
                 done[asset] = found
-                told = found.facts
-                log_run(context, names, tidemark, transform, partitions(asset), told)
+                facts = found.facts
+                log_run(context, names, tidemark, transform, partitions(asset), facts)
         context.add_output_metadata({"corrected": _table(done), **_changes(done)})
         failures.raise_all()
 
@@ -95,7 +95,7 @@ def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
 
 def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
     """Return the first changed values of each asset."""
-    told: dict[str, dg.TableMetadataValue] = {}
+    metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         rows: list[tuple[object, ...]] = [
             (c.window_start, pairs(c.keys), c.column, c.before, c.after) for c in found.changes
@@ -103,5 +103,5 @@ def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]
         if found.total > len(found.changes):
             rows.append((f"… and {found.total - len(found.changes):,} more",))
         columns = ("window", "keys", "column", "before", "after")
-        told[f"changes of {asset}"] = as_table(columns, rows)
-    return told
+        metadata[f"changes of {asset}"] = as_table(columns, rows)
+    return metadata

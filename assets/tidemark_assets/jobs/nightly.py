@@ -24,7 +24,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.spans import PartitionsOf, Span, last_closed
+from tidemark_assets.base.spans import PartitionsOf, Span, find_closed_partitions
 from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.comparisons import PARITY, parity_result
@@ -139,7 +139,7 @@ def _closed_days(
     newest = max((t for t in times if t is not None), default=None)
     if watermark is None or newest is None:
         return []
-    return last_closed(partitions, transform.window, watermark, newest, count)
+    return find_closed_partitions(partitions, transform.window, watermark, newest, count)
 
 
 def _verify_and_recompute(

@@ -21,7 +21,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.steps import Failures, of_assets
 from tidemark_streaming.streams import continuous, queries, wishes
-from tidemark_streaming.streams.watcher import abandoned
+from tidemark_streaming.streams.watcher import is_orphaned
 from tidemark_streaming.streams.wishes import Wish
 
 
@@ -138,10 +138,10 @@ def start_op(domain: str, names: Names) -> str:
 def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
     """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
-        if continuous.find(store, transform) is not None and not abandoned(store.spark):
+        if continuous.find(store, transform) is not None and not is_orphaned(store.spark):
             return f"The stream of {transform.name} is already running."
         query = continuous.start(store, transform, admission=wish.admission)
-        wishes.started(settings, wish, str(query.id), str(query.runId))
+        wishes.record_start(settings, wish, str(query.id), str(query.runId))
         if wishes.of(settings, transform.name) != wish:
             # A process that stopped the stream in the meantime may have looked for the query before
             # it existed.

@@ -59,7 +59,7 @@ def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) 
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
     marks = sum(a.unreadable_marks for a in arrivals)
     unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
-    lost = [told for a in arrivals for told in passed_over(a.position)]
+    lost = [loss for a in arrivals for loss in passed_over(a.position)]
     return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),

@@ -112,7 +112,7 @@ def log_run(
     others = [t for t in touched if t.key not in but]
     made = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
-    told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
-    for event in chain(told, checks.current_results(names, snapshot, transform)):
+    events = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
+    for event in chain(events, checks.current_results(names, snapshot, transform)):
         # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -169,7 +169,11 @@ def arrivals(
             return dg.SkipReason(
                 f"A run of {job} is already active. Waiting for it: {_list(behind)}."
             )
-        fresh = {a: told for a, told in behind.items() if launched.get(a) != told}
+        fresh = {
+            a: newest_arrival
+            for a, newest_arrival in behind.items()
+            if launched.get(a) != newest_arrival
+        }
         if not fresh:
             return dg.SkipReason(
                 f"The run for {_list(behind)} did not bring them up to date. See its run page for "

@@ -33,11 +33,11 @@ def builds(
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         through: dict[str, int] = json.loads(context.cursor or "{}")
         new = project.builds(through.get(project.database, 0))
-        told = [event for build in new for event in _events(build, assets)]
+        events = [event for build in new for event in _events(build, assets)]
         if new:
             through[project.database] = new[-1].at
-        said = f"Reported {len(told)} marts and tests." if told else "No new builds."
-        return dg.SensorResult(skip_reason=said, cursor=json.dumps(through), asset_events=told)
+        summary = f"Reported {len(events)} marts and tests." if events else "No new builds."
+        return dg.SensorResult(skip_reason=summary, cursor=json.dumps(through), asset_events=events)
 
     return sensor
 

@@ -73,9 +73,9 @@ class Attempt:
 def current_attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
     """Return the state in which an ingest would be launched now."""
     # The memory address of a user's function is removed: it differs in each process.
-    told = _ADDRESS.sub("", repr((feed.source, feed)))
+    text = _ADDRESS.sub("", repr((feed.source, feed)))
     files = dict(_files(pending)) if isinstance(feed, FileConnector) else {}
-    return Attempt(at, hashlib.sha256(told.encode()).hexdigest()[:12], files)
+    return Attempt(at, hashlib.sha256(text.encode()).hexdigest()[:12], files)
 
 
 def read_attempt(cursor: str | None) -> Attempt | None:

@@ -46,7 +46,7 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
             "made by": "an ingest outside Dagster",
             **run_metadata.arrivals_metadata(new, timeline),
         }
-        told = dg.AssetMaterialization(
+        materialization = dg.AssetMaterialization(
             log,
             metadata={**facts, **run_metadata.count_rows(source, timeline)},
             tags=version_tags(version),
@@ -54,7 +54,7 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
         return dg.SensorResult(
             skip_reason=f"Reported {format_count(len(new), 'arrival')} of '{name}'.",
             asset_events=[
-                told,
+                materialization,
                 dead_letter_check.evaluation(names, source, new),
                 clock_checks.evaluation(names, source, snapshot, new),
             ],
@@ -75,8 +75,8 @@ def _known(
         version: the data version of the existing log.
     """
     event = instance.get_latest_materialization_event(log)
-    said = event.asset_materialization if event is not None else None
-    if event is None or said is None or data_version(event) != version:
+    materialization = event.asset_materialization if event is not None else None
+    if event is None or materialization is None or data_version(event) != version:
         return 0
-    size = said.metadata.get(row_count(source.timeline_table))
+    size = materialization.metadata.get(row_count(source.timeline_table))
     return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0

@@ -52,14 +52,14 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             return dg.SkipReason(str(error))
         found = _observe(feed, stands)
         before, now = json.loads(context.cursor or '{"at": 0}'), time.time()
-        said = ", ".join(f"{key}: {value}" for key, value in found.items())
+        summary = ", ".join(f"{key}: {value}" for key, value in found.items())
         stands_so = {"brokers": found["brokers"], "lost": LOST in found}
         same = stands_so.items() <= before.items()
         if same and not is_wait_over(REPORT_EVERY, before["at"], now):
-            return dg.SkipReason(said)
+            return dg.SkipReason(summary)
         memory = json.dumps({"at": now, **stands_so})
         return dg.SensorResult(
-            skip_reason=said,
+            skip_reason=summary,
             cursor=memory,
             asset_events=[dg.AssetObservation(names.key(source.log_table), metadata=found)],
         )

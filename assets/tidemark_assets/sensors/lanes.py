@@ -57,10 +57,10 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
         memory, now = json.loads(context.cursor or "{}"), time.time()
-        said, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
+        messages, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
         for name, lane in found.items():
             stands = lane_status(tidemark.settings, lane)
-            said.append(stands.message)
+            messages.append(stands.message)
             at, before = memory.get(name, (0, None))
             if before == stands.message and not is_wait_over(REPORT_EVERY, at, now):
                 continue
@@ -69,7 +69,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
                 events += [seen, _check_result(key, stands)]
             memory[name] = (now, stands.message)
         return dg.SensorResult(
-            skip_reason=" ".join(said), cursor=json.dumps(memory), asset_events=events
+            skip_reason=" ".join(messages), cursor=json.dumps(memory), asset_events=events
         )
 
     return dg.Definitions(
@@ -161,5 +161,7 @@ def _describe_topic(lane: Lane, topic: str) -> str:
         )
     routed = ", ".join("any other value" if value == OTHERS else f"'{value}'" for value in values)
     which = f", if `{lane.route}` is {routed}" if lane.route else ""
-    told = f"Records of {lane.source.name}, transformed by {lane} within milliseconds{which}."
-    return f"{lane.prepare.__doc__ or ''}\n\n{told}".strip()
+    description = (
+        f"Records of {lane.source.name}, transformed by {lane} within milliseconds{which}."
+    )
+    return f"{lane.prepare.__doc__ or ''}\n\n{description}".strip()

@@ -48,12 +48,12 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         tidemark = names.tidemark(context)
         found = check_progress(names, transform, tidemark)
         before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
-        said = found.description or ""
+        description = found.description or ""
         if found.passed == before["passed"] and not is_wait_over(REPORT_EVERY, before["at"], now):
-            return dg.SkipReason(said)
+            return dg.SkipReason(description)
         seen = dg.AssetObservation(names.key(transform.table), metadata=found.metadata)
         memory = json.dumps({"at": now, "passed": found.passed})
-        return dg.SensorResult(skip_reason=said, cursor=memory, asset_events=[seen, found])
+        return dg.SensorResult(skip_reason=description, cursor=memory, asset_events=[seen, found])
 
     check = page_check(
         transform,
@@ -107,7 +107,7 @@ def _describe_delay(transform: Definition, stands: SinkStatus) -> str:
 def _evaluation(
     names: Names,
     transform: Definition,
-    said: str,
+    description: str,
     *,
     passed: bool = False,
     retriable: bool = True,
@@ -118,6 +118,6 @@ def _evaluation(
         check_name=KEEPS_UP,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if retriable else dg.AssetCheckSeverity.ERROR,
-        description=said,
+        description=description,
         metadata={"publishes to": str(transform.sink), **(facts or {})},
     )

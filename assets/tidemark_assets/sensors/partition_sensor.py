@@ -85,7 +85,7 @@ def windows(
         memory = _memory(context.cursor, ledger)
         since, marks, passed, heard = _known(memory)
         runs = snapshot.runs(max(0, since - LEDGER_DISORDER_MICROS))
-        told: dict[str, int] = {}
+        reported: dict[str, int] = {}
         judged = set[str]()
         compared, told_through = report_new_comparisons(
             names, snapshot, transforms, _known_comparisons(memory)
@@ -100,7 +100,7 @@ def windows(
                 for r in runs
                 if r["asset"] == name and before.commit_number < r["commit_number"] <= before.until
             ]
-            if not mine or sum(told.values()) >= MAX_PARTITIONS_PER_TICK:
+            if not mine or sum(reported.values()) >= MAX_PARTITIONS_PER_TICK:
                 continue
             legs, mark = unreported_commits(mine, before.watermark)
             after = ReportPosition(mine[-1]["commit_number"], mark, table_id=before.table_id)
@@ -109,7 +109,7 @@ def windows(
                 touched = list(closed_partitions(snapshot, transform, partitions(name), legs))
                 touched = [t for t in touched if t.start > before.done]
                 checked = checks.current_results(names, snapshot, transform)
-                room = MAX_PARTITIONS_PER_TICK - sum(told.values())
+                room = MAX_PARTITIONS_PER_TICK - sum(reported.values())
                 if len(touched) > room:
                     touched, checked = touched[:room], iter(())
                     after = replace(before, until=after.commit_number, done=touched[-1].start)
@@ -126,11 +126,11 @@ def windows(
                 )
                 events += checked
                 judged.add(name)
-                told[name] = len(touched)
+                reported[name] = len(touched)
             marks[name] = after
         overdue = overdue_runs([r for r in runs if r["asset"] in transforms], heard)
         for run in overdue[:MAX_SEARCHED_RUNS]:
-            if (room := MAX_PARTITIONS_PER_TICK - sum(told.values())) <= 0:
+            if (room := MAX_PARTITIONS_PER_TICK - sum(reported.values())) <= 0:
                 break
             transform = transforms[run["asset"]]
             days = partitions(transform.name)
@@ -154,9 +154,9 @@ def windows(
             if len(left) <= room:
                 heard.add(run["run"])
             if left:
-                told[transform.name] = told.get(transform.name, 0) + len(left[:room])
+                reported[transform.name] = reported.get(transform.name, 0) + len(left[:room])
         # The position only advances if nothing is left to report.
-        if sum(told.values()) < MAX_PARTITIONS_PER_TICK and len(overdue) <= MAX_SEARCHED_RUNS:
+        if sum(reported.values()) < MAX_PARTITIONS_PER_TICK and len(overdue) <= MAX_SEARCHED_RUNS:
             since = max([since, *(r["ended_at"] for r in runs)])
         newest = {s: snapshot.newest_event(s) for s in {t.source.name for t in transforms.values()}}
         for name, mark in marks.items():
@@ -168,12 +168,12 @@ def windows(
             if passed.get(name) != found.passed:
                 events.append(found)
             passed[name] = found.passed
-        held = {
+        quarantine_versions = {
             t.name: snapshot.tables.version(t.quarantine_table)
             for t in transforms.values()
             if t.checks
         }
-        for name, version in held.items():
+        for name, version in quarantine_versions.items():
             # A person has released or discarded windows, or a step has reported its own run.
             if name not in judged and memory.get("held", {}).get(name) != version:
                 events += checks.current_results(names, snapshot, transforms[name])
@@ -186,11 +186,11 @@ def windows(
             "fresh": passed,
             "heard": sorted(heard.intersection(r["run"] for r in runs)),
             "compared": told_through,
-            "held": held,
+            "held": quarantine_versions,
             "current": {a: seen for a, seen in current.items() if a in transforms},
         }
         return dg.SensorResult(
-            skip_reason=_describe(told), cursor=json.dumps(cursor), asset_events=events
+            skip_reason=_describe(reported), cursor=json.dumps(cursor), asset_events=events
         )
 
     return dg.Definitions(sensors=[sensor])
@@ -220,10 +220,10 @@ def _known(
     return memory.get("since", 0), marks, memory.get("fresh", {}), set(memory.get("heard", ()))
 
 
-def _describe(told: Mapping[str, int]) -> str:
-    if not told:
+def _describe(reported: Mapping[str, int]) -> str:
+    if not reported:
         return "No new runs except those that report themselves."
-    return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())
+    return "; ".join(f"{asset}: {count} partitions reported" for asset, count in reported.items())
 
 
 def _known_comparisons(memory: Mapping[str, Any]) -> ReportedComparisons:

@@ -15,8 +15,8 @@ LoggedRuns = dict[str, tuple[str, int]]
 
 def log_state(asset: str, stream: Stream) -> None:
     """Log the new state of a stream."""
-    tell = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
-    tell(
+    log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
+    log(
         f"stream {stream.state}",
         asset=asset,
         query=stream.query,
@@ -26,18 +26,18 @@ def log_state(asset: str, stream: Stream) -> None:
     )
 
 
-def log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], told: LoggedRuns) -> LoggedRuns:
+def log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: LoggedRuns) -> LoggedRuns:
     """Log the runs of streams since the last poll. Return the last logged run of each stream.
 
     A stream that was stopped since is included. Runs before the first poll of a stream are not
     logged.
 
     Args:
-        told: the result of the last poll.
+        seen: the result of the last poll.
     """
     found = LoggedRuns()
-    for asset in {**told, **streams}:
-        table_id, before = snapshot.table_id(asset) or "", told.get(asset)
+    for asset in {**seen, **streams}:
+        table_id, before = snapshot.table_id(asset) or "", seen.get(asset)
         commit_number = before[1] if before is not None and before[0] == table_id else -1
         runs = snapshot.runs_after(asset, commit_number)
         for run in runs if before is not None else []:

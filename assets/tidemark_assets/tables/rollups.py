@@ -50,7 +50,10 @@ def rollup_assets(
         if facts is not None:
             within = context.op_execution_context
             log_run(within, names, tidemark, transform, partitions, facts, begins)
-        if not any(told[run_metadata.ROWS] or told.get(withheld_rows) for told in found.values()):
+        if not any(
+            run_facts[run_metadata.ROWS] or run_facts.get(withheld_rows)
+            for run_facts in found.values()
+        ):
             raise dg.Failure(
                 f"No window of '{name}' from {iso(start)} to {iso(end)} is complete and closed. "
                 f"To get whole windows of '{name}', materialize '{base.name}' for that range "

@@ -31,7 +31,7 @@ from tidemark_streaming.kafka import KafkaConnector
 
 def feed_asset(feed: Feed, group: str, show: DagsterOptions, names: Names = PLAIN) -> dg.AssetSpec:
     """Return the outside system of a source's events, with which the lineage begins."""
-    told = f"The external origin of the events of {feed.source.name}."
+    description = f"The external origin of the events of {feed.source.name}."
     match feed:
         case KafkaConnector():
             kind = "kafka"
@@ -40,21 +40,21 @@ def feed_asset(feed: Feed, group: str, show: DagsterOptions, names: Names = PLAI
         case _:
             kind = "file"
     key = names.key(_feed(feed.source))
-    return _outside(key, told, kind, feed.source, names.own(group), show)
+    return _outside(key, description, kind, feed.source, names.own(group), show)
 
 
 def reference_assets(
     source: Source, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
     """Return the tables with which a source's events are joined, which other programs write."""
-    told = (
+    description = (
         f"Lookup table of {source.name}: each event is joined with the version that was current "
         "at its arrival."
     )
     return [
         _outside(
             names.key(reference_name(reference)),
-            told,
+            description,
             "deltalake",
             source,
             names.own(group),

@@ -37,8 +37,8 @@ def _records() -> pd.DataFrame:
     observed = pd.to_datetime(records["time_hour"], utc=True)
     sent = observed.copy()
     for station in records["origin"].unique():
-        for gone, back in outages(station):
-            kept = (records["origin"] == station) & observed.between(gone, back, inclusive="left")
+        for begin, back in outages(station):
+            kept = (records["origin"] == station) & observed.between(begin, back, inclusive="left")
             sent = sent.mask(kept, back)
     return records.assign(**{"observed": observed, ARRIVES: sent + SENT_AFTER})
 

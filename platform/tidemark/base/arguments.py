@@ -30,7 +30,7 @@ _NAMES = {
 _SHOWN = 60
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of the definition API to check the arguments of each call."""
 
     @functools.wraps(function)
@@ -72,7 +72,7 @@ def parameters(what: str, function: Callable[..., object]) -> list[str]:
     if not found:
         raise DefinitionError(
             f"{what}: its function must have a parameter for the rows, as in `def prepare(rows)` "
-            f"(got {_shown(function)})."
+            f"(got {_describe_value(function)})."
         )
     return found
 
@@ -97,7 +97,8 @@ def _check(
         for own, one in pairs:
             if not _fits(one, hint):
                 raise DefinitionError(
-                    f"{name}: {own} must be {_told(hint)} (got {_shown(one)}).{_advice(one, hint)}"
+                    f"{name}: {own} must be {_describe_hint(hint)} "
+                    f"(got {_describe_value(one)}).{_advice(one, hint)}"
                 )
 
 
@@ -148,11 +149,11 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
     return True
 
 
-def _told(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
+def _describe_hint(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
     """Return the values that an annotation accepts, in plain words."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_told(part, many=many) for part in parts))
+        return " or ".join(dict.fromkeys(_describe_hint(part, many=many) for part in parts))
     if origin is Literal:
         return f"one of {', '.join(repr(part) for part in parts)}"
     kind = NoneType if hint is None else origin or hint
@@ -164,16 +165,18 @@ def _told(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotati
         return "any value"
     if issubclass(kind, Mapping):
         key, item = parts or (str, object)
-        return f"a mapping from {_told(key, many=True)} to {_told(item, many=True)}"
+        return (
+            f"a mapping from {_describe_hint(key, many=True)} to {_describe_hint(item, many=True)}"
+        )
     if issubclass(kind, Sequence):
         items = [p for p in parts if p is not ...] or [object]
-        return f"a list of {_told(items[0], many=True)}"
+        return f"a list of {_describe_hint(items[0], many=True)}"
     if kind is object:
         return "objects" if many else "an object"
     return f"{kind.__name__} objects" if many else f"a {kind.__name__}"
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     if inspect.isroutine(value):

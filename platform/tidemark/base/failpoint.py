@@ -14,12 +14,14 @@ FAIL_AT = "TIDEMARK_FAIL_AT"
 
 def pass_fail_point(point: str) -> None:
     """Mark a fail point: kill the process here if its environment says so."""
-    told = os.environ.get(FAIL_AT)
-    if told is not None and (told == point or (os.sep in told and _taken(Path(told), point))):
+    fail_at = os.environ.get(FAIL_AT)
+    if fail_at is not None and (
+        fail_at == point or (os.sep in fail_at and _claim(Path(fail_at), point))
+    ):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _taken(file: Path, point: str) -> bool:
+def _claim(file: Path, point: str) -> bool:
     """Return whether the file names this point and no other process has deleted it."""
     try:
         if file.read_text() != point:

@@ -310,11 +310,11 @@ class _File(TomlConfigSettingsSource):
                 "the file selects code that runs as you. If you trust it, set "
                 f"{TRUSTED}={folder}, or take ownership of both with `chown`."
             )
-        told = super().__call__()
-        given = (str(told.get("token", "file:")), str(told.get("remote", "")))
+        values = super().__call__()
+        given = (str(values.get("token", "file:")), str(values.get("remote", "")))
         if not given[0].startswith("file:") or _SECRET.search(given[1]):
             check_mode(Path(FILE))
-        return told
+        return values
 
 
 def _sentence(error: ErrorDetails) -> str:

@@ -49,8 +49,8 @@ class TracedArrival:
     @property
     def ids(self) -> tuple[int, int]:
         """The ids of its trace, and of the root span of the trace."""
-        told = "\n".join((self.place, self.source, str(self.number), str(self.at)))
-        made = sha256(told.encode()).digest()
+        identity = "\n".join((self.place, self.source, str(self.number), str(self.at)))
+        made = sha256(identity.encode()).digest()
         return int.from_bytes(made[:16]), int.from_bytes(made[16:24])
 
 

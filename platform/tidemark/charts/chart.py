@@ -79,12 +79,12 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     colour = alt.condition(marked, alt.value(VERMILION), alt.value(BLUE))
     bars = table.mark_bar().encode(x=x, y=y, color=colour)
     labels = table.mark_text(dy=-6, color=MUTED, fontSize=10).encode(x=x, y=y, text="label:N")
-    said = "" if bound is None else f" In red: the source's bound, {describe(bound)}."
+    bound_note = "" if bound is None else f" In red: the source's bound, {describe(bound)}."
     return _style(
         alt.LayerChart(layer=[bars, labels]),
         220,
         "Lag of events on arrival",
-        f"{format_count(observed.events, 'event')} in the event log.{said}",
+        f"{format_count(observed.events, 'event')} in the event log.{bound_note}",
     )
 
 

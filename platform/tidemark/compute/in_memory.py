@@ -147,11 +147,11 @@ def compute_changes(
 
 
 def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
-    """Return the keys of rows as JSON, as `compare.named` does; None if only the engine can."""
+    """Return the keys of rows as JSON, as `keys_as_json` does; None if only the engine can."""
     if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
         return None
-    told = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
-    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in told)
+    dicts = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
+    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in dicts)
     return pa.array(texts, pa.string())
 
 
@@ -265,8 +265,8 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
         np.where(on_time, slot.ON_TIME, slot.FINAL),
     )
     phase = np.where(alone, early, np.where(passed, late, _NOT_FIRED))
-    told = {PHASE: phase, FIRED: fired, FIRING: np.where(alone, place, 0)}
-    for name, values in told.items():
+    columns = {PHASE: phase, FIRED: fired, FIRING: np.where(alone, place, 0)}
+    for name, values in columns.items():
         counted = counted.append_column(name, pa.array(values, pa.int64()))
     return counted.filter(pa.array(phase != _NOT_FIRED))
 

@@ -84,19 +84,19 @@ def late_loss(
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
-    gone = judge.is_uncounted()
+    is_missed = judge.is_uncounted()
     if not marker.replaces:
-        gone = gone & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
+        is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
     # The merge determines which fragments share a session with a too-late event. Here, keep all
     # fragments of that event's keys.
     by = list(transform.keys) if transform.window.merges else on
     if by:
-        lacking = stored.where(gone).select(F.struct(*by).alias("_lacking")).distinct()
+        lacking = stored.where(is_missed).select(F.struct(*by).alias("_lacking")).distinct()
         stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")
     all_in = stored.withColumns(
         {
             ADMITTED: F.col(VERDICT) <= judge.TOO_LATE,
-            "_missed": F.when(gone, F.col("events")),
+            "_missed": F.when(is_missed, F.col("events")),
         }
     )
     complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost"))

@@ -63,8 +63,8 @@ class TempTables:
         Args:
             few: true if the rows fit into memory; each query then sends them to the engine.
         """
-        held = self.materialize(rows, few=True) if few else self._aside(rows, 0)
-        return frame(self._warehouse.spark, held)
+        materialized = self.materialize(rows, few=True) if few else self._aside(rows, 0)
+        return frame(self._warehouse.spark, materialized)
 
     def _aside(self, rows: DataFrame, most: int) -> Rows:
         self._begin()

@@ -148,13 +148,13 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
 
     The column `HAPPENED_AT` is the event time, or null if it is implausible.
     """
-    held = _event_time_ranges(transform, scope)
+    time_ranges = _event_time_ranges(transform, scope)
     rows = prepare_rows(
         log, transform, scope.after, scope.through, *_event_time_bounds(transform, scope)
     )
-    if len(held) > 1:
-        rows = rows.where(InRanges(transform.source.event_time, held).sql())
-    happened = transform.source.happened(F.unix_micros("arrived_at"))
+    if len(time_ranges) > 1:
+        rows = rows.where(InRanges(transform.source.event_time, time_ranges).sql())
+    happened = transform.source.valid_event_time(F.unix_micros("arrived_at"))
     return rows.select("*", happened.alias(HAPPENED_AT))
 
 
@@ -166,8 +166,10 @@ def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
 
 def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
     """Return the earliest and latest of these event times; None means no bound."""
-    held = _event_time_ranges(transform, scope)
-    return min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
+    time_ranges = _event_time_ranges(transform, scope)
+    return min((s for s, _ in time_ranges), default=None), max(
+        (e for _, e in time_ranges), default=None
+    )
 
 
 def _classify(

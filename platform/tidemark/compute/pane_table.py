@@ -77,7 +77,9 @@ def _list_versions(transform: Definition) -> Column:
 
 def _watermark_steps(log: Log) -> DataFrame:
     """Return one row with `_steps`, an array of the watermarks after each arrival, in order."""
-    pairs = log.reached().withColumn(WATERMARK_AFTER, F.coalesce(WATERMARK_AFTER, F.lit(-INFINITY)))
+    pairs = log.watermarks_after().withColumn(
+        WATERMARK_AFTER, F.coalesce(WATERMARK_AFTER, F.lit(-INFINITY))
+    )
     return pairs.agg(
         F.array_sort(F.collect_list(F.struct("arrival", WATERMARK_AFTER))).alias("s")
     ).select(F.transform("s", lambda s: s[WATERMARK_AFTER]).alias("_steps"))

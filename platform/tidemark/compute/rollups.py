@@ -51,7 +51,7 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
             f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
             f"`tidemark run {base.name}` first."
         )
-    place = asset.published()
+    place = asset.published_commit_number()
     commits = asset.state.since(place)
     if not commits:
         return None
@@ -145,8 +145,10 @@ def assign_rollup_windows(
     own = rows.where(ADMITTED).withColumnsRenamed(base)
     moved = transform.window.assign(own, base["window_start"]).drop(*base.values())
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
-    anew = judge.verdict(F.col("window_end"), F.col("_before"), transform.allowed_lateness)
-    verdict = F.when(punctual, F.col(VERDICT)).otherwise(anew)
+    current_verdict = judge.verdict(
+        F.col("window_end"), F.col("_before"), transform.allowed_lateness
+    )
+    verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
     slot = F.when(verdict == judge.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
         moved.join(F.broadcast(before), late, "left")

@@ -71,12 +71,13 @@ def assign_slots(
 
 def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
     """Return events with `WATERMARK_AFTER`."""
-    told = log.few_reached()
-    if not told:
-        return events.join(F.broadcast(log.reached()), "arrival")
+    watermarks = log.few_watermarks_after()
+    if not watermarks:
+        return events.join(F.broadcast(log.watermarks_after()), "arrival")
     # Inline a few watermarks in the query. A join would take the engine as long as all other steps.
     *others, (_, reached) = [
-        (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark)) for n, mark in told
+        (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark))
+        for n, mark in watermarks
     ]
     for this, mark in others:
         reached = F.when(this, mark).otherwise(reached)

@@ -12,7 +12,7 @@ its day. `compute.rollups` explains how the partials are read.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
 from tidemark.define.tables import TableName
@@ -53,7 +53,7 @@ def base_transform(definition: Definition) -> WindowedTransform:
             )
 
 
-@checked
+@check_arguments
 def rollup(
     *,
     of: Definition,

@@ -183,7 +183,7 @@ class Source:
                 f"{' or '.join(way.kinds)}: declare it as STRING, or Drop() it."
             )
 
-    def happened(self, arrived_at: Column) -> Column:
+    def valid_event_time(self, arrived_at: Column) -> Column:
         """Return the event time, a TIMESTAMP; null if missing, impossible or too far in the future.
 
         Args:

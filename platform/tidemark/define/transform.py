@@ -14,7 +14,7 @@ from typing import Self
 from pyspark.sql import DataFrame
 
 from tidemark.base import user_code
-from tidemark.base.arguments import checked, parameters
+from tidemark.base.arguments import check_arguments, parameters
 from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
@@ -116,7 +116,7 @@ class WindowedTransform(Definition):
         Raises:
             DefinitionError: the function drops a key or a column that later steps need.
         """
-        prepared = self._called(rows, references or {})
+        prepared = self._call_function(rows, references or {})
         if _CHECKED not in self.__dict__ or references:
             self._check_prepared(prepared.columns)
             # Reading the columns sends the rows to the engine, so it is done once: the same source
@@ -124,7 +124,7 @@ class WindowedTransform(Definition):
             object.__setattr__(self, _CHECKED, True)
         return prepared
 
-    def _called(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
+    def _call_function(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
         """Call the user's function and return its result."""
         try:
             prepared: object = self.function(rows, **references)
@@ -175,7 +175,7 @@ class WindowedTransform(Definition):
             )
 
 
-@checked
+@check_arguments
 def windowed_asset(
     *,
     source: Source,

@@ -45,7 +45,7 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
-    spark = _connected(settings, session_id)
+    spark = _connect(settings, session_id)
     atexit.register(_leave, spark, address(settings), release=session_id is None)
     return spark
 
@@ -59,7 +59,7 @@ def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
-    spark = _connected(settings, session_id)
+    spark = _connect(settings, session_id)
     try:
         yield spark
     finally:
@@ -71,7 +71,7 @@ def import_client() -> None:
     import_module("pyspark.sql.connect.session")
 
 
-def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
+def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     from tidemark.engine.channel import open_session

@@ -61,7 +61,7 @@ def _holder(port: int) -> str:
     return "another program: stop that program"
 
 
-def _given() -> int:
+def _lowest_ephemeral_port() -> int:
     """Return the lowest ephemeral port of the system; 0 if it is unknown."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -75,7 +75,7 @@ def free_port() -> int:
     It is not an ephemeral port, if the system shows their range. The system could assign an
     ephemeral port to another program before the caller listens on it.
     """
-    for _ in range(_TRIES if (highest := _given()) > _LOWEST else 0):
+    for _ in range(_TRIES if (highest := _lowest_ephemeral_port()) > _LOWEST else 0):
         port = _ANY.randrange(_LOWEST, highest)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

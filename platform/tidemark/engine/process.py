@@ -96,11 +96,11 @@ class ManagedProcess:
             command = [masked, sys.executable, masking.__file__, *command]
         script = f'cd "$1" || exit; shift; {script}'
         with self.log.open("a"):
-            group, said = _run_in_new_session(
+            group, output = _run_in_new_session(
                 ["/bin/sh", "-c", script, str(self.log.resolve()), str(folder), *command],
                 {**env, STARTED_AS: str(self._file.resolve())},
             )
-        pid = int(said)
+        pid = int(output)
         try:
             began = psutil.Process(pid).create_time()
             record = Record(pid, group, began, process_identity(pid), port)
@@ -112,7 +112,7 @@ class ManagedProcess:
 
     def running(self) -> Record | None:
         """Return the process if it is alive."""
-        record = self.recorded()
+        record = self.read_record()
         return record if record is not None and _process(record) is not None else None
 
     def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
@@ -159,7 +159,7 @@ class ManagedProcess:
                 )
             time.sleep(0.3)
 
-    def recorded(self) -> Record | None:
+    def read_record(self) -> Record | None:
         """Return the record of the process, alive or not; None if it was stopped or not started."""
         try:
             return Record(**json.loads(self._file.read_text()))
@@ -185,13 +185,13 @@ class ManagedProcess:
 
     def last_log_lines(self) -> str:
         """Return the log lines that best explain why the process exited, with the log's path."""
-        record = self.recorded()
+        record = self.read_record()
         if record is not None:
             _await_end(record.group)
         lines = [line.strip() for line in _tail(self.log)]
-        said = [line for line in lines if line and not line.startswith("at ")]
-        telling = [line for line in said if "Exception" in line][-1:] or said[-3:]
-        return f"{' / '.join(telling) or 'no output'} (log: {self.log})"
+        messages = [line for line in lines if line and not line.startswith("at ")]
+        relevant = [line for line in messages if "Exception" in line][-1:] or messages[-3:]
+        return f"{' / '.join(relevant) or 'no output'} (log: {self.log})"
 
 
 def process_identity(pid: int) -> str:
@@ -204,13 +204,13 @@ def process_identity(pid: int) -> str:
         psutil.NoSuchProcess: the process does not exist.
     """
     try:
-        told = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         # The process has exited, or the system is not Linux.
         return str(psutil.Process(pid).create_time())
     # The second field, the name, is in parentheses and may contain any characters.
-    return f"{boot} {told.rpartition(')')[2].split()[_STARTED]}"
+    return f"{boot} {stat.rpartition(')')[2].split()[_STARTED]}"
 
 
 def has_exited(process: psutil.Process) -> bool:
@@ -250,9 +250,9 @@ def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int
             )
         finally:
             os.close(writer)
-        said = output.read()
+        text = output.read()
     os.waitpid(pid, 0)
-    return pid, said
+    return pid, text
 
 
 def _inheritable_files() -> Iterator[int]:

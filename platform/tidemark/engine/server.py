@@ -59,16 +59,16 @@ class Status:
 
 def ensure(
     settings: Settings,
-    tell: ProgressCallback = ignore_progress,
-    meanwhile: Callable[[], None] | None = None,
+    on_progress: ProgressCallback = ignore_progress,
+    while_starting: Callable[[], None] | None = None,
     tasks: int | None = None,
 ) -> str:
     """Return the address of an engine that answers. Start the embedded one if it is not running.
 
     Args:
-        tell: is called with lines of progress if a server must be started.
-        meanwhile: work that the caller needs anyway and that can run while a server starts, such as
-            slow imports. It is not called if a server is already running.
+        on_progress: is called with lines of progress if a server must be started.
+        while_starting: work that the caller needs anyway and that can run while a server starts,
+            such as slow imports. It is not called if a server is already running.
         tasks: the number of concurrent tasks of a new server; the default is one for each
             processor.
 
@@ -83,19 +83,19 @@ def ensure(
     managed = managed_of(settings)
     if _runs_here(managed, settings) and probe(url) is Answer.READY:
         return url
-    with _lock(settings, tell):
+    with _lock(settings, on_progress):
         if _runs_here(managed, settings):
-            _adopt(managed, url, tell)
+            _adopt(managed, url, on_progress)
         if managed.running() is None:
-            if managed.recorded() is not None:
-                tell("The engine died: restarting it")
+            if managed.read_record() is not None:
+                on_progress("The engine died: restarting it")
             with _writable(settings):
-                _launch(managed, settings, tell, tasks)
+                _launch(managed, settings, on_progress, tasks)
             begun = time.monotonic()
             import_client()
-            if meanwhile is not None:
-                meanwhile()
-            _await(managed, url, tell, begun)
+            if while_starting is not None:
+                while_starting()
+            _await(managed, url, on_progress, begun)
     return url
 
 
@@ -142,22 +142,22 @@ def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
     return managed.running_at(*at) is not None
 
 
-def _adopt(managed: ManagedProcess, url: str, tell: ProgressCallback) -> None:
+def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
     """Wait for a server whose starter was killed; stop one that does not answer any more."""
     record = managed.running()
     if record is None:
         return
     if not (is_listening(record.port) or is_wait_over(START_DEADLINE, record.began, time.time())):
-        _await(managed, url, tell, time.monotonic())
+        _await(managed, url, on_progress, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
-        tell("The engine is running but does not answer: restarting it")
+        on_progress("The engine is running but does not answer: restarting it")
         managed.stop(deadline=5)
     else:
         demand_ready(url)
 
 
 def _launch(
-    managed: ManagedProcess, settings: Settings, tell: ProgressCallback, tasks: int | None
+    managed: ManagedProcess, settings: Settings, on_progress: ProgressCallback, tasks: int | None
 ) -> None:
     port = settings.engine_port
     check_free(port, "engine_port")
@@ -171,7 +171,9 @@ def _launch(
     shutil.rmtree(scratch, ignore_errors=True)
     make_folder(scratch)
     make_folder(settings.home / "metastore")
-    tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
+    on_progress(
+        f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory"
+    )
     # An archive is only valid for exactly these jars in this order.
     shared = [] if more else archive.options(java, paths)
     if settings.engine_event_log is not None:
@@ -182,15 +184,15 @@ def _launch(
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: float) -> None:
+def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, begun: float) -> None:
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:
-            said = managed.last_log_lines()
-            raise EngineError(f"The engine exited while it was starting: {said}", retriable=True)
+            output = managed.last_log_lines()
+            raise EngineError(f"The engine exited while it was starting: {output}", retriable=True)
         if probe(url) is not Answer.SILENT:
             demand_ready(url)
-            tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
+            on_progress(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
             return
         time.sleep(0.1)
     managed.stop(deadline=5)
@@ -202,7 +204,7 @@ def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: flo
 
 
 @contextmanager
-def _lock(settings: Settings, tell: ProgressCallback) -> Iterator[None]:
+def _lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
     """Let only one process at a time start or stop the engine; the lock ends with its process."""
     with _writable(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")
@@ -210,7 +212,7 @@ def _lock(settings: Settings, tell: ProgressCallback) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("Another process is starting or stopping the engine: waiting for it")
+            on_progress("Another process is starting or stopping the engine: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:

@@ -69,11 +69,11 @@ class Batch:
     def replaces(self) -> bool:
         return self.marker.replaces_windows
 
-    def published(self, back: int = 0) -> DataFrame:
-        return self._reached(self.transform.table, back)
+    def published_rows(self, back: int = 0) -> DataFrame:
+        return self._read_rows(self.transform.table, back)
 
-    def withheld(self, back: int = 0) -> DataFrame:
-        return self._reached(self.transform.quarantine_table, back)
+    def quarantined_rows(self, back: int = 0) -> DataFrame:
+        return self._read_rows(self.transform.quarantine_table, back)
 
     @property
     def judged(self) -> DataFrame:
@@ -156,6 +156,6 @@ class Batch:
         ranges = affected_range(self.transform, self.marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
-    def _reached(self, table: str, back: int) -> DataFrame:
+    def _read_rows(self, table: str, back: int) -> DataFrame:
         ranges = self.ranges(back)
         return self.asset.warehouse.read(table, InRanges("window_start", ranges))

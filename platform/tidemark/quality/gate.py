@@ -39,7 +39,7 @@ class GateResult:
         rows: rows to publish, each with its `quality`, and with `GONE` if the row is deleted.
         count: number of new rows among them. The others keep their published values in place of
             quarantined ones.
-        held: changes of the quarantine; None if there are none.
+        quarantine_changes: changes of the quarantine; None if there are none.
         quarantined: number of quarantined rows.
         warned: number of rows published with a warning.
         found: the results.
@@ -47,7 +47,7 @@ class GateResult:
 
     rows: Rows
     count: int
-    held: Rows | None = None
+    quarantine_changes: Rows | None = None
     quarantined: int = 0
     warned: int = 0
     found: Sequence[Result] = field(default_factory=list[Result])
@@ -98,10 +98,10 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
         )
         quality = F.when(F.col(GONE), None).when(marked, WARNED).otherwise(PASSED)
         return rows.withColumn("quality", quality).drop(*MARKS)
-    numbers, gone = rows[ROW].to_pylist(), rows[GONE].to_pylist()
+    numbers, deleted = rows[ROW].to_pylist(), rows[GONE].to_pylist()
     grades = [
         None if left else WARNED if everything or number in warned else PASSED
-        for number, left in zip(numbers, gone, strict=True)
+        for number, left in zip(numbers, deleted, strict=True)
     ]
     place = rows.schema.get_field_index("quality")
     graded = rows.set_column(place, "quality", pa.array(grades, pa.string()))
@@ -129,15 +129,15 @@ def _split(
     columns = [c for c in rows.columns if c not in MARKS]
     good = marked.where(~F.col("_bad") | stands).withColumn("quality", quality).select(columns)
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
-    warned = total - settled.withheld if together and found else own
-    held = batch.scratch.materialize(good, few=batch.few)
-    count = batch.asset.warehouse.count(held)
+    warned = total - settled.quarantined if together and found else own
+    materialized = batch.scratch.materialize(good, few=batch.few)
+    count = batch.asset.warehouse.count(materialized)
     if settled.kept is not None:
-        kept = frame(rows.sparkSession, held).unionByName(
+        kept = frame(rows.sparkSession, materialized).unionByName(
             settled.kept.withColumn(GONE, F.lit(False)).select(columns)
         )
-        held = batch.scratch.materialize(kept, few=batch.few)
-    return GateResult(held, count, settled.changes, settled.withheld, warned, found)
+        materialized = batch.scratch.materialize(kept, few=batch.few)
+    return GateResult(materialized, count, settled.changes, settled.quarantined, warned, found)
 
 
 def _mark_failing(

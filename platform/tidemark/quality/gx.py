@@ -218,9 +218,9 @@ def _build_between() -> "type[Expected]":
 
 def _errors(result: "ExpectationValidationResult") -> list[str]:
     """Return why the library could not compute an expectation."""
-    told = result.exception_info
-    errors = [e for e in told.values() if isinstance(e, dict)]
-    found: list[Any] = errors or ([told] if told.get("raised_exception") else [])
+    exceptions = result.exception_info
+    errors = [e for e in exceptions.values() if isinstance(e, dict)]
+    found: list[Any] = errors or ([exceptions] if exceptions.get("raised_exception") else [])
     return [" ".join(str(error["exception_message"]).split()).rstrip(".") for error in found]
 
 

@@ -44,14 +44,14 @@ class _ValidatedRows:
 
     Args:
         rows: the rows themselves: in memory, or in the engine.
-        told: the engine's answers: for all rows, or for those that fail.
+        answers: the engine's answers: for all rows, or for those that fail.
         judged: for each windowed expectation, the number of rows that it validated.
         count: number of rows.
         span: the first window start and the last window end, microseconds.
     """
 
     rows: Rows
-    told: pd.DataFrame
+    answers: pd.DataFrame
     judged: Sequence[int]
     count: int
     span: tuple[int, int]
@@ -129,9 +129,9 @@ def _add_outcomes(
     names, batch = [*names], replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
         nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
-        told, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
+        answers, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
         names += [f"_fails_{n}", f"_seen_{n}"]
-        rows = told.select(
+        rows = answers.select(
             *names[:-2], fails.alias(names[-2]), F.when(fails, seen).alias(names[-1])
         )
     return rows
@@ -147,19 +147,19 @@ def _validate_in_memory(
         found = _add_outcomes_in_memory(rows, windowed, batch)
     if found.num_rows > IN_MEMORY_ROWS:
         return None
-    told = _to_pandas(found)
-    if not len(told):
-        return _ValidatedRows(found, told, [], 0, (0, 0))
+    answers = _to_pandas(found)
+    if not len(answers):
+        return _ValidatedRows(found, answers, [], 0, (0, 0))
     for n in range(len(windowed)):
-        if f"_fails_{n}" not in told:
-            told = told.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
-    judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
-    span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
+        if f"_fails_{n}" not in answers:
+            answers = answers.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
+    judged = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
+    span = _micros(answers["window_start"]).min(), _micros(answers["window_end"]).max()
     return _ValidatedRows(
         found.select([c for c in columns(rows) if c not in _UNPUBLISHED]),
-        told,
+        answers,
         judged,
-        len(told),
+        len(answers),
         (int(span[0]), int(span[1])),
     )
 
@@ -243,23 +243,29 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
     if ask is None:
         return list
 
-    def asked() -> list[Failure]:
+    def find_failures() -> list[Failure]:
         sent = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
         missed = ask(frame(batch.asset.warehouse.spark, sent), batch).select(
             F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
         )
         return [Failure(*row) for row in missed.collect()]
 
-    return batch.asset.warehouse.run_in_background(asked).result if batch.few else asked
+    return (
+        batch.asset.warehouse.run_in_background(find_failures).result
+        if batch.few
+        else find_failures
+    )
 
 
 def _windowed_result(
     expectation: Windowed, number: int, absent: Sequence[Failure], look: _ValidatedRows
 ) -> Result:
-    failing = look.told[look.told[f"_fails_{number}"].eq(True)]
+    failing = look.answers[look.answers[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
-    told = zip(*columns, failing[f"_seen_{number}"], strict=True)
-    failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
+    failing_rows = zip(*columns, failing[f"_seen_{number}"], strict=True)
+    failures = [
+        Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in failing_rows
+    ]
     failures += absent
     judged = look.judged[number] if expectation.judge else look.count
     return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
@@ -282,14 +288,14 @@ def _general_result(
 
 def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, Place]:
     """Return the places of rows, by their number."""
-    told = look.told
+    answers = look.answers
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows
         local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
         named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys")
-        told = _to_pandas(fetch(named_rows))
-    starts = _micros(told["window_start"])
+        answers = _to_pandas(fetch(named_rows))
+    starts = _micros(answers["window_start"])
     return {
         int(row): (int(start), keys)
-        for row, start, keys in zip(told[ROW], starts, told["_keys"], strict=True)
+        for row, start, keys in zip(answers[ROW], starts, answers["_keys"], strict=True)
     }

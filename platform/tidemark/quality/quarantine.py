@@ -44,7 +44,7 @@ class QuarantineChanges:
     """Result of applying the quarantine to a commit's failing rows.
 
     Args:
-        withheld: number of quarantined rows.
+        quarantined: number of quarantined rows.
         released: numbers of the rows that the user had released with the same values.
         kept: the published rows that stay in place of quarantined ones when a backfill replaces
             rows; None otherwise.
@@ -52,7 +52,7 @@ class QuarantineChanges:
             leave.
     """
 
-    withheld: int = 0
+    quarantined: int = 0
     released: list[int] = field(default_factory=list[int])
     kept: DataFrame | None = None
     changes: Rows | None = None
@@ -125,11 +125,11 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
         marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `GONE`.
     """
     transform, marker = batch.transform, batch.marker
-    held, few = batch.withheld(), batch.few
+    quarantined_rows, few = batch.quarantined_rows(), batch.few
     bad = marked.where("_bad")
     values = [*transform.aggregates, "events", "late_events"]
 
-    def unchanged(others: DataFrame) -> DataFrame:
+    def select_unchanged(others: DataFrame) -> DataFrame:
         kinds, known = dict(bad.dtypes), dict(others.dtypes)
         if any(known.get(name) != kinds[name] for name in values):
             # The definition has changed: no window has the values that a person decided about.
@@ -137,8 +137,10 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
         same = batch.same_window("r", "o") & _struct("r", values).eqNullSafe(_struct("o", values))
         return bad.alias("r").join(others.alias("o"), same, "left_semi").select(ROW)
 
-    released = unchanged(batch.published().where(F.col("quality") == RELEASED)).collect()
-    discarded = unchanged(held.where(F.col("status") == DISCARDED)).collect()
+    released = select_unchanged(
+        batch.published_rows().where(F.col("quality") == RELEASED)
+    ).collect()
+    discarded = select_unchanged(quarantined_rows.where(F.col("status") == DISCARDED)).collect()
     again = [r[0] for r in released]
     bad = bad.where(~F.col(ROW).isin(again)) if again else bad
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
@@ -151,21 +153,21 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
         ),
         few=few,
     )
-    withheld = batch.asset.warehouse.count(rows)
+    count = batch.asset.warehouse.count(rows)
     staying = frame(marked.sparkSession, rows)
     if marker.replaces_windows:
         kept = None
-        if withheld:
-            published = batch.published().alias("p")
+        if count:
+            published = batch.published_rows().alias("p")
             same = batch.same_window("p", "r")
             kept = published.join(staying.alias("r"), same, "left_semi")
-        return QuarantineChanges(withheld, again, kept, rows)
+        return QuarantineChanges(count, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
-    leaving = held.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
+    leaving = quarantined_rows.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
     changes = staying.withColumn(GONE, F.lit(False)).unionByName(
         leaving.withColumn(GONE, F.lit(True))
     )
-    return QuarantineChanges(withheld, again, None, batch.scratch.materialize(changes, few=few))
+    return QuarantineChanges(count, again, None, batch.scratch.materialize(changes, few=few))
 
 
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
@@ -260,10 +262,10 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
         return published
-    withheld = warehouse.read(transform.quarantine_table, bound)
+    quarantined = warehouse.read(transform.quarantine_table, bound)
     same = same_window(transform, "p", "w")
-    good = published.alias("p").join(withheld.alias("w"), same, "left_anti")
-    return good.unionByName(withheld.drop("failed", "status", "run"), allowMissingColumns=True)
+    good = published.alias("p").join(quarantined.alias("w"), same, "left_anti")
+    return good.unionByName(quarantined.drop("failed", "status", "run"), allowMissingColumns=True)
 
 
 def count_by_expectation(
@@ -295,7 +297,7 @@ def _read_chosen(
 def _check_published(asset: Asset, rows: pa.Table) -> None:
     """Raise an error if a row's commit is not completely published."""
     # Check after reading the rows: commits that were published by then still are.
-    through = asset.published()
+    through = asset.published_commit_number()
     waiting = sum(commit_number > through for commit_number in rows["commit_number"].to_pylist())
     if waiting:
         name = asset.transform.name

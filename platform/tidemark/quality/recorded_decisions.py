@@ -106,7 +106,7 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
     if published and not quarantined:
         # Without a quarantine table, the first attempt validated no rows.
         if store.exists(transform.quarantine_table) and (partial or not validated):
-            expectations.append(_unpublished(asset, marker, known))
+            expectations.append(_published_expectation(asset, marker, known))
     elif whole and not validated:
         expectations += _select_undecided(transform.expectations, known)
     else:
@@ -138,7 +138,9 @@ def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
     return found
 
 
-def _unpublished(asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]) -> Windowed:
+def _published_expectation(
+    asset: Asset, marker: CommitInfo, known: dict[str, _Recorded]
+) -> Windowed:
     """Return an expectation that fails for the rows that the commit did not publish."""
     table, keys = asset.transform.table, keys_as_json(asset.transform.keys)
     start = F.unix_micros("window_start")

@@ -209,8 +209,8 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
         not (table_id == asset.table_id and commit_number >= through)
         for table_id, commit_number in own
     ]
-    told = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]
-    mask = [all(each) for each in zip(over, past, told, strict=True)]
+    is_readable = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]
+    mask = [all(each) for each in zip(over, past, is_readable, strict=True)]
     chosen = rows.filter(pa.array(mask, pa.bool_()))
     if not chosen.num_rows:
         return 0

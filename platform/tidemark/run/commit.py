@@ -60,8 +60,8 @@ def publish(
     panes = [o for o in computed.others if o.table == transform.panes_table]
     # The decisions about rows come first: from here on a retry follows them.
     pass_fail_point("quarantine")
-    if passed.held is not None:
-        quarantine.commit(asset, marker, passed.held)
+    if passed.quarantine_changes is not None:
+        quarantine.commit(asset, marker, passed.quarantine_changes)
     pass_fail_point("results")
     results.append(asset, marker, passed.found)
     pass_fail_point("late")

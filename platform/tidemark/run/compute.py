@@ -174,8 +174,8 @@ def compute_windows(
         lacking = state.rows(state.lacking())
         loss = late_loss(lacking, own, asset.log, marker)
         comment = f"Changes that too-late events would make in {transform.name}"
-        held = scratch.materialize(loss, few=few)
-        outputs.append(Output(own.late_loss_table, held, comment, whole=marker.merges))
+        materialized = scratch.materialize(loss, few=few)
+        outputs.append(Output(own.late_loss_table, materialized, comment, whole=marker.merges))
         if marker.mode.records_late:
             # Too-late events stay in the late table even if a correction counts them.
             events = late_events(asset.log, own, marker)
@@ -183,8 +183,8 @@ def compute_windows(
                 events = add_missing_columns(warehouse, own, events)
             comment = f"Events that are too late for {transform.name} or have no event time"
             with warehouse.planning(Planning.of(plan.few)):
-                held = scratch.materialize(events, few=plan.few)
-            outputs.append(Output(own.late_table, held, comment, grows=True))
+                materialized = scratch.materialize(events, few=plan.few)
+            outputs.append(Output(own.late_table, materialized, comment, grows=True))
     open_from = None if opened is None else sessions.find_first_open(transform, marker, opened.get)
     reach = _affected_condition(asset, marker)
     return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
@@ -354,7 +354,7 @@ def _add_commit_columns(
     # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows
     plain = replaces and not marked
-    gone = [] if plain else [F.lit(False).alias(GONE) if replaces else F.col(GONE)]
+    deleted = [] if plain else [F.lit(False).alias(GONE) if replaces else F.col(GONE)]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
@@ -362,7 +362,7 @@ def _add_commit_columns(
         marker.after.pick("arrival").alias("as_of"),
         uncompiled_literal(marker.commit_number).alias("commit_number"),
         F.lit(None).cast("string").alias("quality"),
-        *gone,
+        *deleted,
         *([OVERFLOWED] if marked else []),
         *([SLACK] if marked and needs_slack(transform) else []),
     )

@@ -20,7 +20,7 @@ from tidemark.define.identity.parts import parts
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo, Mode, without_superseded
+from tidemark.store.commits.commit_info import CommitInfo, Mode, drop_superseded
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.event_log.arrival import Arrival
@@ -78,14 +78,14 @@ def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
     Usually this is at most the newest one, which a killed run left behind. A table that lost
     commits may lack several (`store.upkeep.repair`).
     """
-    if asset.rolls_up or last.commit_number <= (published := asset.published()):
+    if asset.rolls_up or last.commit_number <= (published := asset.published_commit_number()):
         return []
     waiting = [
         commit
         for commit in asset.state.since(published)
         if commit.commit_number <= last.commit_number
     ]
-    counted = [(commit, asset.state.counts(commit)) for commit in without_superseded(waiting)]
+    counted = [(commit, asset.state.counts(commit)) for commit in drop_superseded(waiting)]
     return [
         Plan(commit, n.total() <= SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
         for commit, n in counted
@@ -262,16 +262,18 @@ def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> 
     A roll-up passes no `last`, because it has no state.
     """
     definition = fingerprint(asset.transform)
-    told = last is None or last.definition == definition
+    is_same_definition = last is None or last.definition == definition
     return replace(
         marker,
         run=marker.run or uuid.uuid4().hex,
         started=marker.started or time.time_ns() // 1000,
         definition=definition,
-        defined=(-1 if last is None else last.defined) if told else marker.commit_number,
+        defined=(-1 if last is None else last.defined)
+        if is_same_definition
+        else marker.commit_number,
         promoted=-1 if last is None else last.promoted,
         erasures=0 if last is None else last.erasures,
-        parts=None if told else parts(asset.transform),
+        parts=None if is_same_definition else parts(asset.transform),
     )
 
 

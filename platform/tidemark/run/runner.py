@@ -92,13 +92,13 @@ def incremental(
             f"limited: limit the runs of '{transform.follows}' instead."
         )
 
-    def planned(asset: Asset, last: CommitInfo) -> Plan | None:
+    def make_plan(asset: Asset, last: CommitInfo) -> Plan | None:
         return plan.plan_increment(asset, last, through, admission, recent.arrivals)
 
     return _run(
         warehouse,
         transform,
-        planned,
+        make_plan,
         recent=recent,
         reported=reported,
         pinned_definition=pinned_definition,
@@ -201,12 +201,12 @@ def correct(
     refuse_rollup(transform, "correct")
     since = -1
 
-    def planned(asset: Asset, last: CommitInfo) -> Plan | None:
+    def make_plan(asset: Asset, last: CommitInfo) -> Plan | None:
         nonlocal since
         since = warehouse.version(transform.table)
         return plan.plan_correction(asset, last)
 
-    facts = _run(warehouse, transform, planned, reported=reported)
+    facts = _run(warehouse, transform, make_plan, reported=reported)
     return None if facts is None else list_changes(warehouse, transform, facts, since, most)
 
 
@@ -266,7 +266,7 @@ def _run(
                 if (
                     last.swap is not None
                     and not asset.rolls_up
-                    and asset.published() < last.commit_number
+                    and asset.published_commit_number() < last.commit_number
                 ):
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
@@ -370,7 +370,9 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             compute.select_published(computed.windows),
             transform.description,
             feed=True,
-            told={rollup_generation.PROPERTY: rollup_generation.initial_generation(transform)}
+            extra_properties={
+                rollup_generation.PROPERTY: rollup_generation.initial_generation(transform)
+            }
             if asset.rolls_up
             else None,
         )

@@ -77,14 +77,14 @@ def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
-    held = count_rows(warehouse, quarantine)
-    found = facts.build_run_facts(asset, marker, counts, windows=windows, quarantined=held)
-    told = ledger.append(warehouse, found, asset.transform.tables)
+    quarantined = count_rows(warehouse, quarantine)
+    found = facts.build_run_facts(asset, marker, counts, windows=windows, quarantined=quarantined)
+    facts_ = ledger.append(warehouse, found, asset.transform.tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in taken.items():
         if source != table:
             warehouse.drop(source)
-    return told
+    return facts_
 
 
 def _list_steps(transform: Definition) -> list[str]:
@@ -108,8 +108,8 @@ def _take_over(
     feed = table == asset.transform.table
     warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
     with temp_tables(warehouse) as place:
-        held = _renumber(rows, marker.commit_number, place)
-        return warehouse.replace(held, table, "TRUE", asset.app, marker.commit_number) or 0
+        renumbered = _renumber(rows, marker.commit_number, place)
+        return warehouse.replace(renumbered, table, "TRUE", asset.app, marker.commit_number) or 0
 
 
 def _renumber(rows: Rows, commit_number: int, place: TempTables) -> Rows:

@@ -53,11 +53,11 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
         )
     if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.ROLLBACK):
         return
-    told = ", ".join(str(c) for c in found[:_MAX_SHOWN])
-    told += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
+    differences = ", ".join(str(c) for c in found[:_MAX_SHOWN])
+    differences += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     raise DefinitionError(
-        f"The tables of '{name}' were made by another definition, which differs in {told}. Runs "
-        f"can't continue from them. `tidemark diff {name}` shows which windows would change; "
+        f"The tables of '{name}' were made by another definition, which differs in {differences}. "
+        f"Runs can't continue from them. `tidemark diff {name}` shows which windows would change; "
         f"`tidemark rebuild {name}` builds separate new tables, and `--promote` then replaces the "
         "old ones."
     )

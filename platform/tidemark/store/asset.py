@@ -64,7 +64,7 @@ class Asset:
         """Whether it is a roll-up: it follows its base's state and does not have its own."""
         return self.transform.follows is not None
 
-    def published(self) -> int:
+    def published_commit_number(self) -> int:
         """Return the number of the newest commit known to be published; -1 before the first."""
         if self.table_id is None:
             return -1

@@ -35,7 +35,7 @@ def claim(place: str) -> int | None:
     with suppress(OSError):
         for _ in range(_TRIES):
             Path(path).mkdir(parents=True, exist_ok=True)
-            handle = _locked(path)
+            handle = _lock_folder(path)
             # Another process may have swept the folder before it was locked.
             if handle is not None and Path(path).exists():
                 return handle
@@ -54,12 +54,12 @@ class SweepResult:
     """The result of a sweep of a folder.
 
     Args:
-        gone: the number of removed subfolders.
+        removed: the number of removed subfolders.
         left: the names of the remaining subfolders. Either a living process claims them, or may
             claim them, or they can't be removed.
     """
 
-    gone: int
+    removed: int
     left: list[str]
 
 
@@ -74,7 +74,7 @@ def sweep(place: str) -> SweepResult:
 
 
 def _swept(path: str) -> bool:
-    handle = _locked(path)
+    handle = _lock_folder(path)
     if handle is None:
         # The process that held the lock may have removed the folder just now.
         return not Path(path).exists()
@@ -84,7 +84,7 @@ def _swept(path: str) -> bool:
     return not Path(path).exists()
 
 
-def _locked(path: str) -> int | None:
+def _lock_folder(path: str) -> int | None:
     """Return the handle of a folder with its lock.
 
     None if another process holds the lock, or if the file system has no locks.

@@ -45,7 +45,7 @@ from tidemark.define.tables import (
     TableName,
 )
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.commit_info import CommitInfo, without_superseded
+from tidemark.store.commits.commit_info import CommitInfo, drop_superseded
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
@@ -278,7 +278,7 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
 
 def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
     """Yield the damages of a source's tables."""
-    yield from _uncounted(tables, source)
+    yield from _find_missing_arrivals(tables, source)
     name, app = source.timeline_table, ingest_app(source)
     timeline = tables.open(name)
     others = (source.log_table, source.dead_letters_table)
@@ -296,7 +296,7 @@ def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
 def _rows_lacking(
     tables: Tables, source: Source, timeline: DeltaTable, table: str
 ) -> Iterator[Damage]:
-    arrived = expected(tables, source, timeline, table)
+    arrived = expected_rows(tables, source, timeline, table)
     opened, total = tables.open(table), sum(arrived.values())
     there = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
     if there != total:
@@ -307,18 +307,20 @@ def _rows_lacking(
         )
 
 
-def expected(tables: Tables, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
+def expected_rows(
+    tables: Tables, source: Source, timeline: DeltaTable, table: str
+) -> dict[int, int]:
     """Return the number of rows of each arrival in the event log or the dead letters."""
     column = "rows" if table == source.log_table else "dead_letters"
     found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
     rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
     if column == "rows":
-        for arrival, events in _erased(tables, source).items():
+        for arrival, events in _erased_events(tables, source).items():
             rows[arrival] = rows.get(arrival, 0) - events
     return rows
 
 
-def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
+def _erased_events(tables: Tables, source: Source) -> Mapping[int, int]:
     """Return the number of events of each arrival that have left the event log."""
     opened = tables.open(ERASURES)
     if opened is None:
@@ -379,7 +381,7 @@ def _of_asset(
             return
     published = None if ledger is None else ledger.transaction_version(app)
     if commit_number - (-1 if published is None else published) > 1:
-        yield from _unpublished(tables, state, app, commit_number, own)
+        yield from _find_unpublished(tables, state, app, commit_number, own)
 
 
 def asset_app(tables: Tables, definition: Definition) -> str | None:
@@ -420,7 +422,7 @@ def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]
     return [_vouch(app, CHECKS) for app in apps if app is not None]
 
 
-def _unpublished(
+def _find_unpublished(
     tables: Tables, state: DeltaTable, app: str, commit_number: int, asset: str
 ) -> Iterator[Damage]:
     """Yield the damage if the ledger lacks commits of a state that can't be published again."""
@@ -442,7 +444,7 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[CommitInfo]
     )
     rows = file_list.load(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-    return without_superseded([CommitInfo.from_json(marker) for marker in markers])
+    return drop_superseded([CommitInfo.from_json(marker) for marker in markers])
 
 
 def can_republish(commits: Sequence[CommitInfo]) -> bool:
@@ -456,7 +458,7 @@ def can_republish(commits: Sequence[CommitInfo]) -> bool:
     return len(commits) <= 1 or (len(commits) <= MAX_REPUBLISHED and not merged)
 
 
-def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:
+def _find_missing_arrivals(tables: Tables, source: Source) -> Iterator[Damage]:
     """Yield a damage for each asset that has counted arrivals which the timeline lacks.
 
     An ingest would give the same numbers to other arrivals. The asset need not be defined in a

@@ -144,17 +144,17 @@ def append(
     # A recorded run is complete, so all tables must be in the catalog first.
     warehouse.catalog.wait_until_registered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=SCHEMA)
-    if again and (recorded := _recorded(warehouse, facts)) is not None:
+    if again and (recorded := _find_recorded(warehouse, facts)) is not None:
         rows, facts = rows.slice(0, 0), recorded
     app = f"{facts.asset}/{facts.table_id}"
     vouches = integrity.vouches(warehouse, app, tables)
     if warehouse.append(rows, TABLE, app, facts.commit_number, vouches=vouches) is not None:
         return facts
     # A later commit of the asset may be recorded although this one is not.
-    return _recorded(warehouse, facts) or facts
+    return _find_recorded(warehouse, facts) or facts
 
 
-def _recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
+def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the facts that the ledger has about the same commit; None if it has none."""
     found = warehouse.take(
         TABLE,
@@ -182,11 +182,11 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         run: a row of the ledger, with instants in microseconds.
     """
     ended = {step: run[column] for step, column in ENDED.items()}
-    told = [(end, step) for step, end in ended.items() if end is not None]
-    if len(told) == 1:
+    finished = [(end, step) for step, end in ended.items() if end is not None]
+    if len(finished) == 1:
         return []
     found, start = list[tuple[str, int, int]](), run["started_at"]
-    for end, step in sorted(told, key=lambda t: t[0]):
+    for end, step in sorted(finished, key=lambda t: t[0]):
         # The clock may have been set back during the run.
         found.append((step, start, max(start, end)))
         start = max(start, end)

@@ -53,7 +53,7 @@ def changed_columns(table: str) -> DataError:
     )
 
 
-def history_expired(table: str, version: int) -> HistoryExpiredError:
+def history_expired_error(table: str, version: int) -> HistoryExpiredError:
     """Return the error for changes that are not kept any more."""
     return HistoryExpiredError(
         f"The changes of table '{table}' since version {version} are not available any more."
@@ -82,9 +82,9 @@ def translate_refusals(what: str) -> Iterator[None]:
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
             raise changed_columns(what.removeprefix("write table ").strip("'")) from error
-        if gone := _GONE.search(text):
+        if missing := _GONE.search(text):
             raise DataError(
-                f"Can't {what}: the file '{gone[1]}', which it reads, does not exist any more. "
+                f"Can't {what}: the file '{missing[1]}', which it reads, does not exist any more. "
                 "The versions of a reference that arrivals recorded are kept only if the table "
                 "is not vacuumed."
             ) from error
@@ -98,9 +98,9 @@ def store_failure(error: Exception) -> StoreError | None:
     if found is None or is_conflict(error):
         return None
     reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
-    said = " ".join(text[found.start() :].split())[:200].rstrip(".")
+    reply = " ".join(text[found.start() :].split())[:200].rstrip(".")
     return StoreError(
-        f"The object store {reason or 'failed'}: {said}. Check its address (AWS_ENDPOINT_URL), "
+        f"The object store {reason or 'failed'}: {reply}. Check its address (AWS_ENDPOINT_URL), "
         "the credentials, and that the bucket exists. Nothing is lost: run the command again.",
         retriable=reason is None or "not answer" in reason,
     )

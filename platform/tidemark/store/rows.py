@@ -82,11 +82,11 @@ def to_python(
     try:
         return rows.to_pylist()
     except OUT_OF_RANGE_ERRORS:
-        columns = {n: [_held(value, beyond) for value in rows[n]] for n in rows.column_names}
+        columns = {n: [_convert(value, beyond) for value in rows[n]] for n in rows.column_names}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _held(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
+def _convert(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
     try:
         return value.as_py()
     except OUT_OF_RANGE_ERRORS:
@@ -121,7 +121,7 @@ def drop_deleted(rows: Rows) -> Rows:
         return rows
     if isinstance(rows, DataFrame):
         return rows.where(f"NOT {GONE}").drop(GONE)
-    kept = pa.array([not gone for gone in rows[GONE].to_pylist()], pa.bool_())
+    kept = pa.array([not is_deleted for is_deleted in rows[GONE].to_pylist()], pa.bool_())
     return rows.filter(kept).drop_columns([GONE])
 
 

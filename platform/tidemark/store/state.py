@@ -48,12 +48,12 @@ class State:
     ) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
-        self._bounds = () if through is None else (_numbered(0, through + 1),)
+        self._bounds = () if through is None else (_commit_range(0, through + 1),)
         self._arrivals = integrity.arrivals_app(transform.source)
         self._counted = counted_column(transform)
 
     @classmethod
-    def named(cls, warehouse: Warehouse, table: str) -> "State":
+    def from_table(cls, warehouse: Warehouse, table: str) -> "State":
         """Return the state table of that name, without its transform."""
         state = cls.__new__(cls)
         state.warehouse, state.table, state._bounds = warehouse, table, ()
@@ -123,17 +123,23 @@ class State:
         elif marker.replaces:
             own = f"commit_number = {marker.commit_number}"
             where = f"({within(marker.ranges)} AND {MARKER} IS NULL) OR {own}"
-        told = _notes(notes, arrow_schema(delta_schema(partials.schema)))
+        notes_table = _notes(notes, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, marker.commit_number)
         vouches = {self._arrivals: marker.after.through}
         if self.warehouse.transaction(self.table, _APP) != marker.commit_number - 1:
             done = None
         elif marker.replaces:
             done = self.warehouse.replace(
-                partials, self.table, where, _APP, marker.commit_number, also=told, vouches=vouches
+                partials,
+                self.table,
+                where,
+                _APP,
+                marker.commit_number,
+                also=notes_table,
+                vouches=vouches,
             )
         else:
-            done = self.warehouse.append(partials, *place, also=told, vouches=vouches)
+            done = self.warehouse.append(partials, *place, also=notes_table, vouches=vouches)
         if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
@@ -154,20 +160,22 @@ class State:
         """Return the number of events of an earlier commit, by class of lateness."""
         columns = [VERDICT, self._counted, MARKER]
         rows = self.warehouse.take(
-            self.table, _numbered(marker.commit_number, marker.commit_number + 1), columns=columns
+            self.table,
+            _commit_range(marker.commit_number, marker.commit_number + 1),
+            columns=columns,
         )
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
     def of(self, commit_number: int) -> DataFrame:
         """Return the partials of one commit."""
-        rows = self.warehouse.read(self.table, _numbered(commit_number, commit_number + 1))
+        rows = self.warehouse.read(self.table, _commit_range(commit_number, commit_number + 1))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def _markers(self, start: int, end: int) -> list[CommitInfo]:
         columns = ["commit_number", MARKER]
-        rows = self.warehouse.take(self.table, _numbered(start, end), columns=columns)
-        told = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-        return [CommitInfo.from_json(text) for text in told]
+        rows = self.warehouse.take(self.table, _commit_range(start, end), columns=columns)
+        texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
+        return [CommitInfo.from_json(text) for text in texts]
 
 
 def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
@@ -215,5 +223,5 @@ def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _numbered(start: int, end: int) -> InRanges:
+def _commit_range(start: int, end: int) -> InRanges:
     return InRanges("commit_number", ((start, end),), instants=False)

@@ -101,7 +101,7 @@ class Warehouse:
         comment: str = "",
         *,
         feed: bool = False,
-        told: Mapping[str, str] | None = None,
+        extra_properties: Mapping[str, str] | None = None,
     ) -> bool:
         """Create a table. Return False if it exists already.
 
@@ -112,7 +112,7 @@ class Warehouse:
             like: its columns, as DDL or as rows that have them.
             feed: enables Delta's change data feed, so that consumers can read the table's changes.
                 An append costs nothing more; an update or deletion writes its rows a second time.
-            told: more properties of the table.
+            extra_properties: more properties of the table.
 
         Raises:
             DataError: the warehouse can't be written, or the table has another format.
@@ -126,7 +126,7 @@ class Warehouse:
         columns = like if isinstance(like, StructType) else like.schema
         properties = {"tidemark.format": str(FORMAT)}
         properties |= {_FEED: "true"} if feed else {}
-        properties |= told or {}
+        properties |= extra_properties or {}
         properties |= table.properties if isinstance(table, TableName) else {}
         made = self.committer.create(table, columns, comment, properties)
         if not made and (found := self.head(table)) is not None:
@@ -250,13 +250,13 @@ class Warehouse:
         """
         return self.committer.changes(table, since)
 
-    def changed(self, table: str, since: int, through: int) -> pa.Table:
+    def read_changes(self, table: str, since: int, through: int) -> pa.Table:
         """Return the changes of the commits (since, through] in memory.
 
         Raises:
             HistoryExpiredError: the table's history does not go back so far.
         """
-        return self.committer.changed(table, since, through)
+        return self.committer.read_changes(table, since, through)
 
     def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         """Return a table's head, and all of its rows as of that commit."""

@@ -90,7 +90,7 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
         _list_newest_before(timeline), f"arrival BIGINT, {_NEWEST} BIGINT"
     )
     rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
-    time = F.unix_micros(source.happened(F.unix_micros("arrived_at")))
+    time = F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
     facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
     rows_, events, greatest, points, *lost = facts

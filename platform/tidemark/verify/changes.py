@@ -132,11 +132,11 @@ def compute_changes(
     ranges, few = between(start, end), asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
         published, commit = _read_computed(asset, ranges, place, few=few)
-        told = _find_differences(asset, commit)
-        if told.effect is Effect.NONE and told.earlier_through is None:
-            return told
+        changes = _find_differences(asset, commit)
+        if changes.effect is Effect.NONE and changes.earlier_through is None:
+            return changes
         check(asset.log, asset.counting)
-        return _add_changed_windows(asset, commit, told, published, ranges, place, most, few=few)
+        return _add_changed_windows(asset, commit, changes, published, ranges, place, most, few=few)
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
@@ -146,7 +146,7 @@ def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
         DefinitionError, DataError: as in `compute_changes`.
     """
     asset = _load_asset(warehouse, transform)
-    return _find_differences(asset, asset.state.at(asset.published()))
+    return _find_differences(asset, asset.state.at(asset.published_commit_number()))
 
 
 def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
@@ -157,7 +157,7 @@ def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
             f"'{transform.name}' is a roll-up of '{transform.follows}': compare the definition of "
             f"'{transform.follows}' instead."
         )
-    if asset.published() < 0:
+    if asset.published_commit_number() < 0:
         raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
     return asset
 
@@ -196,21 +196,23 @@ def _read_computed(
     while True:
         versions = [warehouse.version(table) for table in tables]
         commit = asset.state.at(
-            max(asset.published(), warehouse.transaction(transform.table, asset.app))
+            max(asset.published_commit_number(), warehouse.transaction(transform.table, asset.app))
         )
         rows = warehouse.read(transform.table, bound)
         keys = _find_keys(asset, commit, rows.columns)
         rows = rows.withColumn(_KEYS, keys_as_json(keys))
         if versions[1] >= 0:
-            withheld = warehouse.read(transform.quarantine_table, bound)
-            withheld = withheld.withColumn(_KEYS, keys_as_json(keys)).drop(*_VALIDATION_COLUMNS)
+            quarantined = warehouse.read(transform.quarantine_table, bound)
+            quarantined = quarantined.withColumn(_KEYS, keys_as_json(keys)).drop(
+                *_VALIDATION_COLUMNS
+            )
             same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
             good = (
                 rows.alias("p")
-                .join(withheld.alias("w"), same, "left_anti")
+                .join(quarantined.alias("w"), same, "left_anti")
                 .drop(*_VALIDATION_COLUMNS)
             )
-            rows = good.unionByName(withheld, allowMissingColumns=True)
+            rows = good.unionByName(quarantined, allowMissingColumns=True)
         rows = place.materialize_frame(rows, few=few)
         if versions == [warehouse.version(table) for table in tables]:
             return rows, commit
@@ -222,16 +224,18 @@ def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list
     These are the columns that are neither a window's facts nor an aggregate of the definition that
     made the table.
     """
-    told = asset.state.recorded_parts(commit)
+    recorded_parts = asset.state.recorded_parts(commit)
     mine = columns[columns.index("window_end") + 1 : columns.index("events")]
-    aggregates = {name.removeprefix(AGGREGATE) for name in told if name.startswith(AGGREGATE)}
+    aggregates = {
+        name.removeprefix(AGGREGATE) for name in recorded_parts if name.startswith(AGGREGATE)
+    }
     return [c for c in mine if c not in aggregates]
 
 
 def _add_changed_windows(
     asset: Asset,
     commit: CommitInfo,
-    told: Changes,
+    changes: Changes,
     published: DataFrame,
     ranges: Ranges,
     place: TempTables,
@@ -239,25 +243,25 @@ def _add_changed_windows(
     *,
     few: bool,
 ) -> Changes:
-    """Return the differences `told`, with the windows that would change."""
+    """Return the differences `changes`, with the windows that would change."""
     transform, coverage = asset.transform, commit.after
     # A session may cross any bound.
     bounds = () if transform.window.merges else ranges
     counted = rolling.recount_partials(asset.warehouse, transform, coverage, bounds)
     stored = place.materialize_frame(counted, few=few)
 
-    def computed(partials: DataFrame) -> DataFrame:
+    def compute_windows(partials: DataFrame) -> DataFrame:
         rows = finish_windows(partials, transform, asset.log, as_of(coverage))
         return rows.where(window_starts_in(ranges).sql()).withColumn(
             _KEYS, keys_as_json(transform.keys)
         )
 
-    streamed = computed(stored)
-    complete = computed(stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE))
+    streamed = compute_windows(stored)
+    complete = compute_windows(stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE))
     there = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
     both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED]
-    other = (c for c in (*transform.aggregates, *_changed_aggregates(told)) if c not in both)
+    other = (c for c in (*transform.aggregates, *_changed_aggregates(changes)) if c not in both)
     rows = compare_rows(published, streamed, complete, _BY, both, F.col(f"key.{_KEYS}"))
     rows = place.materialize_frame(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
@@ -267,7 +271,7 @@ def _add_changed_windows(
     span = found.agg(F.min("window_start"), F.max("window_start")).collect()[0]
     first = found.orderBy("window_start", "keys", "column").limit(most)
     return replace(
-        told,
+        changes,
         windows=sum(counts.values()),
         rows={word: counts[kind] for kind, word in _KINDS.items() if kind in counts},
         columns={r[0]: int(r[1]) for r in sorted(values)} | dict.fromkeys(other),
@@ -284,6 +288,6 @@ def _read_values(row: dict[str, Any]) -> tuple[str | None, str | None, str | Non
     return row["column"], row["left"], row["right"]
 
 
-def _changed_aggregates(told: Changes) -> list[str]:
-    names = [c.part for c in told.differences if c.part.startswith(AGGREGATE)]
+def _changed_aggregates(changes: Changes) -> list[str]:
+    names = [c.part for c in changes.differences if c.part.startswith(AGGREGATE)]
     return [name.removeprefix(AGGREGATE) for name in names]

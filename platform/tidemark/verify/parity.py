@@ -107,22 +107,22 @@ def parity(
     # A source that was never ingested raises its error below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
-        published, held, commit = _read_computed(asset, ranges, place, few=few)
+        published, quarantine_counts, commit = _read_computed(asset, ranges, place, few=few)
         coverage = rolling.coverage_after(transform, commit)
         # A session may cross any bound.
         bounds = () if transform.window.merges else ranges
         counted = rolling.recount_partials(warehouse, transform, coverage, bounds)
         stored = place.materialize_frame(counted, few=few)
 
-        def computed(partials: DataFrame) -> DataFrame:
+        def compute_windows(partials: DataFrame) -> DataFrame:
             rows = rolling.assign_windows(warehouse, transform, partials, coverage)
             return finish_windows(rows, transform, asset.log, as_of(coverage)).where(
                 window_starts_in(ranges).sql()
             )
 
-        streamed = computed(stored)
+        streamed = compute_windows(stored)
         all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE)
-        complete = computed(all_in)
+        complete = compute_windows(all_in)
         columns = [*transform.aggregates, *FACTS]
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
@@ -142,8 +142,8 @@ def parity(
                 for r in found.limit(most).collect()
             ],
             kinds=kinds,
-            quarantined=held.rows,
-            quarantined_by=held.by_expectation,
+            quarantined=quarantine_counts.rows,
+            quarantined_by=quarantine_counts.by_expectation,
         )
 
 
@@ -169,13 +169,15 @@ def _read_computed(
         rows = place.materialize_frame(
             quarantine.read_computed(warehouse, transform, ranges), few=few
         )
-        held = _QuarantineCounts(
+        quarantine_counts = _QuarantineCounts(
             _count_quarantined(warehouse, transform, ranges),
             quarantine.count_by_expectation(warehouse, transform, ranges),
         )
-        newest = max(asset.published(), warehouse.transaction(transform.table, asset.app))
+        newest = max(
+            asset.published_commit_number(), warehouse.transaction(transform.table, asset.app)
+        )
         if versions == [warehouse.version(table) for table in tables]:
-            return rows, held, asset.state.at(newest)
+            return rows, quarantine_counts, asset.state.at(newest)
 
 
 def _count_quarantined(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:

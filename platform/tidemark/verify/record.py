@@ -111,13 +111,15 @@ def delete_differences(warehouse: Warehouse, asset: str) -> None:
     if not warehouse.exists(TABLE):
         return
     rows = warehouse.take(TABLE, Equals("asset", asset))
-    told = rows.filter(pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_()))
-    if not told.num_rows:
+    with_differences = rows.filter(
+        pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_())
+    )
+    if not with_differences.num_rows:
         return
-    place = told.column_names.index("differences")
-    nothing = pa.array([[]] * told.num_rows, _SCHEMA.field("differences").type)
+    place = with_differences.column_names.index("differences")
+    nothing = pa.array([[]] * with_differences.num_rows, _SCHEMA.field("differences").type)
     wordless = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
-    warehouse.merge(told.set_column(place, "differences", nothing), TABLE, wordless)
+    warehouse.merge(with_differences.set_column(place, "differences", nothing), TABLE, wordless)
 
 
 def _counts(found: dict[str, int]) -> list[dict[str, object]]:

@@ -166,8 +166,8 @@ def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Ta
 
 def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows in Python with their verdicts as words."""
-    told = as_told(rows)
-    for row in told:
+    displayed = as_told(rows)
+    for row in displayed:
         if VERDICT in row:
             row[VERDICT] = judge.VERDICTS[row[VERDICT]]
-    return told
+    return displayed

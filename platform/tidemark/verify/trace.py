@@ -83,7 +83,7 @@ class WindowMembership:
             it.
         row: the published row of the window, if any.
         in_row: true if that row includes the event.
-        withheld: the window's quarantined row, with the reason; None if there is none.
+        quarantined: the window's quarantined row, with the reason; None if there is none.
         panes: the window's panes that include the event, in order.
         late: the event's row in the late table.
     """
@@ -95,7 +95,7 @@ class WindowMembership:
     counts: bool
     row: Row | None = None
     in_row: bool = False
-    withheld: Row | None = None
+    quarantined: Row | None = None
     panes: Sequence[Row] = ()
     late: Row | None = None
 
@@ -173,7 +173,7 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
 
 def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     transform = asset.transform
-    commit = asset.state.at(asset.published())
+    commit = asset.state.at(asset.published_commit_number())
     if commit.commit_number < 0:
         return Fate(transform.name, transform.follows, NOT_RUN)
     coverage = rollups.coverage_after(transform, commit)
@@ -183,14 +183,14 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
         p.counts and p.verdict == judge.VERDICTS[judge.TOO_LATE] for p in base.places
     )
     rows = _classify(asset, event, coverage, complete=taken_in)
-    told = fetch(
+    newer = fetch(
         rows.select(
             *transform.by_window, VERDICT, ADMITTED, coverage.pick("arrival").alias(_THROUGH)
         ).distinct()
     )
-    seen = [r for r in told.to_pylist() if r[_THROUGH] >= event.arrival.arrival]
-    state = PLACED if seen else NOT_YET if told.num_rows else LEFT_OUT
-    if not told.num_rows and event.arrival.arrival > coverage.through:
+    seen = [r for r in newer.to_pylist() if r[_THROUGH] >= event.arrival.arrival]
+    state = PLACED if seen else NOT_YET if newer.num_rows else LEFT_OUT
+    if not newer.num_rows and event.arrival.arrival > coverage.through:
         state = NOT_YET
     places = [_find_membership(asset, event, coverage, row) for row in seen]
     return Fate(transform.name, transform.follows, state, watermark, places)
@@ -225,9 +225,11 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
     if place.start is None or place.end is None:
         return place
     published = _read_window(warehouse, transform, transform.table, place)
-    withheld = _read_window(warehouse, transform, transform.quarantine_table, place)
-    newest = (published or withheld or [None])[0]
-    place = replace(place, row=next(iter(published), None), withheld=next(iter(withheld), None))
+    quarantined = _read_window(warehouse, transform, transform.quarantine_table, place)
+    newest = (published or quarantined or [None])[0]
+    place = replace(
+        place, row=next(iter(published), None), quarantined=next(iter(quarantined), None)
+    )
     if newest is None or not place.counts:
         return place
     fired = newest["as_of"] >= event.arrival.arrival
@@ -254,8 +256,8 @@ def _find_firings(
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
     # Any name of an aggregate works, because no key has it.
     name = next(iter(asset.counting.aggregates))
-    held = {name: agg.count(where=itself)}
-    own = replace(asset.counting, aggregates=held, expectations=())
+    aggregates = {name: agg.count(where=itself)}
+    own = replace(asset.counting, aggregates=aggregates, expectations=())
     stored = recount(asset.log, own, coverage, ranges, complete=complete)
     at = as_of(coverage)
     windows = fetch(finish_windows(stored, own, asset.log, at).where(f"`{name}` > 0")).to_pylist()

@@ -60,8 +60,8 @@ class Entry:
 
     def waits(self, error: Exception) -> None:
         """Record that the command waits until an error has passed, or ends with it."""
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        self._tell(replace(self._command, error=said))
+        message = next(iter(str(error).splitlines()), type(error).__name__)
+        self._tell(replace(self._command, error=message))
 
     def goes_on(self, *, again: bool = False) -> None:
         """Record that the command is healthy; `again` if it restarted its query for that."""
@@ -82,11 +82,11 @@ class Entry:
     def _write(self) -> None:
         if self._path is None:
             return
-        told = asdict(self._command)
-        del told["runs"]
+        values = asdict(self._command)
+        del values["runs"]
         # A home that can't be written must not end a command.
         with suppress(OSError):
-            atomic.write(self._path, json.dumps(told))
+            atomic.write(self._path, json.dumps(values))
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def running(
     An interrupt or the end of the block counts as an intended end; an error does not.
     """
     path, command = _file(settings, kind, name), Command(kind, name, _now(), assets)
-    with _locked(path) as own:
+    with _try_lock(path) as own:
         entry = Entry(path if own else None, command)
         try:
             yield entry
@@ -128,16 +128,16 @@ def commands(settings: Settings) -> list[Command]:
         # file before it releases the lock.
         runs = locks.is_locked(_lock(file))
         try:
-            told: dict[str, Any] = json.loads(file.read_text())
+            values: dict[str, Any] = json.loads(file.read_text())
         except FileNotFoundError:
             continue
-        told |= {"assets": tuple(told["assets"]), "runs": runs}
-        found.append(Command(**told))
+        values |= {"assets": tuple(values["assets"]), "runs": runs}
+        found.append(Command(**values))
     return found
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[bool]:
+def _try_lock(file: Path) -> Iterator[bool]:
     """Take the lock next to a file for the block, and yield whether this process has it."""
     try:
         make_folder(file.parent)

@@ -43,10 +43,10 @@ def to_json(position: Position) -> str:
 
 def parse(text: str) -> Position:
     """Parse a position. Return one without topics if another kind of connector wrote it."""
-    told = json.loads(text)
+    parsed = json.loads(text)
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
-        for name, topic in (told.items() if isinstance(told, dict) else ())
+        for name, topic in (parsed.items() if isinstance(parsed, dict) else ())
         if isinstance(topic, dict)
     }
 

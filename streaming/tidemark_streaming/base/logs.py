@@ -41,12 +41,12 @@ def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
         else:
             logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
             logging.captureWarnings(capture=True)
-            sys.excepthook = _raised
+            sys.excepthook = _log_uncaught
     _log = _ROOT.getChild(process)
     return True
 
 
-def structured() -> bool:
+def is_structured() -> bool:
     """Return whether this process logs as JSON."""
     return _log is not None
 
@@ -54,8 +54,8 @@ def structured() -> bool:
 def tell(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
     """Log an event, with facts by name; facts that are None are left out."""
     if _log is not None:
-        told = {name: fact for name, fact in facts.items() if fact is not None}
-        _log.log(level, event, extra=told)
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        _log.log(level, event, extra=known)
 
 
 def warn(event: str, /, **facts: object) -> None:
@@ -96,19 +96,21 @@ def _formatter() -> logging.Formatter:
         processors=[
             stdlib.ProcessorFormatter.remove_processors_meta,
             processors.format_exc_info,
-            _masked,
+            _mask_secrets,
             processors.JSONRenderer(serializer=json.dumps, default=str),
         ],
     )
 
 
-def _masked(_: object, __: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _mask_secrets(_: object, __: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Return an entry whose messages and tracebacks have strings that look like secrets masked."""
     for name in ("event", "exception"):
-        if name in told:
-            told[name] = _SECRET.sub(r"\1***", str(told[name]))
-    return told
+        if name in facts:
+            facts[name] = _SECRET.sub(r"\1***", str(facts[name]))
+    return facts
 
 
-def _raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     _ROOT.critical("%s", error, exc_info=(kind, error, trace))

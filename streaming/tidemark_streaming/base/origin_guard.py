@@ -46,7 +46,7 @@ class OriginGuard:
             status, reason = refusal
             await PlainTextResponse(f"{reason}\n", status)(scope, receive, send)
         else:
-            await self._app(scope, receive, _unframed(send))
+            await self._app(scope, receive, _deny_framing(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and the reason with which a request is refused."""
@@ -91,7 +91,7 @@ def _name(address: str) -> str | None:
         return None
 
 
-def _unframed(send: Send) -> Send:
+def _deny_framing(send: Send) -> Send:
     """Return a `send` that forbids other pages to show the response in a frame.
 
     Otherwise another page could lead an operator to click on a button that it covers.

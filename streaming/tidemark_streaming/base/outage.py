@@ -35,18 +35,20 @@ class Outage:
     """The outages of one long-running task, one after the other.
 
     Args:
-        tell: receives the messages.
+        on_progress: receives the messages.
         sleep: waits a number of seconds.
     """
 
     def __init__(
-        self, tell: ProgressCallback = ignore_progress, sleep: Callable[[float], None] = time.sleep
+        self,
+        on_progress: ProgressCallback = ignore_progress,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._tell = tell
+        self._report = on_progress
         self._sleep = sleep
         self._wait = FIRST_WAIT
         self._begun: float | None = None
-        self._said = set[str]()
+        self._reported = set[str]()
 
     def wait(self, error: Exception) -> None:
         """Wait before the next retry.
@@ -58,10 +60,10 @@ class Outage:
         if not lost and not (isinstance(error, TidemarkError) and error.retriable):
             raise error
         self._begun = self._begun or time.monotonic()
-        said = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
-        if said not in self._said:
-            self._said.add(said)
-            self._tell(f"{said} Waiting until it is back.")
+        message = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
+        if message not in self._reported:
+            self._reported.add(message)
+            self._report(f"{message} Waiting until it is back.")
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
@@ -82,8 +84,8 @@ class Outage:
         """Report that an outage is over, if there was one."""
         if self._begun is None:
             return
-        self._tell(
+        self._report(
             f"The outage ended after {time.monotonic() - self._begun:.0f} seconds: continuing."
         )
         self._begun, self._wait = None, FIRST_WAIT
-        self._said.clear()
+        self._reported.clear()

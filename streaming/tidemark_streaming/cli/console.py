@@ -50,7 +50,7 @@ def err() -> Console:
 
 def print_error(sentence: str) -> None:
     """Print an error message."""
-    if logs.structured():
+    if logs.is_structured():
         logs.tell(sentence, level=logging.ERROR)
         return
     err().print("[bold red]error:[/] ", end="")
@@ -59,7 +59,7 @@ def print_error(sentence: str) -> None:
 
 def print_warning(sentence: str) -> None:
     """Print a warning, or that its cause has ended. The command continues."""
-    if logs.structured():
+    if logs.is_structured():
         logs.warn(sentence)
         return
     err().print(sentence, style="yellow", markup=False, soft_wrap=True)
@@ -67,7 +67,7 @@ def print_warning(sentence: str) -> None:
 
 def print_status(sentence: str) -> None:
     """Print a status message."""
-    if logs.structured():
+    if logs.is_structured():
         logs.tell(sentence)
         return
     err().print(sentence, markup=False, soft_wrap=True)
@@ -115,7 +115,7 @@ class Step:
 def step(text: str) -> Iterator[Step]:
     """Show progress while the block runs, then a line with its duration."""
     console, began = err(), time.monotonic()
-    if console.is_terminal and not logs.structured():
+    if console.is_terminal and not logs.is_structured():
         bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
         with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
             work = Step(progress, progress.add_task(text, total=None))
@@ -128,7 +128,7 @@ def step(text: str) -> Iterator[Step]:
 
 def print_done(text: str, took: float, note: str = "") -> None:
     """Print that work is done, with its duration."""
-    if logs.structured():
+    if logs.is_structured():
         logs.tell(text, seconds=round(took, 3), note=note or None)
         return
     note = f"  [dim]{note}[/]" if note else ""

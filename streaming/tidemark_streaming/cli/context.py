@@ -55,18 +55,18 @@ Range = tuple[int, int] | None
 def warehouse(
     settings: Settings,
     session_id: str | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    while_starting: Callable[[], None] | None = None,
 ) -> "Warehouse":
     """Return the warehouse with a session of the engine, which is started if necessary.
 
     Args:
-        meanwhile: work that the command needs anyway, to do while an engine starts.
+        while_starting: work that the command needs anyway, to do while an engine starts.
     """
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
 
     with step("engine") as work:
-        engine.ensure(settings, work.tell, meanwhile)
+        engine.ensure(settings, work.tell, while_starting)
         spark = engine.session(settings, session_id)
         work.note = f"Spark {spark.version}"
     return Warehouse(spark, settings.warehouse, settings.database)

@@ -216,8 +216,8 @@ class Marts:
             shutil.copy(self.target / "partial_parse.msgpack", scratch)
             variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
             refresh = ["--full-refresh"] if full_refresh else []
-            said = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
-            found = outcomes(Path(scratch), said)
+            output = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
+            found = outcomes(Path(scratch), output)
         self._note(found)
         return found
 
@@ -281,10 +281,10 @@ class Marts:
             if old.stat().st_mtime < time.time() - _KEPT:
                 shutil.rmtree(old, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(dir=place, prefix="parse-"))
-        said = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
+        output = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
         if not (scratch / "manifest.json").exists():
             shutil.rmtree(scratch)
-            raise DefinitionError(f"dbt can't read the project in {self.folder}: {said}")
+            raise DefinitionError(f"dbt can't read the project in {self.folder}: {output}")
         try:
             scratch.rename(self.target)
         except OSError:
@@ -292,19 +292,19 @@ class Marts:
             shutil.rmtree(scratch)
 
 
-def outcomes(target: Path, said: str = "") -> list[Outcome]:
+def outcomes(target: Path, output: str = "") -> list[Outcome]:
     """Return the result of each model and test in a build.
 
     Args:
         target: dbt's folder of the build.
-        said: dbt's output, for a build that did not start.
+        output: dbt's output, for a build that did not start.
 
     Raises:
         DefinitionError: dbt did not start.
     """
     results = target / "run_results.json"
     if not results.exists():
-        raise DefinitionError(f"dbt did not build the marts: {said}")
+        raise DefinitionError(f"dbt did not build the marts: {output}")
     return [_outcome(r) for r in json.loads(results.read_text())["results"]]
 
 
@@ -319,25 +319,25 @@ def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
     return ""
 
 
-def failed(outcomes: Iterable[Outcome]) -> str:
+def describe_failure(outcomes: Iterable[Outcome]) -> str:
     """Return a message about the first model or test that failed in a build; empty if none did."""
     bad = [o for o in outcomes if o.status in ("error", "fail")]
     if not bad:
         return ""
     what = "Test" if bad[0].kind == "test" else "Mart"
     others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    return f"{what} '{bad[0].name}' failed: {_shortened(bad[0].message).rstrip('.')}.{others}"
+    return f"{what} '{bad[0].name}' failed: {_shorten(bad[0].message).rstrip('.')}.{others}"
 
 
-def _shortened(message: str) -> str:
+def _shorten(message: str) -> str:
     """Return a message of dbt without the engine's stack trace.
 
     The row at fault is often named last, so the middle of a very long message is left out.
     """
-    said = message.partition("JVM stacktrace:")[0].strip()
-    if len(said) <= _HEAD + _TAIL:
-        return said
-    return f"{said[:_HEAD]} … {said[-_TAIL:]}"
+    text = message.partition("JVM stacktrace:")[0].strip()
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    return f"{text[:_HEAD]} … {text[-_TAIL:]}"
 
 
 def refuse(*sentences: str) -> None:
@@ -346,9 +346,9 @@ def refuse(*sentences: str) -> None:
     Raises:
         DataError: with all messages.
     """
-    said = " ".join(filter(None, sentences))
-    if said:
-        raise DataError(said)
+    summary = " ".join(filter(None, sentences))
+    if summary:
+        raise DataError(summary)
 
 
 def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:

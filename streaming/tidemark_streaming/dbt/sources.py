@@ -113,7 +113,7 @@ def generate(transforms: Iterable[Definition]) -> str:
     ]
     kept = [
         # The asset on whose page Dagster shows the table.
-        _table(f"{t.table}_{kind}", about, {"asset": str(t.table)}, _typed(columns))
+        _table(f"{t.table}_{kind}", about, {"asset": str(t.table)}, _column_nodes(columns))
         for kind, (about, columns) in _SIDE_TABLES.items()
         for t in assets
         if kind == "quarantine" or t.late_tables
@@ -159,7 +159,7 @@ def _columns(transform: Definition) -> list[_Node]:
     return [_column(name, kind, meanings[name]) for name, kind in types.items()]
 
 
-def _typed(own: Mapping[str, tuple[str, str]]) -> list[_Node]:
+def _column_nodes(own: Mapping[str, tuple[str, str]]) -> list[_Node]:
     bounds = {name: (kind, WINDOW_MEANINGS[name]) for name, kind in BOUNDS.items()}
     return [_column(name, kind, about) for name, (kind, about) in {**bounds, **own}.items()]
 

@@ -35,8 +35,8 @@ from tidemark_streaming.delta.versions import (
     read_rows,
 )
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
-from tidemark_streaming.ingest.accepted import Acceptance, recorded
-from tidemark_streaming.ingest.guarded import check, kept
+from tidemark_streaming.ingest.accepted import Acceptance, with_losses
+from tidemark_streaming.ingest.guarded import check, mask_columns
 
 CHANGE = {
     "_change_type": "STRING",
@@ -118,9 +118,9 @@ class DeltaConnector:
         table = self._open()
         self._check(table)
         identity, head = str(table.metadata().id), table.version()
-        told = (json.loads(arrival.position) for arrival in reversed(timeline))
+        parsed = (json.loads(arrival.position) for arrival in reversed(timeline))
         # Other positions come from a connector that the source used before.
-        at = next((p for p in told if "table" in p), None)
+        at = next((p for p in parsed if "table" in p), None)
         lost: list[str] = []
         if at is not None and at["table"] != identity:
             lost.append(f"it was recreated under its path after version {at['version']}")
@@ -128,9 +128,9 @@ class DeltaConnector:
         first = self.start if at is None else at["version"] + 1
         whole = first if at is None and first > 0 else None
         commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
-        gone = [version for version, done in commits.items() if done is None]
-        refused = self._acceptance.refused(
-            [*lost, *(_name_versions([version]) for version in gone)]
+        removed = [version for version, done in commits.items() if done is None]
+        refused = self._acceptance.select_refused(
+            [*lost, *(_name_versions([version]) for version in removed)]
         )
         if lost and lost[0] in refused:
             raise DataError(
@@ -149,7 +149,7 @@ class DeltaConnector:
                 if chunks:
                     # The versions before the lost one are ingested first.
                     return chunks
-                raise self._lost(list(takewhile(gone.__contains__, count(version))), head)
+                raise self._lost(list(takewhile(removed.__contains__, count(version))), head)
             if done is None:
                 passed.append(version)
                 continue
@@ -158,13 +158,13 @@ class DeltaConnector:
             ):
                 if chunks:
                     return chunks
-                raise self._refused(version)
+                raise self._update_error(version)
             clock = processing_time(done.at, clock)
             position: dict[str, Any] = {"table": identity, "version": version}
             position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
             lost += [f"{_name_versions(passed)} (deleted)"] if passed else []
-            chunks.append(Chunk(recorded(json.dumps(position), lost), clock, size, rows))
+            chunks.append(Chunk(with_losses(json.dumps(position), lost), clock, size, rows))
             lost, passed = [], []
         return chunks
 
@@ -189,12 +189,12 @@ class DeltaConnector:
             return self._read_by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
         for number, chunk in enumerate(chunks):
-            told = json.loads(chunk.position)
-            whole, version = "whole" in told, told["version"]
+            where = json.loads(chunk.position)
+            whole, version = "whole" in where, where["version"]
             rows = (
-                self._changed(table, version)
+                self._read_changes(table, version)
                 if self.change_feed and not whole
-                else self._added(table, version, whole=whole)
+                else self._read_added(table, version, whole=whole)
             )
             found.append(
                 rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
@@ -221,8 +221,8 @@ class DeltaConnector:
         """Return the rows of many files through the engine, without any of them in this process."""
         table, pieces = self._open(), list[ChunkFile]()
         for number, chunk in enumerate(chunks):
-            told = json.loads(chunk.position)
-            whole, version = "whole" in told, told["version"]
+            where = json.loads(chunk.position)
+            whole, version = "whole" in where, where["version"]
             done = self._contributed_commit(table, version, whole=whole)
             pieces += [ChunkFile(file, number, version, done.at) for file in done.files]
         rows = read_frame(spark, table, pieces, self.source.fields)
@@ -244,16 +244,16 @@ class DeltaConnector:
             F.concat_ws("#", VERSION, POSITION).alias("read_from"),
         )
 
-    def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
+    def _read_added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
         """Return the rows that a version added, or all rows of the table as of that version."""
         done = self._contributed_commit(table, version, whole=whole)
         rows = read_rows(table, done.files, self.source.fields)
-        told = {
+        constants = {
             "_change_type": pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
             "_commit_timestamp": _commit_time(done),
         }
-        return self._source_columns(rows, told)
+        return self._source_columns(rows, constants)
 
     def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
         """Return a version's commit, with the files whose rows it contributes."""
@@ -262,7 +262,7 @@ class DeltaConnector:
             raise self._lost([version], table.version())
         return replace(done, files=()) if done.changes and not whole else done
 
-    def _changed(self, table: DeltaTable, version: int) -> pa.Table:
+    def _read_changes(self, table: DeltaTable, version: int) -> pa.Table:
         """Return the change data feed of a version."""
         done = self._commit(version, whole=False)
         if done is None:
@@ -285,10 +285,10 @@ class DeltaConnector:
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
 
-    def _source_columns(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
+    def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
         """Return the source's columns of these rows, protected."""
         columns = {
-            name: pa.repeat(told[name], len(rows)) if name in told else rows[field]
+            name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
             for name, field in zip(self.source.columns, self.source.fields, strict=True)
         }
         if self.time_zone is not None:
@@ -301,7 +301,7 @@ class DeltaConnector:
         found = pa.table(columns)
         instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
         found = found.cast(pa.schema(instants))
-        return pa.table(kept(found, self.source)) if self.source.mask else found
+        return pa.table(mask_columns(found, self.source)) if self.source.mask else found
 
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
         changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
@@ -392,7 +392,7 @@ class DeltaConnector:
         fields = self.source.fields.items()
         return [n for n, k in fields if simple_type(k) == "timestamp" and there.get(n) == _LOCAL]
 
-    def _refused(self, version: int) -> DataError:
+    def _update_error(self, version: int) -> DataError:
         return DataError(
             f"Version {version} of Delta table '{self.path}' updates or deletes rows, but the "
             f"event log of source '{self.source.name}' keeps its rows. Set change_feed=True to "

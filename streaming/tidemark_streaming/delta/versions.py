@@ -192,14 +192,14 @@ def read_frame(
     by = [name for name in table.metadata().partition_columns if name in columns]
     system, root = file_system(table.table_uri)
     place = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
-    told, firsts = list[tuple[Any, ...]](), dict[int, int]()
+    values_, firsts = list[tuple[Any, ...]](), dict[int, int]()
     for piece in pieces:
         chunk, path, first = piece.chunk, piece.file.path, firsts.get(piece.chunk, 0)
         firsts[chunk] = first + pq.read_metadata(f"{root}/{path}", filesystem=system).num_rows
         values = [piece.file.values[name] for name in by]
-        told.append((path, chunk, first, piece.version, piece.at, *values))
+        values_.append((path, chunk, first, piece.version, piece.at, *values))
     names = [f"`{_VALUE}{name}` STRING" for name in by]
-    listed = spark.createDataFrame(told, ", ".join([_LISTED, *names]))
+    listed = spark.createDataFrame(values_, ", ".join([_LISTED, *names]))
     paths = dict.fromkeys(_escape_wildcards(f"{place}/{piece.file.path}") for piece in pieces)
     kept = StructType([field for field in schema if field.name not in by])
     # The engine returns the path after its scheme, percent-encoded, in which a plus means a plus.
@@ -243,7 +243,7 @@ def _file(add: dict[str, Any]) -> File:
 def _files(table: DeltaTable) -> list[File]:
     """Return all files of a table."""
     by = table.metadata().partition_columns
-    told = statistics.files(table)
+    files = statistics.files(table)
     return [
         File(
             unquote(add["path"]),
@@ -251,7 +251,7 @@ def _files(table: DeltaTable) -> list[File]:
             add["size_bytes"],
             add.get("num_records") or 0,
         )
-        for add in sorted(told, key=lambda add: (add["modification_time"], add["path"]))
+        for add in sorted(files, key=lambda add: (add["modification_time"], add["path"]))
     ]
 
 

@@ -22,7 +22,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, processing_time
 from tidemark_streaming.files import folder, parquet, reading
-from tidemark_streaming.ingest.guarded import FILE, ROW, check, guarded
+from tidemark_streaming.ingest.guarded import FILE, ROW, check, mask_rows
 from tidemark_streaming.payloads import Json
 from tidemark_streaming.payloads.csv_records import Csv
 
@@ -102,7 +102,7 @@ class FileConnector:
         rows = parquet.read_rows(spark, files, self.source, self.options)
         rows = parquet.with_positions(rows, files, names)
         if self.source.mask:
-            return guarded(rows, self.source)
+            return mask_rows(rows, self.source)
         rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
         return rows.select(
             *(F.col(f"`{c}`") for c in self.source.columns),

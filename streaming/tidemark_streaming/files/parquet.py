@@ -111,9 +111,9 @@ def _read_with_times(
 def with_positions(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
     """Return the rows with `CHUNK`, the index of their file, and `FILE`, its name, instead of
     `PATH`."""
-    told = [(n, str(p), name) for n, (p, name) in enumerate(zip(files, names, strict=True))]
+    numbered = [(n, str(p), name) for n, (p, name) in enumerate(zip(files, names, strict=True))]
     kinds = f"{CHUNK} BIGINT, {PATH} STRING, {FILE} STRING"
-    index = rows.sparkSession.createDataFrame(told, kinds)
+    index = rows.sparkSession.createDataFrame(numbered, kinds)
     rows = rows.join(F.broadcast(index), PATH, "left")
     lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), PATH))
     return rows.withColumn(CHUNK, F.coalesce(CHUNK, lost)).drop(PATH)

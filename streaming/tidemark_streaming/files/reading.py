@@ -86,12 +86,12 @@ def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> 
     """Return the columns of a file with this header. A file that was written before the source
     gained columns has a shorter header."""
     try:
-        told = [(name or "").strip().lower() for name in form.fields(header)]
+        named = [(name or "").strip().lower() for name in form.fields(header)]
     except UndecodableError:
-        told = []
-    columns = list(source.columns.items())[: len(told)]
+        named = []
+    columns = list(source.columns.items())[: len(named)]
     fields = [source.field_of(name).lower() for name, _ in columns]
-    if told != fields or source.event_time not in dict(columns):
+    if named != fields or source.event_time not in dict(columns):
         wanted = ", ".join(source.fields)
         raise unreadable_error(path, source, f"its header must name the columns {wanted}")
     return dict(columns)

@@ -84,7 +84,7 @@ def load(domains: Iterable[str]) -> Domains:
         DefinitionError: a domain can't be imported, or two objects or tables have the same name.
     """
     found = [m for name in domains for m in _modules(name)]
-    return _defined(found)
+    return _collect_domains(found)
 
 
 def check_names(domains: Iterable[str]) -> None:
@@ -99,10 +99,10 @@ def check_names(domains: Iterable[str]) -> None:
     for name in domains:
         with suppress(Exception):
             found += _modules(name)
-    _defined(found)
+    _collect_domains(found)
 
 
-def _defined(found: Sequence[ModuleType]) -> Domains:
+def _collect_domains(found: Sequence[ModuleType]) -> Domains:
     known = Domains(
         sources=_collect(found, Source, lambda s: s.name),
         inlets=_collect(found, Inlet, lambda i: i.source.name),
@@ -141,10 +141,10 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
 def _modules(domain: str) -> Iterator[ModuleType]:
     for name in _MODULES:
         if _has(domain, name):
-            yield _imported(f"{domain}.{name}")
+            yield _import(f"{domain}.{name}")
 
 
-def _imported(module: str) -> ModuleType:
+def _import(module: str) -> ModuleType:
     """Import a user's module.
 
     Raises:
@@ -171,7 +171,7 @@ def _has(domain: str, module: str) -> bool:
                 f"There is no domain package '{domain}': correct the setting domains (in "
                 "tidemark.toml, or TIDEMARK_DOMAINS)."
             )
-        _imported(package)
+        _import(package)
     return find_spec(f"{domain}.{module}") is not None
 
 
@@ -192,6 +192,6 @@ def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) ->
     if name not in objects:
         # The case of a user who works outside the project's folder.
         beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
-        said = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(describe_unknown(what, name, objects) + (said if beside else ""))
+        hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
+        raise DefinitionError(describe_unknown(what, name, objects) + (hint if beside else ""))
     return objects[name]

@@ -72,7 +72,7 @@ def erase(
     known: Domains,
     wanted: Wanted,
     address: str,
-    tell: ProgressCallback = ignore_progress,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> Report:
     """Erase events, rebuild the marts, and return a report.
 
@@ -96,9 +96,9 @@ def erase(
         for each in own:
             record.delete_differences(warehouse, each.name)
         if names:
-            tell(f"rebuild {', '.join(names)}")
+            on_progress(f"rebuild {', '.join(names)}")
             found = marts.Marts(settings).build(address, names, full_refresh=True)
-            marts.refuse(marts.failed(found))
+            marts.refuse(marts.describe_failure(found))
 
     with sole(warehouse, source):
         done = run.erase(
@@ -109,7 +109,7 @@ def erase(
             wanted.texts,
             dry_run=wanted.dry_run,
             then=then,
-            tell=tell,
+            on_progress=on_progress,
         )
         beyond = [
             *_beyond(settings, known, wanted, done),
@@ -122,14 +122,14 @@ def erase(
             return report
         if not wanted.vacuum:
             return replace(report, readable_until=_until(done))
-        tell("delete old files")
-        gone = [
+        on_progress("delete old files")
+        vacuumed = [
             *purge(warehouse, tables, done.at),
             *purge(warehouse.marts(registered=False), names, done.at),
         ]
-        kept = [each for each in gone if each.spared]
-        told = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
-        return replace(report, vacuumed=gone, beyond=[*beyond, *told])
+        kept = [each for each in vacuumed if each.spared]
+        spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
+        return replace(report, vacuumed=vacuumed, beyond=[*beyond, *spared])
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
@@ -158,22 +158,22 @@ def _until(done: ErasureReport) -> str | None:
 
 def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:
     """Return notes on the places that have the same events and that Tidemark does not delete."""
-    told = list[str]()
+    sentences = list[str]()
     if wanted.source.name in known.inlets:
-        told.append(_outside(settings, known, wanted.source))
+        sentences.append(_outside(settings, known, wanted.source))
     if wanted.source.lookups:
-        told.append(
+        sentences.append(
             f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.lookups)}) "
             "are unchanged: delete the same person's rows there yourself."
         )
     if done.unsearched > 0:
-        told.append(
+        sentences.append(
             f"The bytes of {format_count(done.unsearched, 'dead letter')} of "
             f"'{wanted.source.name}' were kept, because there are no columns to search, and none "
             "of the texts of --dead-letters-containing is in them."
         )
     for each in done.sent:
-        told.append(
+        sentences.append(
             f"{each.outlet} has records of {format_count(each.total, 'window')} of '{each.asset}' "
             "that contained an erased event. Published records can't be recalled: "
             f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
@@ -181,15 +181,15 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
         )
     for lane in known.lanes.values():
         if lane.feed.source.name == wanted.source.name:
-            told.append(
+            sentences.append(
                 f"The topics of the lane '{lane.name}' still have the events that the lane wrote "
                 "there."
             )
-    told.append(
+    sentences.append(
         "Not searched: Dagster's records of runs and checks, Spark's event log, and copies of the "
         "tables that readers made."
     )
-    return told
+    return sentences
 
 
 def _outside(settings: Settings, known: Domains, source: Source) -> str:

@@ -175,10 +175,10 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
         orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        output = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         raise EngineError(
             f"Dagster's databases {current} in {folder} could not be created: "
-            f"{(said[-1] if said else f'exit code {done.returncode}')}"
+            f"{(output[-1] if output else f'exit code {done.returncode}')}"
         )
     made.write_text(current)
 

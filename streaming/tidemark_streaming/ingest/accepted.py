@@ -22,19 +22,19 @@ class Acceptance:
         self._given = given
         self._first: frozenset[str] | None = None
 
-    def refused(self, lost: Sequence[str]) -> list[str]:
+    def select_refused(self, lost: Sequence[str]) -> list[str]:
         """Return the losses found by a poll, in words, that are not accepted."""
         if self._first is None:
             self._first = frozenset(lost if self._given else ())
         return [each for each in lost if each not in self._first]
 
 
-def recorded(position: str, lost: Sequence[str]) -> str:
+def with_losses(position: str, lost: Sequence[str]) -> str:
     """Return a position, as JSON, with the losses that the arrival at this position skips."""
     return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
 
 
 def passed_over(position: str) -> list[str]:
     """Return the losses that an arrival has skipped, in words, from its position."""
-    told = json.loads(position)
-    return list(told.get(_KEY, ())) if isinstance(told, dict) else []
+    parsed = json.loads(position)
+    return list(parsed.get(_KEY, ())) if isinstance(parsed, dict) else []

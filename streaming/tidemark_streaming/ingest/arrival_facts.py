@@ -148,9 +148,9 @@ def _by_engine(
         known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
         rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
     # An event with a future timestamp does not advance the watermark.
-    ahead = source.possible & source.happened(clock).isNull()
+    ahead = source.possible & source.valid_event_time(clock).isNull()
     rows = rows.select("*", ahead.alias(_AHEAD))
-    rows = rows.withColumn(source.event_time, source.happened(clock))
+    rows = rows.withColumn(source.event_time, source.valid_event_time(clock))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
     reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")

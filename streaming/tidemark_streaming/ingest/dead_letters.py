@@ -52,7 +52,7 @@ def read_dead_letters(snapshot: Snapshot, source: str, columns: Sequence[str] = 
     newest = timeline[-1].arrival if timeline else -1
     found = found.filter(ds.field("arrival") <= newest)
     found = found.sort_by([("arrival", "ascending"), ("position", "ascending")])
-    marks = replayed(timeline)
+    marks = find_reprocessed(timeline)
     by = pa.array([marks.get(place) for place in places(found)], pa.int64())
     return found.append_column("replayed_by", by)
 
@@ -63,7 +63,7 @@ def places(letters: pa.Table) -> list[Place]:
     return list(zip(*columns, strict=True))
 
 
-def replayed(timeline: Sequence[Arrival]) -> dict[Place, int]:
+def find_reprocessed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
     # The first arrival that names a dead letter counts: an arrival without rows may repeat the
     # position of the one before it.
@@ -134,11 +134,11 @@ class _Mended:
     protects: ClassVar[bool] = True
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        done = replayed(timeline)
+        done = find_reprocessed(timeline)
         left = [place for place in places(self.rows) if place not in done]
         clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
         pieces = [left[n : n + SMALL_BATCH_ROWS] for n in range(0, len(left), SMALL_BATCH_ROWS)]
-        return [Chunk(_written(piece), clock, rows=len(piece)) for piece in pieces]
+        return [Chunk(_to_position(piece), clock, rows=len(piece)) for piece in pieces]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         which = {
@@ -157,7 +157,7 @@ class _Mended:
         return None
 
 
-def _written(letters: Iterable[Place]) -> str:
+def _to_position(letters: Iterable[Place]) -> str:
     """Return the position of an arrival that reprocesses some dead letters."""
     ranges = list[list[int]]()
     for arrival, position in sorted(letters):

@@ -158,7 +158,7 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
         recorded = log.timeline()
         if not recorded:
             raise DataError(f"Source '{source.name}' has no arrivals yet.")
-        arrivals = _lowered(log, recorded)
+        arrivals = _lower(log, recorded)
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:
             _record(log, arrivals[changed[0] :])
@@ -170,7 +170,7 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
     )
 
 
-def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
+def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     """Return the arrivals with the watermarks of the definition, none above the recorded one."""
     source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
@@ -214,8 +214,8 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     facts = F.broadcast(frame(warehouse.spark, known))
     rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
     with temp_tables(warehouse) as place:
-        held = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
-        warehouse.replace(held, source.log_table, beyond, app, 0)
+        materialized = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
+        warehouse.replace(materialized, source.log_table, beyond, app, 0)
     pass_fail_point("watermarks")
     warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 

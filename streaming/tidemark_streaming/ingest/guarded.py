@@ -32,7 +32,7 @@ ROW = helper("row")
 _ORDER = (CHUNK, BLOCK, ROW)
 
 
-def guarded(rows: DataFrame, source: Source) -> pa.Table:
+def mask_rows(rows: DataFrame, source: Source) -> pa.Table:
     """Return rows with their `position` in their chunk, protected as their source declares.
 
     Dead letters have no bytes: if a row can't be decoded, it is not known which parts to protect.
@@ -48,12 +48,12 @@ def guarded(rows: DataFrame, source: Source) -> pa.Table:
     found = fetch(rows).sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
     chunks = found[CHUNK].to_numpy()
     position = np.arange(len(chunks)) - np.searchsorted(chunks, chunks)
-    told = kept(found, source)
-    told |= {CHUNK: found[CHUNK], "position": pa.array(position, pa.int64())}
-    places = pc.cast(told["position"], pa.string())
-    told["read_from"] = pc.binary_join_element_wise(found[FILE], places, "#")
-    told[DEAD] = _without_bytes(found[DEAD])
-    return pa.table(told)
+    columns = mask_columns(found, source)
+    columns |= {CHUNK: found[CHUNK], "position": pa.array(position, pa.int64())}
+    places = pc.cast(columns["position"], pa.string())
+    columns["read_from"] = pc.binary_join_element_wise(found[FILE], places, "#")
+    columns[DEAD] = _without_bytes(found[DEAD])
+    return pa.table(columns)
 
 
 def check(source: Source, what: str) -> None:
@@ -74,7 +74,7 @@ def check(source: Source, what: str) -> None:
             )
 
 
-def kept(rows: pa.Table, source: Source) -> dict[str, Any]:
+def mask_columns(rows: pa.Table, source: Source) -> dict[str, Any]:
     """Return a source's columns of rows, protected.
 
     Raises:

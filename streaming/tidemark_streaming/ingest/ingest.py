@@ -37,7 +37,7 @@ from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
 from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
 from tidemark_streaming.ingest.changed import ColumnChanged, check
 from tidemark_streaming.ingest.sole import sole
-from tidemark_streaming.ingest.standstill import kept
+from tidemark_streaming.ingest.standstill import record_error
 from tidemark_streaming.ingest.time_range import each_in_range, in_range
 
 FURNISHED = "furnish"
@@ -95,7 +95,7 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
         DataError: the data can't be read, or the warehouse can't be written.
         DefinitionError: the source's watermark can't be computed from its columns.
     """
-    with _opened(warehouse, feed.source) as log:
+    with _open_log(warehouse, feed.source) as log:
         yield from _bring(log, log.timeline(), feed, batch)
 
 
@@ -106,7 +106,7 @@ def follow(
     *,
     then: Callable[[Warehouse, RecentArrivals], None] | None = None,
     again: Callable[[], Warehouse] | None = None,
-    tell: ProgressCallback = ignore_progress,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> Iterator[Ingested]:
     """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
@@ -119,16 +119,16 @@ def follow(
             an outage, it is called for the existing arrivals, of which none is in memory.
         again: opens the warehouse in a new session once the engine is back; without it, a lost
             engine ends the ingest.
-        tell: receives a message when something does not respond, and one when it is back.
+        on_progress: receives a message when something does not respond, and one when it is back.
 
     Raises:
         ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
     """
-    source, outage = feed.source, Outage(tell)
+    source, outage = feed.source, Outage(on_progress)
     log: Log | None = None
     timeline: list[Arrival] = []
     behind = then is not None
-    with sole(warehouse, source), kept(warehouse, source) as begun, ExitStack() as planned:
+    with sole(warehouse, source), record_error(warehouse, source) as begun, ExitStack() as planned:
         while True:
             brought = False
             try:
@@ -136,7 +136,7 @@ def follow(
                     # Usually few rows arrive, so the planner settings are set once and not for each
                     # commit.
                     planned.enter_context(warehouse.planning(Planning.FEW))
-                    log = _written(warehouse, source)
+                    log = _trim_log(warehouse, source)
                     timeline = log.timeline()
                 if then is not None and behind and timeline:
                     with begun.doing():
@@ -173,7 +173,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
     Every window closes. A stream that has ended accepts no more events; ending it again changes
     nothing.
     """
-    with _opened(warehouse, source) as log:
+    with _open_log(warehouse, source) as log:
         last = log.last()
         if last is not None and last.ends:
             return last
@@ -216,7 +216,7 @@ def ingest_each(
     Raises:
         ConflictError, DataError, DefinitionError: as `ingest`.
     """
-    with _opened(warehouse, source) as log:
+    with _open_log(warehouse, source) as log:
         timeline = log.timeline()
         for feed, number, total in feeds:
             for commit in _bring(log, timeline, feed, batch):
@@ -224,13 +224,13 @@ def ingest_each(
 
 
 @contextmanager
-def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
+def _open_log(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """Yield the source's log, with this process as its only writer."""
-    with sole(warehouse, source), kept(warehouse, source):
-        yield _written(warehouse, source)
+    with sole(warehouse, source), record_error(warehouse, source):
+        yield _trim_log(warehouse, source)
 
 
-def _written(warehouse: Warehouse, source: Source) -> Log:
+def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     """Return the source's log, without rows that another writer left beyond the timeline."""
     integrity.demand(warehouse, source)
     log = Log(warehouse, source)
@@ -332,11 +332,11 @@ def _commit(
                 if not getattr(feed, "accept_change", True):
                     check(log.source.name, facts)
                 if isinstance(feed, Noticing):
-                    seen = feed.undeclared()
+                    seen = feed.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
-                logged = log.append(_numbered(rows, arrivals[0].arrival), arrivals)
+                logged = log.append(_number_arrivals(rows, arrivals[0].arrival), arrivals)
                 clock.after("write")
     except PySparkException as error:
         known = feed.explain(error)
@@ -352,7 +352,7 @@ def _commit(
     return arrivals, logged if few else None
 
 
-def _numbered(rows: Rows, first: int) -> Rows:
+def _number_arrivals(rows: Rows, first: int) -> Rows:
     """Return rows with the number of their arrival; `first` is that of the first chunk."""
     if isinstance(rows, DataFrame):
         return rows.withColumn("arrival", F.col(CHUNK) + first)

@@ -61,5 +61,5 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
         )
 
 
-def _is_topic(told: object) -> bool:
-    return isinstance(told, dict)
+def _is_topic(value: object) -> bool:
+    return isinstance(value, dict)

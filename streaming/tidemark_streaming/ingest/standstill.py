@@ -32,7 +32,7 @@ class Ingest:
 
 
 @contextmanager
-def kept(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
+def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
     """Run an ingest in the block: clear the stored error first, and store one that ends it."""
     ingest = Ingest()
     file = beside(warehouse.location, warehouse.database, source.name, "refused")

@@ -43,13 +43,13 @@ def address(settings: Settings) -> str:
 
 def start(
     settings: Settings,
-    tell: ProgressCallback = ignore_progress,
+    on_progress: ProgressCallback = ignore_progress,
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """Start the broker if it is not running, and wait until it answers.
 
     Args:
-        tell: takes lines of progress.
+        on_progress: takes lines of progress.
         properties: properties of the broker that override or extend its defaults.
 
     Raises:
@@ -65,7 +65,7 @@ def start(
                 "home: stop that broker, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
             )
         java = find_java()
-        tell("fetching the broker's jars" if not FOLDER.exists() else "starting")
+        on_progress("fetching the broker's jars" if not FOLDER.exists() else "starting")
         paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
         command = [
             *(java.command, f"-Xmx{MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -74,7 +74,7 @@ def start(
         ]
         file = _write_configuration(settings, properties or {})
         _format(command, settings.home / "kafka" / "data", file)
-        tell("starting")
+        on_progress("starting")
         served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
     broker.await_ready("broker", lambda: _responds(settings, patience=5.0), START_DEADLINE)
@@ -98,8 +98,8 @@ def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> P
         **properties,
     }
     file = folder / "server.properties"
-    told = "".join(f"{name}={value}\n" for name, value in own.items())
-    file.write_text((HERE / "broker.properties").read_text() + told)
+    properties_text = "".join(f"{name}={value}\n" for name, value in own.items())
+    file.write_text((HERE / "broker.properties").read_text() + properties_text)
     return file
 
 
@@ -108,12 +108,12 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
     if (data / "meta.properties").exists():
         return
     tool = [*command, "kafka.tools.StorageTool", "format"]
-    told = [*tool, "-t", str(uuid4()), "-c", str(properties)]
-    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    format_command = [*tool, "-t", str(uuid4()), "-c", str(properties)]
+    done = subprocess.run(format_command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr + done.stdout).strip().splitlines()
+        output = (done.stderr + done.stdout).strip().splitlines()
         raise EngineError(
-            f"The broker's data folder {data} can't be formatted: {(said or ['no output'])[-1]}"
+            f"The broker's data folder {data} can't be formatted: {(output or ['no output'])[-1]}"
         )
 
 

@@ -98,10 +98,10 @@ class Brokers:
         Raises:
             DefinitionError: the client does not accept the properties.
         """
-        told = client_properties(self.servers, self._client) | {"error_cb": self.record_error}
-        told |= {name.replace("_", "."): value for name, value in fixed.items()}
+        properties = client_properties(self.servers, self._client) | {"error_cb": self.record_error}
+        properties |= {name.replace("_", "."): value for name, value in fixed.items()}
         try:
-            return kind({**(usual or {}), **told})
+            return kind({**(usual or {}), **properties})
         except KafkaException as error:
             reason = _reason(error)
             for value in (v.reveal() for v in self._client.values() if isinstance(v, Secret)):
@@ -152,14 +152,14 @@ class Brokers:
         )
 
     def _known_rejection(self, code: int, reason: str) -> str | None:
-        told = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
+        message = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
                 f"the broker rejects {self.user}. Correct sasl.username or sasl.password {_WHERE}, "
                 "or create that user"
             )
         if code == KafkaError._AUTHENTICATION:
-            return f"{told}. Correct sasl.mechanism {_WHERE}"
+            return f"{message}. Correct sasl.mechanism {_WHERE}"
         if code == KafkaError._SSL and "certificate verify failed" in reason:
             trusted = self._client.get("ssl.ca.location", "the system's authorities")
             return (
@@ -183,7 +183,7 @@ class Brokers:
                 "correct the port"
             )
         if code == KafkaError._SSL:
-            return f"{told}. Correct the properties ssl.* {_WHERE}"
+            return f"{message}. Correct the properties ssl.* {_WHERE}"
         return None
 
     def _protocol_mismatch(self) -> str | None:
@@ -207,8 +207,8 @@ class Brokers:
     @property
     def _first(self) -> tuple[str, int]:
         """Host and port of the first broker; the default port is 9092."""
-        told = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
-        return told.hostname or "localhost", told.port or 9092
+        address = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
+        return address.hostname or "localhost", address.port or 9092
 
     @property
     def _protocol(self) -> str:
@@ -241,10 +241,10 @@ def unreachable_error(servers: str, error: Exception) -> DataError:
 
 
 def _reason(error: Exception) -> str:
-    told: object = error.args[0] if error.args else "no answer"
-    said = told.str() if isinstance(told, KafkaError) else str(told)
+    cause: object = error.args[0] if error.args else "no answer"
+    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
     # The message ends with a count and a duration, which differ each time.
-    return _COUNTS.sub("", said).rstrip(".")
+    return _COUNTS.sub("", text).rstrip(".")
 
 
 def _check_file(name: str, file: Path) -> None:

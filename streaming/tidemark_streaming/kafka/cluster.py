@@ -76,15 +76,15 @@ class Cluster:
         if not found:
             return {}
         asked = self._admin.describe_topics(TopicCollection(found), request_timeout=self._patience)
-        told = {name: self._result(future, name) for name, future in asked.items()}
-        numbers = {name: [p.id for p in topic.partitions] for name, topic in told.items()}
+        described = {name: self._result(future, name) for name, future in asked.items()}
+        numbers = {name: [p.id for p in topic.partitions] for name, topic in described.items()}
         first, end = self._offsets(numbers, OFFSET_BEGINNING), self._offsets(numbers, OFFSET_END)
         return {
             name: Topic(
                 str(topic.topic_id),
                 {p: (first[name, p], end[name, p]) for p in sorted(numbers[name])},
             )
-            for name, topic in told.items()
+            for name, topic in described.items()
         }
 
     def ids(self, names: list[str]) -> dict[str, str]:
@@ -165,16 +165,18 @@ class Cluster:
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
         begun = time.monotonic()
         while True:
-            told = self._admin.list_offsets(
+            futures = self._admin.list_offsets(
                 asked,
                 isolation_level=isolation or self._isolation,
                 request_timeout=self._patience,
             )
-            waits = any(_code(self._failure(f)) in _LEADERLESS for f in told.values())
+            waits = any(_code(self._failure(f)) in _LEADERLESS for f in futures.values())
             if not waits or time.monotonic() - begun > self._patience:
                 break
             time.sleep(_POLL_SECONDS)
-        found = {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
+        found = {
+            (p.topic, p.partition): self._result(f, p.topic).offset for p, f in futures.items()
+        }
         if OFFSET_INVALID in found.values():
             # The client reports a timeout this way, without an error.
             raise self._brokers.unreachable(TimeoutError("not all offsets were received"))
@@ -231,8 +233,8 @@ class Cluster:
 
 def _code(error: BaseException | None) -> int | None:
     """Return the Kafka error code of an error, or None if it has none."""
-    told = error.args[0] if error is not None and error.args else None
-    return told.code() if isinstance(told, KafkaError) else None
+    cause = error.args[0] if error is not None and error.args else None
+    return cause.code() if isinstance(cause, KafkaError) else None
 
 
 def matches(name: str, topic: str) -> bool:

@@ -113,8 +113,8 @@ def decode_records(
         if name in columns:
             for row in undecoded_rows(records[written], columns[name]):
                 reasons.setdefault(row, misfit_reason(name, source.columns[name]))
-    place = _joined(records, "topic", "partition", "offset")
-    told = _header(records, correlation)
+    place = _join_columns(records, "topic", "partition", "offset")
+    header = _header(records, correlation)
     rows: dict[str, Any] = {
         name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
         for name, kind in source.columns.items()
@@ -123,7 +123,7 @@ def decode_records(
         rows = {name: null_rows(column, reasons) for name, column in rows.items()}
     rows |= {CHUNK: records["chunk"], "position": records["position"]}
     rows["read_from"] = place
-    rows[CORRELATION] = place if told is None else pc.coalesce(told, place)
+    rows[CORRELATION] = place if header is None else pc.coalesce(header, place)
     rows[BYTES] = _sizes(records)
     if reasons:
         rows[DEAD] = _letters(records, reasons, source)
@@ -137,7 +137,7 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
         if isinstance(source.mask.get(name), Drop):
             continue
         if name == "kafka_topic_partition":
-            found[name] = _joined(records, "topic", "partition")
+            found[name] = _join_columns(records, "topic", "partition")
             continue
         found[name] = records[name.removeprefix("kafka_")]
         if name == "kafka_key" and _plain(source.columns[name]) == "STRING":
@@ -162,13 +162,13 @@ def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> p
     kept = [
         name for name in DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]
-    told = {name: records[name] for name in kept}
+    fields = {name: records[name] for name in kept}
     if not source.mask:
-        told["bytes"] = records["value"]
-    return dead_letters_of(len(records), reasons, told)
+        fields["bytes"] = records["value"]
+    return dead_letters_of(len(records), reasons, fields)
 
 
-def _joined(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
+def _join_columns(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
     return pc.binary_join_element_wise(*(pc.cast(records[n], pa.string()) for n in names), "-")
 
 

@@ -21,7 +21,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
-from tidemark_streaming.ingest.accepted import Acceptance, recorded
+from tidemark_streaming.ingest.accepted import Acceptance, with_losses
 from tidemark_streaming.kafka import losses
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
 from tidemark_streaming.kafka.cluster import Cluster, matches
@@ -135,15 +135,15 @@ class KafkaConnector:
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
         # Positions without Kafka offsets come from a connector that the source used before.
-        told = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
-        at = next(map(position.parse, told), None)
+        positions = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
+        at = next(map(position.parse, positions), None)
         there = self._cluster.topics(self.topics)
         lost = self._accepted_losses(at, there)
         ranges = self._ranges(at, there)
         clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
         pieces = position.split(ranges, self._max_offsets(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
-        chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))
+        chunks[0] = replace(chunks[0], position=with_losses(chunks[0].position, lost))
         # A loss and the first poll are recorded even without records, so that records that expire
         # afterwards are detected. Time alone may also advance the watermark.
         notes = bool(lost) or (at is None and bool(ranges))
@@ -163,7 +163,7 @@ class KafkaConnector:
         self._undeclared_fields.update(fields)
         return rows
 
-    def undeclared(self) -> Mapping[int, tuple[str, ...]]:
+    def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
         return self._undeclared_fields
 
     def lag(self, latest: str | None, patience: float = TIMEOUT_SECONDS) -> Lag:
@@ -224,11 +224,12 @@ class KafkaConnector:
             if ranges[0][0] < ranges[-1][1]
         }
         there = self._cluster.ids(sorted(read)) if read else {}
-        anew = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
-        if anew:
+        recreated = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
+        if recreated:
             raise DataError(
-                f"Topic '{anew[0]}' was deleted and recreated while source '{self.source.name}' "
-                "read it. Start the ingest again: it reports which records are lost."
+                f"Topic '{recreated[0]}' was deleted and recreated while source "
+                f"'{self.source.name}' read it. Start the ingest again: it reports which "
+                "records are lost."
             )
 
     def _accepted_losses(self, at: Position | None, there: Position) -> list[str]:
@@ -239,9 +240,9 @@ class KafkaConnector:
         """
         lost = losses.find_losses(self._configured_topics(at), there)
         words = [loss.message for loss in lost]
-        if refused := self._acceptance.refused(words):
-            told = [loss for loss in lost if loss.message in refused]
-            raise DataError(losses.error_message(self.source.name, told))
+        if refused := self._acceptance.select_refused(words):
+            refused_losses = [loss for loss in lost if loss.message in refused]
+            raise DataError(losses.error_message(self.source.name, refused_losses))
         return words
 
     def _ranges(self, at: Position | None, there: Position) -> Position:
@@ -283,8 +284,8 @@ class KafkaConnector:
     def _max_offsets(self, timeline: Sequence[Arrival]) -> int:
         """Return the most offsets that an arrival may ingest, by the mean record size of the last
         arrival with rows."""
-        told = next((a for a in reversed(timeline) if a.rows), None)
-        size = 1 if told is None else max(told.bytes // told.rows, 1)
+        newest = next((a for a in reversed(timeline) if a.rows), None)
+        size = 1 if newest is None else max(newest.bytes // newest.rows, 1)
         return max(min(self.rows, BYTES // size), 1)
 
     def _start_offsets(self, there: Position) -> Mapping[tuple[str, int], int]:

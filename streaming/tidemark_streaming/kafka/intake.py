@@ -45,7 +45,7 @@ class Intake:
         self._source = source
         self._payload = payload
         self._correlation = correlation
-        costly = {told for name, told in _COSTLY.items() if name in source.columns}
+        costly = {column for name, column in _COSTLY.items() if name in source.columns}
         costly |= {"headers"} if correlation is not None else set()
         self._wanted = [n for n in SCHEMA.names if n not in _COSTLY.values() or n in costly]
         self._few_fields = True

@@ -12,7 +12,7 @@ class Loss(NamedTuple):
     """A loss in a topic or in one of its partitions.
 
     Args:
-        said: the description for error messages.
+        message: the description for error messages.
         offsets: the number of lost offsets; 0 if it can't be known.
     """
 
@@ -35,35 +35,35 @@ def find_losses(at: Position, there: Position) -> list[Loss]:
             continue
         if now.id != before.id:
             ends = ", ".join(f"{p}: {end}" for p, (_, end) in before.offsets.items())
-            told = (
+            message = (
                 f"topic '{name}' was deleted and recreated (its ID was {before.id} and is now "
                 f"{now.id}); how many records the old topic had after the ingested offsets "
                 f"({ends}) is unknown"
             )
-            found.append(Loss(told))
+            found.append(Loss(message))
             continue
         for partition, (low, end) in now.offsets.items():
             # A partition that `at` does not have is new and began at offset 0.
             _, stands = before.offsets.get(partition, (0, 0))
             if low > stands:
-                told = (
+                message = (
                     f"offsets {stands} to {low - 1} of {name}-{partition} ({low - stands:,} in "
                     "all) were deleted by the topic's retention"
                 )
-                found.append(Loss(told, low - stands))
+                found.append(Loss(message, low - stands))
             elif end < stands:
-                told = (
+                message = (
                     f"{name}-{partition} ends at offset {end}, but was already read up to {stands}"
                 )
-                found.append(Loss(told))
+                found.append(Loss(message))
     return found
 
 
 def error_message(source: str, lost: Sequence[Loss]) -> str:
     """Return the error message that lists the losses and the command that accepts them."""
-    told = "; ".join(loss.message for loss in lost[:SHOWN_LOSSES])
+    shown = "; ".join(loss.message for loss in lost[:SHOWN_LOSSES])
     more = f"; and {len(lost) - SHOWN_LOSSES:,} more losses" if len(lost) > SHOWN_LOSSES else ""
     return (
-        f"Kafka deleted records of source '{source}' before they were ingested: {told}{more}. To "
+        f"Kafka deleted records of source '{source}' before they were ingested: {shown}{more}. To "
         f"continue without them, run `tidemark ingest {source} --allow-data-loss`."
     )

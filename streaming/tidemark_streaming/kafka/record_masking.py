@@ -63,15 +63,15 @@ def _headers(
     the headers can't be read."""
     if headers is None:
         return None
-    usual = ways.get("kafka_headers", _unchanged)
+    usual = ways.get("kafka_headers", _keep)
     own = ways.get(CORRELATION, usual)
-    told = [(h["key"], h["value"]) for h in headers]
+    pairs = [(h["key"], h["value"]) for h in headers]
     return [
         {"key": k, "value": None if v is None else (own if k == correlation else usual)(v)}
-        for k, v in told
+        for k, v in pairs
         if kept or k == correlation
     ]
 
 
-def _unchanged(value: bytes) -> bytes:
+def _keep(value: bytes) -> bytes:
     return value

@@ -134,17 +134,17 @@ class Reader:
                 heard = time.monotonic()
                 self._brokers.record_response()
                 came: list[Any] = [first, *self._consumer.consume(_BATCH_RECORDS, timeout=0)]
-                told = [message for message in came if message.error() is not None]
-                records = came if not told else [m for m in came if m.error() is None]
+                errors = [message for message in came if message.error() is not None]
+                records = came if not errors else [m for m in came if m.error() is None]
                 batch = _Batch.of(records, of_partition)
                 # Records beyond the ranges were not requested.
                 yield batch.select(batch.offsets < ends[batch.which])
-                for message in told:
+                for message in errors:
                     self._check(message)
                 # After a change of leader, a partition may briefly end before the range does. The
                 # missing records are still to come.
                 reached = batch.next_offsets()
-                for message in told:
+                for message in errors:
                     if (of := _partition_of(message)) in asked:
                         number = of_partition.index(of)
                         reached[number] = max(reached.get(number, 0), message.offset())
@@ -261,12 +261,12 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
     names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
     types = names.take(pa.array(kinds, pa.int64()))
     millis = pa.array(at, pa.int64())
-    held = compute.and_(
+    is_in_range = compute.and_(
         compute.greater_equal(millis, BEGINNING // 1000),
         compute.less_equal(millis, INFINITY // 1000),
     )
     # Producers may write any number; outside the years 1 to 9999 it is not a timestamp.
-    known = compute.if_else(compute.and_(compute.is_valid(types), held), millis, None)
+    known = compute.if_else(compute.and_(compute.is_valid(types), is_in_range), millis, None)
     return {
         "timestamp": compute.multiply(known, 1000).cast(INSTANT),
         "timestamp_type": types,
@@ -274,10 +274,10 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
 
 
 def _headers(found: Sequence[_Record]) -> "list[Any]":
-    told = [_decoded_headers(m) for m in found]
-    if not any(told):
-        return told
-    return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in told]
+    decoded = [_decoded_headers(m) for m in found]
+    if not any(decoded):
+        return decoded
+    return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in decoded]
 
 
 def _decoded_headers(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":

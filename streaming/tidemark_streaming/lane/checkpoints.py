@@ -47,11 +47,11 @@ def recreated_topics(home: Path, there: Mapping[str, str]) -> list[str]:
     """
     file = home / "checkpoints" / "topics.json"
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
-    anew = sorted(name for name, told in there.items() if known.get(name, told) != told)
-    if not anew and (more := {**known, **there}) != known:
+    recreated = sorted(name for name, told in there.items() if known.get(name, told) != told)
+    if not recreated and (more := {**known, **there}) != known:
         make_folder(file.parent)
         atomic.write(file, json.dumps(more))
-    return anew
+    return recreated
 
 
 def newest(home: Path) -> Checkpoint | None:
@@ -64,10 +64,10 @@ def newest(home: Path) -> Checkpoint | None:
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     for number in sorted(numbers, reverse=True)[:2]:
         try:
-            told: Any = json.loads((place / "offsets" / str(number)).read_text().splitlines()[-1])
+            parsed: Any = json.loads((place / "offsets" / str(number)).read_text().splitlines()[-1])
         except (OSError, ValueError, IndexError):
             # The file was removed in the meantime, or is incomplete.
             continue
-        ends = {(t, int(p)): end for t, ps in told.items() for p, end in ps.items()}
+        ends = {(t, int(p)): end for t, ps in parsed.items() for p, end in ps.items()}
         return Checkpoint(number, ends)
     return None

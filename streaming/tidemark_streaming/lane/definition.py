@@ -86,7 +86,7 @@ class Lane:
 
     def __post_init__(self) -> None:
         check_name("lane", self.name)
-        for topic in self._given():
+        for topic in self._list_sinks():
             if not isinstance(topic, KafkaSink):
                 raise DefinitionError(
                     f"{self} can write only to Kafka topics (got {topic!r}). To write to tables, "
@@ -172,6 +172,6 @@ class Lane:
         """All topics to which it writes, dead letters last."""
         return [*self.routes.values(), self.letters]
 
-    def _given(self) -> list[object]:
+    def _list_sinks(self) -> list[object]:
         given: list[object] = list(self.to.values() if isinstance(self.to, Mapping) else [self.to])
         return given if self.dead_letters is None else [*given, self.dead_letters]

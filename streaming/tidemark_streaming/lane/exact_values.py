@@ -64,13 +64,13 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
         # Spark breaks long texts into lines.
         return F.when(F.translate(F.base64(found), "\r\n", "") == string, found)
     if pa.types.is_timestamp(wanted) and formats.counts:
-        return _counted(_integer(text, data_type("BIGINT")), formats).cast(kind)
+        return _from_counts(_integer(text, data_type("BIGINT")), formats).cast(kind)
     pattern = formats.pattern(wanted)
     if pattern is not None:
-        string = _replaced(_matching(string, pattern.expression), pattern.replacements)
+        string = _replace_all(_matching(string, pattern.expression), pattern.replacements)
     if pa.types.is_date(wanted):
         return _from_year_1(_matching(string, f"^{DAY}$")).try_cast(kind)
-    return _time(_replaced(string, [(FINER, r"\1\2")]), kind, wanted, formats.zone)
+    return _time(_replace_all(string, [(FINER, r"\1\2")]), kind, wanted, formats.zone)
 
 
 def _integer(text: Column, kind: DataType) -> Column:
@@ -84,7 +84,7 @@ def _float(text: Column, kind: DataType) -> Column:
     return F.coalesce(F.when((F.abs(number) < float("inf")) & ~lost, number), name.try_cast(kind))
 
 
-def _counted(number: Column, formats: TimeFormats) -> Column:
+def _from_counts(number: Column, formats: TimeFormats) -> Column:
     """Return the instants of counts since 1970; null if one is finer than microseconds."""
     number, nanos = F.when(number.between(*formats.count_range), number), formats.count_nanos
     if nanos >= 1000:
@@ -94,10 +94,10 @@ def _counted(number: Column, formats: TimeFormats) -> Column:
 
 
 def _time(text: Column, kind: DataType, wanted: pa.TimestampType, zone: str) -> Column:
-    local = _replaced(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
+    local = _replace_all(_matching(text, WITHOUT_OFFSET), _TO_ONE_FORM)
     if wanted.tz is None:
         return _from_year_1(local).try_cast(kind)
-    zoned = _replaced(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
+    zoned = _replace_all(_matching(text, WITH_OFFSET), _TO_ONE_FORM)
     local = F.concat(local, F.lit("Z" if zone == "UTC" else zone))
     found = F.coalesce(zoned, local).try_cast(kind)
     return F.when(F.unix_micros(found).between(BEGINNING, INFINITY), found)
@@ -111,7 +111,7 @@ def _matching(text: Column, expression: str) -> Column:
     return F.when(F.rlike(text, F.lit(_java(expression))), text)
 
 
-def _replaced(text: Column, replacements: Iterable[tuple[str, str]]) -> Column:
+def _replace_all(text: Column, replacements: Iterable[tuple[str, str]]) -> Column:
     for expression, replacement in replacements:
         text = F.regexp_replace(text, _java(expression), replacement.replace("\\", "$"))
     return text

@@ -41,7 +41,9 @@ def settings_of(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update=own)
 
 
-def ensure(settings: Settings, lane: Lane, tell: ProgressCallback = ignore_progress) -> Settings:
+def ensure(
+    settings: Settings, lane: Lane, on_progress: ProgressCallback = ignore_progress
+) -> Settings:
     """Start the lane's Spark, unless it runs with enough tasks. Return its settings.
 
     Raises:
@@ -51,18 +53,18 @@ def ensure(settings: Settings, lane: Lane, tell: ProgressCallback = ignore_progr
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
     if engine.ManagedProcess(own.home, "engine").running() is not None and _has(own) < tasks:
-        tell(f"{lane} has more partitions than before: restarting its Spark")
+        on_progress(f"{lane} has more partitions than before: restarting its Spark")
         engine.stop(own)
         own = settings_of(settings, lane.name)
     with _environment({**secrets(lane.feed.client), **secrets(lane.letters.client)}):
-        engine.ensure(own, tell, tasks=tasks)
+        engine.ensure(own, on_progress, tasks=tasks)
     return own
 
 
 def is_started(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark was started and not stopped since, even if it does not run
     now."""
-    return engine.ManagedProcess(_folder(settings) / name, "engine").recorded() is not None
+    return engine.ManagedProcess(_folder(settings) / name, "engine").read_record() is not None
 
 
 def is_running(settings: Settings, name: str) -> bool:

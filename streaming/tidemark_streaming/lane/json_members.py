@@ -16,7 +16,6 @@ from tidemark_streaming.payloads.json_values import (
     NOT_UTF8,
     duplicate_reason,
 )
-from tidemark_streaming.payloads.nested import MAX_DEPTH
 
 # Each quantifier is possessive, so that Java matches without backtracking and without recursion.
 _SPACE = r"[ \t\n\r]*+"
@@ -30,13 +29,14 @@ _WHOLE_CHARACTERS = (
 """Matches JSON strings without lone surrogates."""
 
 
-def _nested(levels: int) -> str:
+def _nested_values(levels: int) -> str:
     """Return an expression for objects and arrays of at most this many levels."""
     inner = f"{_SCALAR}|[ \t\n\r:,]++"
-    return rf"[\[{{](?:{inner}|{_nested(levels - 1)})*+[\]}}]" if levels else r"(?!)"
+    return rf"[\[{{](?:{inner}|{_nested_values(levels - 1)})*+[\]}}]" if levels else r"(?!)"
 
 
-_MEMBER = rf"{_SPACE}[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}({_SCALAR}|{_nested(MAX_DEPTH - 1)})"
+_NESTED = _nested_values(MAX_DEPTH - 1)
+_MEMBER = rf"{_SPACE}[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}({_SCALAR}|{_NESTED})"
 _END = rf"{_SPACE}[{{]?+{_SPACE}[}}]{_SPACE}\z"
 _PARTS = rf"\G(?:{_MEMBER}|{_END})"
 """Matches the next member of an object, or its end and the end of the text."""

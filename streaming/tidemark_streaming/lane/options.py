@@ -58,22 +58,24 @@ def check_client(client: Properties, what: str) -> None:
 
 def options(servers: str, client: Properties) -> dict[str, str]:
     """Return the connector's options for a connection, without secrets."""
-    told = {"bootstrap.servers": servers}
-    told |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
+    java_options = {"bootstrap.servers": servers}
+    java_options |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
     if "ssl.ca.location" in client:
-        told["ssl.truststore.type"] = "PEM"
+        java_options["ssl.truststore.type"] = "PEM"
     if _VERIFYING in client:
-        told[_VERIFYING] = str(client[_VERIFYING]).replace("none", "")
-    if "sasl.mechanism" in told:
+        java_options[_VERIFYING] = str(client[_VERIFYING]).replace("none", "")
+    if "sasl.mechanism" in java_options:
         user, password = (
             _reference_or_value(client.get(name, ""), _escape_quotes)
             for name in ("sasl.username", "sasl.password")
         )
-        module = _MODULES[told["sasl.mechanism"]]
-        told["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
+        module = _MODULES[java_options["sasl.mechanism"]]
+        java_options["sasl.jaas.config"] = (
+            f'{module} required username="{user}" password="{password}";'
+        )
     if any(isinstance(value, Secret) for value in client.values()):
-        told |= _FROM_ENVIRONMENT
-    return {f"kafka.{name}": value for name, value in told.items()}
+        java_options |= _FROM_ENVIRONMENT
+    return {f"kafka.{name}": value for name, value in java_options.items()}
 
 
 def isolation(client: Properties) -> dict[str, str]:

@@ -158,20 +158,20 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
 
 def failure_reason(failure: PySparkException) -> str:
     """Return the reason why a query ended or could not be planned, in one line."""
-    told = str(failure)
-    if refused := _REFUSED.search(told):
+    text = str(failure)
+    if refused := _REFUSED.search(text):
         return (
             f"its function needs {refused['what']}, which Spark's real-time mode does not support: "
             "it supports SQL functions, and joins only with references that fit in memory. Use the "
             "trigger micro-batch instead."
         )
-    if _EXPIRED.search(told):
+    if _EXPIRED.search(text):
         return (
             "Kafka deleted records before the lane read them: the topic's retention expired, or "
             "the topic was recreated. To continue with the existing records, delete the lane's "
             "checkpoints."
         )
-    return next(iter(told.strip().splitlines()), type(failure).__name__)
+    return next(iter(text.strip().splitlines()), type(failure).__name__)
 
 
 def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
@@ -221,8 +221,12 @@ def _source(lane: Lane) -> dict[str, str]:
         if named
         else {"startingTimestamp": str(instant(feed.start) // 1000)}
     )
-    told = {**options(feed.at, feed.client), **isolation(feed.client), **which, **begin}
-    return {**told, "includeHeaders": "true", "failOnDataLoss": str(not feed.accept_loss).lower()}
+    connection = {**options(feed.at, feed.client), **isolation(feed.client), **which, **begin}
+    return {
+        **connection,
+        "includeHeaders": "true",
+        "failOnDataLoss": str(not feed.accept_loss).lower(),
+    }
 
 
 def _check_topics(lane: Lane, home: Path) -> None:
@@ -233,11 +237,11 @@ def _check_topics(lane: Lane, home: Path) -> None:
     """
     feed = lane.feed
     there = Cluster(feed.at, feed.client).topics(feed.topics)
-    if anew := recreated_topics(home, {name: topic.id for name, topic in there.items()}):
+    if recreated := recreated_topics(home, {name: topic.id for name, topic in there.items()}):
         raise DataError(
-            f"{lane} can't continue: topic '{anew[0]}' was deleted and recreated since its last "
-            "checkpoint, so its offsets have other records. To start from the existing records, "
-            f"delete {home / 'checkpoints'}."
+            f"{lane} can't continue: topic '{recreated[0]}' was deleted and recreated since its "
+            "last checkpoint, so its offsets have other records. To start from the existing "
+            f"records, delete {home / 'checkpoints'}."
         )
 
 

@@ -45,8 +45,8 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, feed.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
-    told = F.coalesce(header(feed.correlation), place)
-    columns = {n: _protected(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
+    correlation = F.coalesce(header(feed.correlation), place)
+    columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
     lost = [
         record_fault(name, kind)
         for name, kind in source.columns.items()
@@ -55,7 +55,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = rows.select(
         *(value.alias(name) for name, value in columns.items()),
         place.alias(READ_FROM),
-        _protected(told, "STRING", lane, CORRELATION).alias(CORRELATION),
+        _mask(correlation, "STRING", lane, CORRELATION).alias(CORRELATION),
         F.coalesce(REASON, *lost).alias(REASON),
         *(
             F.lit(None).cast("binary").alias(_VALUE)
@@ -152,7 +152,7 @@ def _column(name: str, lane: Lane) -> Column:
     return F.col("event")[lane.source.field_of(name)]
 
 
-def _protected(value: Column, kind: str, lane: Lane, name: str) -> Column:
+def _mask(value: Column, kind: str, lane: Lane, name: str) -> Column:
     way: Protection | None = lane.source.mask.get(name)
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)

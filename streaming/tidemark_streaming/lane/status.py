@@ -29,14 +29,16 @@ def lane_status(settings: Settings, lane: Lane) -> LaneStatus:
     name = lane.name
     if not home.is_started(settings, name):
         return LaneStatus(started=False, runs=False, message=f"{lane} is not started.")
-    mend = f"`tidemark lane {name}` continues from its last checkpoint."
+    remedy = f"`tidemark lane {name}` continues from its last checkpoint."
     if not home.is_running(settings, name):
-        return LaneStatus(started=True, runs=False, message=f"{lane}: its Spark has exited; {mend}")
+        return LaneStatus(
+            started=True, runs=False, message=f"{lane}: its Spark has exited; {remedy}"
+        )
     try:
         with home.visit(settings, name) as spark:
             runs = query.find(spark, lane) is not None
     except EngineError as error:
         return LaneStatus(started=True, runs=False, message=f"{lane}: {error}")
     return LaneStatus(
-        True, runs, f"{lane} runs." if runs else f"{lane}: its queries have ended; {mend}"
+        True, runs, f"{lane} runs." if runs else f"{lane}: its queries have ended; {remedy}"
     )

@@ -359,7 +359,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         GAUGE,
         ("status",),
         "Rows in quarantine: quarantined, or discarded manually.",
-        lambda a: {("quarantined",): a.held, ("discarded",): a.discarded},
+        lambda a: {("quarantined",): a.quarantined_count, ("discarded",): a.discarded},
     ),
     _asset(
         "quarantined_rows_total",

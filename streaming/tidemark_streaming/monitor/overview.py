@@ -153,7 +153,7 @@ class AssetOverview:
     """The progress of an asset.
 
     Args:
-        held, discarded: rows in quarantine, and rows that were discarded manually.
+        quarantined_count, discarded: rows in quarantine, and rows that were discarded manually.
         span: the range in which windows are drawn.
         windows: the windows in the span, by their ends, in order.
         quarantined: the newest held windows.
@@ -163,7 +163,7 @@ class AssetOverview:
     source: SourceOverview
     snapshot: AssetSnapshot
     runs: Runs
-    held: int
+    quarantined_count: int
     discarded: int
     span: Span
     windows: tuple[Windows, ...]
@@ -296,14 +296,14 @@ class Monitor:
             partial(_count_published, tables, transform, span, found.watermark),
             also=found.watermark,
         )
-        held, discarded, newest = tables.read_if_changed(
+        quarantined_windows, discarded, newest = tables.read_if_changed(
             (transform.name, "held"),
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
         )
         open_, quarantined = (
             span.bars(count_open(tables, transform, found.watermark)),
-            span.bars(held),
+            span.bars(quarantined_windows),
         )
         ends = sorted({*final, *changing, *open_, *quarantined})
         return AssetOverview(
@@ -311,7 +311,7 @@ class Monitor:
             source=source,
             snapshot=found,
             runs=self._snapshot.runs_of(transform),
-            held=held.total(),
+            quarantined_count=quarantined_windows.total(),
             discarded=discarded,
             span=span,
             windows=tuple(
@@ -347,7 +347,9 @@ def _read_quarantine(
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
         return Counter(), 0, ()
-    held = rows.filter(ds.field("status") == QUARANTINED).sort_by([("window_start", "descending")])
+    quarantined_rows = rows.filter(ds.field("status") == QUARANTINED).sort_by(
+        [("window_start", "descending")]
+    )
     newest = [
         QuarantinedWindow(
             start=start,
@@ -355,7 +357,13 @@ def _read_quarantine(
             why="; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"]),
         )
         for start, row in zip(
-            to_micros(held["window_start"][:SHOWN]), held.slice(0, SHOWN).to_pylist(), strict=True
+            to_micros(quarantined_rows["window_start"][:SHOWN]),
+            quarantined_rows.slice(0, SHOWN).to_pylist(),
+            strict=True,
         )
     ]
-    return Counter(to_micros(held["window_end"])), rows.num_rows - held.num_rows, tuple(newest)
+    return (
+        Counter(to_micros(quarantined_rows["window_end"])),
+        rows.num_rows - quarantined_rows.num_rows,
+        tuple(newest),
+    )

@@ -200,7 +200,7 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
         "published": found.windows,
         "final": found.final,
         "open": found.open,
-        "held": asset.held,
+        "held": asset.quarantined_count,
         "late": found.late,
         "tooLate": found.too_late,
         "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],

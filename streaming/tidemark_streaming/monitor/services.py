@@ -160,7 +160,7 @@ class ServiceMonitor:
 
 def _processes(settings: Settings) -> dict[str, bool]:
     up = {name: ManagedProcess(settings.home, name).running() is not None for name in NAMES}
-    if ManagedProcess(settings.home, BROKER).recorded() is None:
+    if ManagedProcess(settings.home, BROKER).read_record() is None:
         del up[BROKER]
     up[ENGINE] = _engine(settings, up[ENGINE])
     return up
@@ -170,7 +170,7 @@ def _streams(
     settings: Settings, commands: Iterable[Command], *, engine: bool
 ) -> dict[str, StreamState]:
     """Return the streams that should run: requested ones, and those of running commands."""
-    found, seen = dict[str, StreamState](), noted.noted(settings, time.time_ns() // 1000)
+    found, seen = dict[str, StreamState](), noted.read_statuses(settings, time.time_ns() // 1000)
     for asset, wish in wishes.all_of(settings).items():
         stream = seen.get(asset)
         if stream is None or stream.since != wish.since:
@@ -208,7 +208,7 @@ def _lane(settings: Settings, name: str, command: Command | None) -> CommandStat
     if command is not None and command.runs:
         return CommandState("waiting", error)
     # A lane that was stopped leaves no record.
-    expected = command is not None or process.recorded() is not None
+    expected = command is not None or process.read_record() is not None
     return CommandState("ended", error) if expected else CommandState()
 
 

@@ -107,26 +107,29 @@ class _Writer:
     def of(cls, schema: Any) -> "_Writer":  # noqa: ANN401 (fastavro's own)
         return cls(schema, refers_to_itself(schema))
 
-    def read(self, content: bytes, reader: Any, told: str) -> Event:  # noqa: ANN401 (as above)
+    def read(self, content: bytes, reader: Any, schema_name: str) -> Event:  # noqa: ANN401 (as above)
         stream = BytesIO(content)
         read = _read_py.schemaless_reader if self.bounded else schemaless_reader
         try:
             event = read(stream, self.schema, reader)
         except SchemaResolutionError:
             raise UndecodableError(
-                f"The record was written with {told}, which can't be resolved to the given schema."
+                f"The record was written with {schema_name}, which can't be resolved to the "
+                "given schema."
             ) from None
         except RecursionError:
             raise UndecodableError(_TOO_DEEP) from None
         except _MALFORMED as error:
             why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
-            raise UndecodableError(f"The record can't be decoded with {told}: {why}.") from None
+            raise UndecodableError(
+                f"The record can't be decoded with {schema_name}: {why}."
+            ) from None
         if left := len(content) - stream.tell():
             raise UndecodableError(
-                f"The record is {format_count(left, 'byte')} longer than {told} specifies."
+                f"The record is {format_count(left, 'byte')} longer than {schema_name} specifies."
             )
         if not isinstance(event, dict):
-            raise UndecodableError(f"The value is not a record in {told}.")
+            raise UndecodableError(f"The value is not a record in {schema_name}.")
         if self.bounded and is_too_deep(event):
             raise UndecodableError(_TOO_DEEP)
         return event

@@ -124,11 +124,11 @@ class Csv:
         # If the file ends with an empty field, Arrow takes it for a quoted one.
         flat = pa.concat_arrays([*texts.chunks, pa.array([""], pa.string())])
         every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
-        told = pc.binary_join(every, "\n")[0].as_buffer()
+        text = pc.binary_join(every, "\n")[0].as_buffer()
         names = list(columns)
         try:
             rows = csv.read_csv(
-                pa.BufferReader(told),
+                pa.BufferReader(text),
                 csv.ReadOptions(
                     column_names=names,
                     block_size=max(_BLOCK, 2 * pc.max(pc.binary_length(texts)).as_py()),
@@ -147,7 +147,7 @@ class Csv:
             return None
         if rows.num_rows != len(values):
             return None
-        return self._typed(Results(len(values)), rows.columns, columns)
+        return self._convert(Results(len(values)), rows.columns, columns)
 
     def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
         """Return the records, each read in Python."""
@@ -155,20 +155,22 @@ class Csv:
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
             try:
-                told = fields if value is None else self.fields(value)
-                if len(told) != len(columns):
+                parsed = fields if value is None else self.fields(value)
+                if len(parsed) != len(columns):
                     raise UndecodableError(
                         f"The record does not have {format_count(len(columns), 'field')}."
                     )
-                fields = told
+                fields = parsed
             except UndecodableError as error:
                 found.refuse(row, str(error))
             rows.append(fields)
         texts = [pa.chunked_array([pa.array(t, pa.string())]) for t in zip(*rows, strict=True)]
         texts = texts or [pa.chunked_array([pa.array([], pa.string())]) for _ in columns]
-        return self._typed(found, texts, columns)
+        return self._convert(found, texts, columns)
 
-    def _typed(self, found: Results, texts: Sequence[pa.ChunkedArray], columns: Columns) -> Decoded:
+    def _convert(
+        self, found: Results, texts: Sequence[pa.ChunkedArray], columns: Columns
+    ) -> Decoded:
         for (name, kind), column in zip(columns.items(), texts, strict=True):
             if kind is None:
                 continue
@@ -184,7 +186,7 @@ class Csv:
             values = parse_texts(column, wanted, self.formats)
             found.add(name, values)
             found.misfit(undecoded_rows(column, values), name, kind)
-        return found.decoded()
+        return found.finish()
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
         """Yield the fields of a record, each with whether it is quoted."""

@@ -98,7 +98,7 @@ class Json:
         lines = _lines(values)
         if lines is None:
             return None
-        schema = pa.schema({name: self._written(kind) for name, kind in kinds.items()})
+        schema = pa.schema({name: self._json_type(kind) for name, kind in kinds.items()})
         options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         longest = pc.max(pc.binary_length(values)).as_py()
         blocks = json.ReadOptions(block_size=max(_BLOCK, 2 * longest))
@@ -120,9 +120,9 @@ class Json:
             column = self._read(rows[name], kind)
             found.add(name, column)
             found.misfit(undecoded_rows(rows[name], column), name, columns[name])
-        return found.decoded()
+        return found.finish()
 
-    def _written(self, kind: pa.DataType) -> pa.DataType:
+    def _json_type(self, kind: pa.DataType) -> pa.DataType:
         """Return the type that values of this type have in JSON."""
         if pa.types.is_timestamp(kind) and self.formats.counts:
             return pa.int64()
@@ -132,7 +132,7 @@ class Json:
         if pa.types.is_binary(kind):
             return pa.chunked_array([decode_base64(written)])
         if pa.types.is_integer(written.type):
-            return self.formats.counted(written, kind)
+            return self.formats.from_counts(written, kind)
         return parse_texts(written, kind, self.formats)
 
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
@@ -140,17 +140,17 @@ class Json:
         readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
         found = Results(len(values))
         for row, value in enumerate(values):
-            told = dict[str, str]()
+            members = dict[str, str]()
             try:
-                told = {} if value is None else object_members(value, columns)
+                members = {} if value is None else object_members(value, columns)
             except UndecodableError as error:
                 found.refuse(row, str(error))
             for name, each in readers.items():
-                each.add(told.get(name), row)
+                each.add(members.get(name), row)
         for name, each in readers.items():
             found.add(name, each.finish())
             found.misfit(sorted(each.misfits), name, columns[name])
-        return found.decoded()
+        return found.finish()
 
 
 def _is_text(kind: pa.DataType) -> bool:

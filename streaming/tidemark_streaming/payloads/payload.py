@@ -40,7 +40,7 @@ class Decoded:
     rows: int
 
     @classmethod
-    def joined(cls, parts: Sequence["Decoded"]) -> "Decoded":
+    def concatenate(cls, parts: Sequence["Decoded"]) -> "Decoded":
         """Concatenate one or more results."""
         reasons, rows = dict[int, str](), 0
         for part in parts:
@@ -84,7 +84,7 @@ def decode_by_halves(
             yield from parts(some[half:])
 
     found = list(parts(values)) or [singly([])]
-    return found[0] if len(found) == 1 else Decoded.joined(found)
+    return found[0] if len(found) == 1 else Decoded.concatenate(found)
 
 
 class Payload(Protocol):
@@ -147,7 +147,7 @@ class Results:
         whole = isinstance(column, pa.ChunkedArray)
         self._columns[name] = column if whole else pa.chunked_array([column])
 
-    def decoded(self) -> Decoded:
+    def finish(self) -> Decoded:
         """Return the events."""
         if not self._reasons:
             return Decoded(self._columns, {}, self._rows)
@@ -220,7 +220,7 @@ def decode_each(
         events.append(event)
     for name, kind in columns_to_read(columns).items():
         _add(found, [event.get(name) for event in events], name, kind)
-    return found.decoded()
+    return found.finish()
 
 
 def _add(found: Results, values: list[Any], name: str, kind: str) -> None:
@@ -275,8 +275,8 @@ def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
     if not pa.types.is_float32(kind) or not isinstance(value, int | float) or not value:
         return False
     with np.errstate(over="ignore", under="ignore"):
-        held = np.float32(value)
-    return bool(held == 0 or (np.isinf(held) and not math.isinf(value)))
+        single = np.float32(value)
+    return bool(single == 0 or (np.isinf(single) and not math.isinf(value)))
 
 
 def _require_type(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)

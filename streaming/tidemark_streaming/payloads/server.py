@@ -48,30 +48,30 @@ class Server:
 
     def schema(self, number: int) -> Schema | None:
         path = f"/schemas/ids/{number}"
-        told = self._get(path)
-        return None if told is None else self._read(told, path)
+        answer = self._get(path)
+        return None if answer is None else self._read(answer, path)
 
-    def _read(self, told: dict[str, Any], path: str) -> Schema:
+    def _read(self, answer: dict[str, Any], path: str) -> Schema:
         references = list[Schema]()
-        for other in self._references(told, path):
+        for other in self._references(answer, path):
             found = self._get(other)
             if found is None:
-                raise self._failed(
+                raise self._error(
                     other, "it does not have this schema, to which another schema refers"
                 )
             references.append(self._read(found, other))
-        return Schema(told.get("schemaType", "AVRO"), told["schema"], tuple(references))
+        return Schema(answer.get("schemaType", "AVRO"), answer["schema"], tuple(references))
 
-    def _references(self, told: dict[str, Any], path: str) -> list[str]:
+    def _references(self, answer: dict[str, Any], path: str) -> list[str]:
         """Return the paths of the schemas that a schema refers to."""
         try:
             return [
                 f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
-                for one in told.get("references") or ()
+                for one in answer.get("references") or ()
             ]
         except (LookupError, TypeError):
             reason = "its answer has a reference without a subject or a version"
-            raise self._failed(path, reason) from None
+            raise self._error(path, reason) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the registry's answer; None if it does not have this item."""
@@ -80,46 +80,46 @@ class Server:
             if answer.status_code == requests.codes.not_found and _is_not_found(answer):
                 return None
             if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
-                raise self._failed(
+                raise self._error(
                     path,
                     f"it denies access (HTTP {answer.status_code}); set schema_registry_auth "
                     "(TIDEMARK_SCHEMA_REGISTRY_AUTH) to where its user and password are stored",
                 )
             if not answer.ok:
                 retriable = answer.status_code in _RETRIABLE
-                raise self._failed(
+                raise self._error(
                     path, f"it answers HTTP {answer.status_code}", retriable=retriable
                 )
-            told = answer.json()
-            if not isinstance(told, dict) or not isinstance(told.get("schema"), str):
-                raise self._failed(path, "its answer has no schema")
+            parsed = answer.json()
+            if not isinstance(parsed, dict) or not isinstance(parsed.get("schema"), str):
+                raise self._error(path, "its answer has no schema")
         except json.JSONDecodeError:
-            raise self._failed(path, "its answer is not JSON") from None
+            raise self._error(path, "its answer is not JSON") from None
         except requests.exceptions.SSLError as error:
             if "CERTIFICATE_VERIFY_FAILED" not in str(error):
-                raise self._failed(
+                raise self._error(
                     path, "it does not use TLS, or uses an unsupported version of it"
                 ) from None
             trusted = os.environ.get(_TRUSTED, "the authorities of the package certifi")
-            raise self._failed(
+            raise self._error(
                 path,
                 f"its certificate is for another host, or {trusted} can't verify it; set "
                 f"{_TRUSTED} to the certificate file of the authority that signed it",
             ) from None
         except ValueError:
-            raise self._failed(path, "it is not a valid address") from None
+            raise self._error(path, "it is not a valid address") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
-            raise self._failed(path, f"it can't be reached ({reason})", retriable=True) from None
+            raise self._error(path, f"it can't be reached ({reason})", retriable=True) from None
         except OSError:
             trusted = os.environ.get(_TRUSTED, "")
             reason = (
                 f"there is no file '{trusted}' of trusted certificates, which {_TRUSTED} specifies"
             )
-            raise self._failed(path, reason) from None
-        return told
+            raise self._error(path, reason) from None
+        return parsed
 
-    def _failed(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
+    def _error(self, path: str, reason: str, *, retriable: bool = False) -> DataError:
         scheme, _, rest = self._url.partition(":")
         # Text before the last @ may be a password, even in an invalid address.
         place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
@@ -137,7 +137,7 @@ def _is_not_found(answer: requests.Response) -> bool:
     A server that is not a registry, or has it at another path, also answers 404.
     """
     try:
-        told = answer.json()
+        parsed = answer.json()
     except ValueError:
         return False
-    return isinstance(told, dict) and told.get("error_code") in _NOT_FOUND
+    return isinstance(parsed, dict) and parsed.get("error_code") in _NOT_FOUND

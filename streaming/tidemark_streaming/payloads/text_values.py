@@ -69,7 +69,7 @@ def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
     if pa.types.is_date(kind):
         return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind))
     if formats.counts:
-        return formats.counted(_integers(texts, pa.int64()), kind)
+        return formats.from_counts(_integers(texts, pa.int64()), kind)
     return _times(formats.as_iso(texts, kind), kind, zone_of(formats.zone, "The option 'timeZone'"))
 
 
@@ -140,12 +140,14 @@ class TimeFormats:
         least = max(BEGINNING * 1000 // self.count_nanos, -(2**63))
         return least, min(INFINITY * 1000 // self.count_nanos, 2**63 - 1)
 
-    def counted(self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+    def from_counts(
+        self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType
+    ) -> "pa.ChunkedArray[Any]":
         """Return the timestamps of these counts. A timestamp is null if it is finer than
         microseconds, or outside the years 1 to 9999."""
         least, most = self.count_range
-        held = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
-        numbers = pc.if_else(held, numbers, None)
+        is_in_range = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+        numbers = pc.if_else(is_in_range, numbers, None)
         if self.count_nanos >= _NANOS["epochMicros"]:
             micros = pc.multiply(numbers, self.count_nanos // 1000)
         else:
@@ -271,8 +273,10 @@ def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[
 def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
     """Return times and days in the years 1 to 9999; null for the others."""
     micros = pc.cast(pc.cast(times, pa.timestamp("us")), pa.int64())
-    held = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
-    return times if pc.all(held).as_py() is not False else pc.if_else(held, times, None)
+    is_in_range = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
+    return (
+        times if pc.all(is_in_range).as_py() is not False else pc.if_else(is_in_range, times, None)
+    )
 
 
 def _integers(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
@@ -308,8 +312,8 @@ def _decimals(texts: Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
         return _cast(numbers, kind, partial(_decimal, kind=kind))
     found = _cast(pc.if_else(easy, numbers, None), kind, partial(_decimal, kind=kind))
     others = pc.if_else(easy, None, numbers).to_pylist()
-    told = [None if text is None else _decimal(text, kind) for text in others]
-    return pc.coalesce(found, pa.chunked_array([pa.array(told, kind)]))
+    exact = [None if text is None else _decimal(text, kind) for text in others]
+    return pc.coalesce(found, pa.chunked_array([pa.array(exact, kind)]))
 
 
 def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:

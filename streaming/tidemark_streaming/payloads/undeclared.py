@@ -46,7 +46,7 @@ def sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
 
 def _fields(value: bytes | None) -> Iterable[str]:
     try:
-        told: Any = json.loads(value or b"null")
+        parsed: Any = json.loads(value or b"null")
     except (ValueError, RecursionError):
         return ()
-    return told if isinstance(told, dict) else ()
+    return parsed if isinstance(parsed, dict) else ()

@@ -28,12 +28,13 @@ class Change:
 
     Args:
         before, after: the row; None if it did not exist before, or does not exist afterwards.
-        anew: true if the window was recomputed, so that its row was deleted and inserted again.
+        recomputed: true if the window was recomputed, so that its row was deleted and inserted
+            again.
     """
 
     before: Row | None
     after: Row | None
-    anew: bool = False
+    recomputed: bool = False
 
 
 def split_versions(feed: pa.Table) -> Iterator[pa.Table]:
@@ -57,15 +58,15 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
     own = rows.drop_columns(["_change_type", "_commit_version"])
     for some in _pieces([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in _taken(own, some))
+        yield from (Change(row, None) for row in _take(own, some))
     for some in _pieces(list(new.items())):
-        befores = iter(_taken(own, [old[w] for w, _ in some if w in old]))
-        afters = _taken(own, [n for _, n in some])
+        befores = iter(_take(own, [old[w] for w, _ in some if w in old]))
+        afters = _take(own, [n for _, n in some])
         for (window, _), after in zip(some, afters, strict=True):
             before = next(befores) if window in old else None
             if before != after:
-                anew = window in old and kinds[old[window]] == "delete"
-                yield Change(before, after, anew)
+                recomputed = window in old and kinds[old[window]] == "delete"
+                yield Change(before, after, recomputed)
 
 
 def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
@@ -78,7 +79,7 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
     return (whole[n : n + _BATCH_WINDOWS] for n in range(0, len(whole), _BATCH_WINDOWS))
 
 
-def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
+def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
     return to_display(rows.take(pa.array(numbers, pa.int64())))
 

@@ -90,11 +90,11 @@ class Outbox:
         self._position: Position | None = None
         self._runs: dict[int, str | None] = {}
 
-    def emit(self, *, anew: bool = False) -> PublishResult:
+    def emit(self, *, reset: bool = False) -> PublishResult:
         """Publish all changes that the topic does not have yet.
 
         Args:
-            anew: begin a new epoch, with the table as it is.
+            reset: begin a new epoch, with the table as it is.
 
         Raises:
             ConflictError: another process publishes the asset as well.
@@ -105,7 +105,7 @@ class Outbox:
         head = self._head()
         if head is None:
             return PublishResult(0, 0, None)
-        if not self._channel.is_open and not anew:
+        if not self._channel.is_open and not reset:
             # Reading the position is harmless; opening the producer would fence one that another
             # process uses.
             self._position = self._channel.position()
@@ -118,13 +118,13 @@ class Outbox:
         while True:
             # A table may be dropped and recreated at any time. Each iteration therefore reads the
             # topic's state first and then the table's.
-            there = self._ready_topic(any_database=anew)
+            there = self._ready_topic(any_database=reset)
             head = self._head()
-            if head is None or (self._is_up_to_date(head, there) and not anew):
+            if head is None or (self._is_up_to_date(head, there) and not reset):
                 break
             try:
-                records += self._publish_changes(there, head, anew=anew)
-                transactions, anew = transactions + 1, False
+                records += self._publish_changes(there, head, reset=reset)
+                transactions, reset = transactions + 1, False
             except TidemarkError:
                 raise
             except Exception:
@@ -163,10 +163,10 @@ class Outbox:
             and is_current(known, there)
         )
 
-    def _publish_changes(self, there: Topic, head: Head, *, anew: bool) -> int:
+    def _publish_changes(self, there: Topic, head: Head, *, reset: bool) -> int:
         """Publish one transaction. Return the number of records."""
         known = self._position
-        if known is None or anew or known.table != head.table_id or not is_current(known, there):
+        if known is None or reset or known.table != head.table_id or not is_current(known, there):
             return self._begin_epoch(there)
         # The state is read before the commits that it numbered: a state that replaces it later has
         # another identity.
@@ -175,7 +175,7 @@ class Outbox:
             return self._begin_epoch(there)
         through = min(known.version + MAX_VERSIONS, head.version)
         try:
-            feed = self._warehouse.changed(self._transform.table, known.version, through)
+            feed = self._warehouse.read_changes(self._transform.table, known.version, through)
         except HistoryExpiredError:
             return self._begin_epoch(there)
         now = self._head()
@@ -184,8 +184,8 @@ class Outbox:
         self._check_columns(feed)
         found = self._firings_since(feed)
         by = self._transform.by_window
-        told = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
-        return self._send(replace(known, version=through, state=state), told, found)
+        changes = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
+        return self._send(replace(known, version=through, state=state), changes, found)
 
     def _begin_epoch(self, there: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
@@ -211,7 +211,7 @@ class Outbox:
     def _send(
         self,
         position: Position,
-        told: Iterator[Change],
+        changes: Iterator[Change],
         found: FiringsByWindow,
         first: list[Record] | None = None,
     ) -> int:
@@ -221,7 +221,7 @@ class Outbox:
             nonlocal commit_number
             yield from first or []
             for pane in (
-                p for change in told for p in derive_panes(self._transform, change, found)
+                p for change in changes for p in derive_panes(self._transform, change, found)
             ):
                 commit_number = max(commit_number, pane.row["commit_number"])
                 yield self._record(position, pane)
@@ -244,22 +244,22 @@ class Outbox:
 
     def _trace(self, clock: Clock, since: int, count: int) -> None:
         """Add a transaction to the traces of the arrivals whose windows it published."""
-        asset, told = Asset(self._warehouse, self._transform), self._position
+        asset, published = Asset(self._warehouse, self._transform), self._position
         out = [
             m
             for m in asset.state.since(since)
-            if told is not None and m.commit_number <= told.commit_number
+            if published is not None and m.commit_number <= published.commit_number
         ]
         # Recomputed windows did not take in an arrival.
         spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
-        if told is None or not spans:
+        if published is None or not spans:
             return
         span = clock.span(
             f"emit {asset.transform.name}",
             asset=asset.transform.name,
             topic=self.topic.name,
             records=count,
-            run=told.run or "",
+            run=published.run or "",
         )
         telemetry.report(list_arrivals(asset.log, spans[0][0], spans[-1][1]), span)
 

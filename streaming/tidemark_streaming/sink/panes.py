@@ -66,7 +66,7 @@ def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) 
         if before is not None:
             yield _whole(transform, before, retraction=True)
         return
-    if before is not None and transform.accumulation == "discarding" and not change.anew:
+    if before is not None and transform.accumulation == "discarding" and not change.recomputed:
         parts = _parts(transform, before, after, since)
         if parts is not None:
             yield from parts

@@ -47,5 +47,5 @@ def parse(text: bytes | None) -> Position | None:
     """Parse a position; None if `text` is None."""
     if text is None:
         return None
-    told: dict[str, Any] = json.loads(text)
-    return Position(**told)
+    fields: dict[str, Any] = json.loads(text)
+    return Position(**fields)

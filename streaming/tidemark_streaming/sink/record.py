@@ -69,8 +69,8 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
 def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
     """Return one record per partition that retracts all earlier records of an asset: a new epoch
     begins."""
-    told = canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
-    return [Record(told, told, partition) for partition in range(count)]
+    text = canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
+    return [Record(text, text, partition) for partition in range(count)]
 
 
 def canonical_json(value: object) -> bytes:

@@ -49,12 +49,12 @@ def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
         known = None
     version = -1 if known is None else known.version
     behind = head.version - version
-    since = _committed(warehouse, transform.table, range(version + 1, head.version + 1))
+    since = _commit_time(warehouse, transform.table, range(version + 1, head.version + 1))
     run, at = (None, None) if known is None else (known.run, known.at)
     return SinkStatus(name, version, behind, since, run, at)
 
 
-def _committed(warehouse: Warehouse, table: str, versions: range) -> int | None:
+def _commit_time(warehouse: Warehouse, table: str, versions: range) -> int | None:
     """Return the commit time of the first of these versions that the transaction log still has, or
     None if it has none of them."""
     at = partial(warehouse.committer.committed_at, table)

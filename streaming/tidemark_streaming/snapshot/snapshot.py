@@ -363,8 +363,8 @@ class Snapshot:
         found = self.tables.open(log)
         if found is None:
             return None
-        said = {n: v or "" for n, v in found.metadata().configuration.items()}
-        return schema_version(said, [field.name for field in found.schema().fields])
+        properties = {n: v or "" for n, v in found.metadata().configuration.items()}
+        return schema_version(properties, [field.name for field in found.schema().fields])
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""

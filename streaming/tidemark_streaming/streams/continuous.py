@@ -41,7 +41,7 @@ from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.sink.follow import follow_in_background
 from tidemark_streaming.streams import resuming
-from tidemark_streaming.streams.watcher import abandoned, watching
+from tidemark_streaming.streams.watcher import is_orphaned, watching
 
 _STARTS = 4
 _NOTE = "write the checkpoint of the stream"
@@ -77,12 +77,12 @@ def start(
         EngineError: the query is already running in this session, or its worker does not start.
     """
     if find(warehouse, transform) is not None:
-        if not abandoned(warehouse.spark):
+        if not is_orphaned(warehouse.spark):
             raise EngineError(
                 f"The stream of '{transform.name}' is already running: stop it first."
             )
         stop(warehouse, transform)
-    table = _followed(warehouse, transform)
+    table = _followed_table(warehouse, transform)
     resuming.clear(warehouse, transform, table)
     writer = (
         warehouse.spark.readStream.format("delta")
@@ -94,7 +94,7 @@ def start(
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with watching(warehouse.spark, watched):
-        return _started(writer)
+        return _start_with_retries(writer)
 
 
 def session_id(settings: Settings, asset: str) -> str:
@@ -126,9 +126,9 @@ def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
 
 def why(failure: PySparkException) -> str:
     """Return why a query ended, in one line: its run's exception, without a stack trace."""
-    if crashed(failure):
+    if has_crashed(failure):
         return "Its Python worker was killed."
-    found = _raised(failure)
+    found = _find_exception(failure)
     if found is not None and found["sentence"]:
         return found["sentence"]
     if found is None or found[0].startswith(_OF_SPARK):
@@ -141,14 +141,14 @@ def why(failure: PySparkException) -> str:
     return found[0]
 
 
-def crashed(failure: PySparkException) -> bool:
+def has_crashed(failure: PySparkException) -> bool:
     """Return whether a query ended because its worker was killed, not through its definition."""
     return _CRASHED in str(failure)
 
 
-def outdated(failure: PySparkException) -> bool:
+def is_outdated(failure: PySparkException) -> bool:
     """Return whether a query ended because its definition is not the newest any more."""
-    found = _raised(failure)
+    found = _find_exception(failure)
     return found is not None and found["kind"] == DefinitionChangedError.__name__
 
 
@@ -162,13 +162,13 @@ def name(database: str, asset: str) -> str:
     return f"tidemark {database}.{asset}"
 
 
-def _raised(failure: PySparkException) -> re.Match[str] | None:
+def _find_exception(failure: PySparkException) -> re.Match[str] | None:
     """Return the match of the last line of a failure's text that names an exception."""
     lines = str(failure).strip().splitlines()
     return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 
 
-def _started(writer: DataStreamWriter) -> StreamingQuery:
+def _start_with_retries(writer: DataStreamWriter) -> StreamingQuery:
     for _ in range(_STARTS):
         try:
             return writer.start()
@@ -189,7 +189,7 @@ def _name(warehouse: Warehouse, transform: Definition) -> str:
     return name(warehouse.database, transform.name)
 
 
-def _followed(warehouse: Warehouse, transform: Definition) -> str:
+def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
     """Return the table whose commits trigger runs of the asset."""
     if not warehouse.exists(transform.source.timeline_table):
         raise DataError(
@@ -213,12 +213,12 @@ def _batch(
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal standing
-        told = read_arrivals(batch)
-        if not told:
+        arrivals = read_arrivals(batch)
+        if not arrivals:
             return
-        whole = len(told) == told[-1].arrival - told[0].arrival + 1
-        recent = RecentArrivals(told) if whole else NO_ARRIVALS
-        warehouse, through = Warehouse(batch.sparkSession, *place), told[-1].arrival
+        whole = len(arrivals) == arrivals[-1].arrival - arrivals[0].arrival + 1
+        recent = RecentArrivals(arrivals) if whole else NO_ARRIVALS
+        warehouse, through = Warehouse(batch.sparkSession, *place), arrivals[-1].arrival
         follow_in_background(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True
         while more:

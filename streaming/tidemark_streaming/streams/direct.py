@@ -60,7 +60,7 @@ class Direct:
     Args:
         transforms: assets of the ingest's source; a roll-up runs after its base.
         opened: returns the warehouse in a session of its own, for the publication to Kafka.
-        told: receives the facts of each run.
+        on_run: receives the facts of each run.
         admission: the limits of a run; further runs process the rest of a commit.
     """
 
@@ -68,12 +68,12 @@ class Direct:
         self,
         transforms: Sequence[Definition],
         opened: Callable[[], Warehouse],
-        told: Callable[[RunFacts], None] = lambda _: None,
+        on_run: Callable[[RunFacts], None] = lambda _: None,
         admission: Admission = ALL,
     ) -> None:
         self._transforms = sorted(transforms, key=lambda t: t.follows is not None)
         self._opened = opened
-        self._told = told
+        self._on_run = on_run
         self._admission = admission
         self._standing: set[str] = set()
 
@@ -108,5 +108,5 @@ class Direct:
             )
             if facts is not None:
                 self._standing.add(name)
-                self._told(facts)
+                self._on_run(facts)
             more = facts is not None and facts.limited_by is not None

@@ -26,19 +26,19 @@ def renew(file: Path, owner: str, lasts: float) -> None:
     Raises:
         ConflictError: another owner has it, and renewed it less than `lasts` seconds ago.
     """
-    with _locked(file):
+    with _lock(file):
         now = time.time()
-        held: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
-        if held["owner"] != owner and abs(now - held["at"]) < lasts:
+        lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
+        if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
             raise ConflictError(
-                f"Another supervisor looks after these streams, {held['owner']} (seen "
-                f"{max(now - held['at'], 0):.0f} seconds ago): this one, {owner}, is idle."
+                f"Another supervisor looks after these streams, {lease['owner']} (seen "
+                f"{max(now - lease['at'], 0):.0f} seconds ago): this one, {owner}, is idle."
             )
         atomic.write(file, json.dumps({"owner": owner, "at": now}))
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     make_folder(file.parent)
     lock = open_lock(file.with_name(f".{file.name}.lock"))
     try:

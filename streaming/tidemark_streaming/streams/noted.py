@@ -22,11 +22,11 @@ def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: in
     """Store the status of a domain's streams."""
     file = _folder(settings) / f"{domain}.json"
     make_folder(file.parent)
-    told = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
-    atomic.write(file, json.dumps(told))
+    content = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
+    atomic.write(file, json.dumps(content))
 
 
-def noted(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]:
+def read_statuses(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]:
     """Return the latest status of streams, by asset, without a stale one.
 
     A status from the future is stale too: the clock was set back, so its age is unknown.
@@ -37,9 +37,9 @@ def noted(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]
     """
     found: dict[str, Stream] = {}
     for file in sorted(_folder(settings).glob("[!.]*.json")):
-        told = json.loads(file.read_text())
-        if 0 <= now - told["at"] <= lasts:
-            found |= {asset: Stream(**stream) for asset, stream in told["streams"].items()}
+        content = json.loads(file.read_text())
+        if 0 <= now - content["at"] <= lasts:
+            found |= {asset: Stream(**stream) for asset, stream in content["streams"].items()}
     return found
 
 

@@ -29,15 +29,15 @@ def clear(warehouse: Warehouse, transform: Definition, table: str) -> None:
 def _of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
     """Return whether the checkpoint is of that table and of no other."""
     head = warehouse.head(table)
-    told = {read.table for read in checkpoints.read(warehouse, transform.name)}
-    return head is not None and told == {head.table_id}
+    read_tables = {read.table for read in checkpoints.read(warehouse, transform.name)}
+    return head is not None and read_tables == {head.table_id}
 
 
 def _behind(warehouse: Warehouse, transform: Definition) -> bool:
     """Return whether the asset has not processed all arrivals, or not published all runs."""
     asset = Asset(warehouse, transform)
     last = asset.state.last()
-    if asset.published() < last.commit_number:
+    if asset.published_commit_number() < last.commit_number:
         return True
     if asset.rolls_up and takeover.is_renewed(asset):
         return True

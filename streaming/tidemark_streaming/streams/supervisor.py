@@ -107,14 +107,16 @@ def look(
     except EngineError as error:
         away = error
     if not starting:
-        before = _begun(settings, before, running)
+        before = _mark_started(settings, before, running)
         if away is None:
-            before = {asset: _reached(stream, now) for asset, stream in before.items()}
+            before = {asset: _end_outage(stream, now) for asset, stream in before.items()}
     try:
-        endings = _endings(settings, before, running) if away is None else _unanswered(before, away)
+        endings = (
+            _endings(settings, before, running) if away is None else _lost_endings(before, away)
+        )
     except EngineError as error:
         # The running streams are known; for the others, the engine does not say why they ended.
-        endings = _unanswered(before, error)
+        endings = _lost_endings(before, error)
     found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
@@ -122,7 +124,7 @@ def look(
     return {asset: _asked_anew(stream, known.get(asset)) for asset, stream in found.items()}
 
 
-def _begun(
+def _mark_started(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Stream]:
     """Return the streams, with those that have started and ended since the last poll as running.
@@ -142,7 +144,7 @@ def _begun(
     return found
 
 
-def _reached(stream: Stream, now: int) -> Stream:
+def _end_outage(stream: Stream, now: int) -> Stream:
     """Return a stream whose engine responds: if it waited only for the engine, its wait ends."""
     if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
         return stream
@@ -177,8 +179,8 @@ def _next(
     if stream.state == STARTING and starting:
         return stream
     if ending is not None and ending.blameless and not stream.renewed:
-        anew = replace(stream, failures=0, error=ending.sentence, renewed=True)
-        return _into(anew, WAITING if starting else STARTING, now)
+        renewed = replace(stream, failures=0, error=ending.sentence, renewed=True)
+        return _into(renewed, WAITING if starting else STARTING, now)
     if stream.state in (RUNNING, STARTING):
         elsewhere = "Another process stopped it."
         unstarted = "The run that should start it failed."
@@ -196,7 +198,7 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
     return stream if stream.state == state else replace(stream, state=state, changed=now)
 
 
-def _unanswered(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
+def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
     """Return why streams ended if the engine does not say it: it seems to be lost."""
     return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
@@ -214,6 +216,6 @@ def _endings(
             # If the query is unknown, the engine that ran it is lost.
             with suppress(PySparkException):
                 if (failure := query.exception()) is not None:
-                    blameless = continuous.outdated(failure) or continuous.crashed(failure)
+                    blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
                     found[asset] = Ending(continuous.why(failure), blameless)
     return found

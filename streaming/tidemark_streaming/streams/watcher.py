@@ -37,12 +37,12 @@ def watching(spark: SparkSession, watched: bool) -> Iterator[None]:
         raise
 
 
-def abandoned(spark: SparkSession) -> bool:
+def is_orphaned(spark: SparkSession) -> bool:
     """Return whether the session's query belongs to a process of this machine that has exited."""
-    told = spark.conf.get(_WATCHER, "")
-    if not told:
+    owner = spark.conf.get(_WATCHER, "")
+    if not owner:
         return False
-    machine, pid, born = json.loads(told)
+    machine, pid, born = json.loads(owner)
     if machine != socket.gethostname():
         return False
     try:

@@ -86,7 +86,7 @@ def all_of(settings: Settings) -> dict[str, Wish]:
     return {w.asset: w for w in found}
 
 
-def started(settings: Settings, wanted: Wish, query: str, run: str) -> None:
+def record_start(settings: Settings, wanted: Wish, query: str, run: str) -> None:
     """Record that a query was started for a request."""
     file = _start_file(settings, wanted.asset)
     atomic.write(file, json.dumps(Start(wanted.since, query, run)))

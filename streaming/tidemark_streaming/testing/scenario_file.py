@@ -13,10 +13,10 @@ from tidemark.base.instants import instant, iso
 Row = Mapping[str, Any]
 
 
-def write_scenario(path: Path, told: Row) -> None:
+def write_scenario(path: Path, content: Row) -> None:
     """Write a scenario that is given as Python values."""
     path.write_text(
-        yaml.safe_dump(_plain(told), sort_keys=False, allow_unicode=True, width=1000),
+        yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=1000),
         encoding="utf-8",
     )
 

@@ -62,13 +62,13 @@ class Trials:
                 null; times without a zone are in UTC.
             ends: true if the source ends after the last arrival, which closes every window.
             clock_start: the processing clock at the beginning; 1970 by default.
-            references: the lookup tables of the source by name, each with `columns` (types by name)
+            lookups: the lookup tables of the source by name, each with `columns` (types by name)
                 and `rows`.
 
         Raises:
             ScenarioError: the arrivals, the clock or the lookup tables are not valid.
         """
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "name": transform.name,
             "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
             **({} if lookups is None else {"references": lookups}),
@@ -78,19 +78,21 @@ class Trials:
         }
         number = len(list(self.folder.glob("*.yaml"))) + 1
         path = self.folder / f"{transform.name}-{number}.yaml"
-        return Trial(self.warehouse, transform, path, told)
+        return Trial(self.warehouse, transform, path, content)
 
 
 class Trial:
     """A transform over given arrivals. Its assertions return the trial itself, so they can be
     chained."""
 
-    def __init__(self, warehouse: Warehouse, transform: Definition, path: Path, told: Row) -> None:
+    def __init__(
+        self, warehouse: Warehouse, transform: Definition, path: Path, content: Row
+    ) -> None:
         self._warehouse = warehouse
         self._transform = transform
         self._path = path
-        self._told = told
-        self._scenario = self._load(told)
+        self._content = content
+        self._scenario = self._load(content)
 
     @property
     def windows(self) -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ class Trial:
         __tracebackhide__ = True
         given = {"windows": windows, "panes": panes, "late": late}
         expected = {part: list(rows) for part, rows in given.items() if rows is not None}
-        scenario = self._load({**self._told, "expect": expected})
+        scenario = self._load({**self._content, "expect": expected})
         assert scenario.expect is not None
         found = find_differences(scenario.expect, self._batch, scenario.slack)
         if found:
@@ -158,8 +160,8 @@ class Trial:
         (result,) = simulate(self._warehouse, self._scenario, None)
         return result
 
-    def _load(self, told: Row) -> Scenario:
-        write_scenario(self._path, told)
+    def _load(self, content: Row) -> Scenario:
+        write_scenario(self._path, content)
         return load(self._path, lambda _: self._transform)
 
     def _drawn(

@@ -35,7 +35,7 @@ getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n
 
 def published_through(warehouse: Warehouse, transform: Definition) -> int:
     """Return the number of the asset's newest published commit, or -1."""
-    return Asset(warehouse, transform).published()
+    return Asset(warehouse, transform).published_commit_number()
 
 
 def run_all(

@@ -26,7 +26,7 @@ class Following:
 
     def _follow(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
         try:
-            for commit in follow(warehouse, feed, tell=self._said.put):
+            for commit in follow(warehouse, feed, on_progress=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))
                 if self._stop.is_set():
                     return

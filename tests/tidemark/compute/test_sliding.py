@@ -236,7 +236,9 @@ def test_on_time_events_share_one_row_per_slice_and_key(log: Log) -> None:
     worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max(VERDICT))
     punctual = [r for r in worst.collect() if r[f"max({VERDICT})"] == 0]
     read = prepare_rows(log, transform, -1, ARRIVALS)
-    rows = read.withColumn(HAPPENED_AT, transform.source.happened(F.unix_micros("arrived_at")))
+    rows = read.withColumn(
+        HAPPENED_AT, transform.source.valid_event_time(F.unix_micros("arrived_at"))
+    )
     parts = slices.aggregate_slices(rows, transform, EVENLY, by_arrival=False).where(
         "arrival IS NULL"
     )

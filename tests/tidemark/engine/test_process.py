@@ -69,7 +69,7 @@ def test_stopping_ends_a_process_and_removes_its_record(
     pid = start(managed, SLEEP, tmp_path).pid
     assert ManagedProcess(tmp_path, "sleeper").stop() is True
     assert gone(pid)
-    assert managed.recorded() is None
+    assert managed.read_record() is None
     assert managed.stop() is False
 
 
@@ -137,7 +137,7 @@ def test_a_killed_process_is_detected(managed: ManagedProcess, tmp_path: Path) -
     os.kill(record.pid, signal.SIGKILL)
     wait_for(lambda: managed.running() is None)
     assert managed.running() is None
-    assert managed.recorded() == record
+    assert managed.read_record() == record
 
 
 def test_a_pid_reused_by_another_process_is_left_alone(

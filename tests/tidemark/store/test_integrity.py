@@ -261,7 +261,7 @@ def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
     columns = pa.table({"n": pa.array([1], pa.int64())})
     generation = {rollup_generation.PROPERTY: rollup_generation.initial_generation(hourly)}
-    store.create(hourly.table, columns, told=generation)
+    store.create(hourly.table, columns, extra_properties=generation)
     asset = Asset(store, hourly)
     for number in (2, 3):
         store.append(columns, hourly.table, asset.app, number)

@@ -160,8 +160,8 @@ def test_a_late_event_is_in_the_row_that_it_revised(log: Warehouse) -> None:
 def test_a_quarantined_window_is_reported_with_its_reason(log: Warehouse) -> None:
     held = place(log, "2:0", GATED)
     assert (held.counts, held.in_row, held.row) == (True, False, None)
-    assert held.withheld is not None
-    assert held.withheld["failed"][0]["observed"] == "9"
+    assert held.quarantined is not None
+    assert held.quarantined["failed"][0]["observed"] == "9"
 
 
 def test_an_event_that_the_function_drops_is_left_out(log: Warehouse) -> None:
@@ -176,7 +176,7 @@ def test_an_asset_that_has_not_read_the_event_says_so(log: Warehouse) -> None:
 def test_an_open_window_counts_the_event_without_a_row(log: Warehouse) -> None:
     waiting = place(log, "4:0", GATED)
     assert (waiting.verdict, waiting.counts, waiting.in_row) == ("on_time", True, False)
-    assert (waiting.row, waiting.withheld) == (None, None)
+    assert (waiting.row, waiting.quarantined) == (None, None)
 
 
 def test_an_event_awaiting_a_count_is_not_in_the_row(log: Warehouse) -> None:

@@ -30,7 +30,7 @@ from tidemark_assets.sensors import arrivals, ingest_attempts
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files.folder import list_files
 from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.standstill import kept
+from tidemark_streaming.ingest.standstill import record_error
 from tidemark_streaming.monitor.services import ServiceMonitor
 from tidemark_streaming.streams import wishes
 
@@ -275,11 +275,11 @@ def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
     said = ticks.skipped()
     assert said.startswith("'sensors' is blocked: All rows of 1.csv fail on the column 'at'. The")
     assert "after a successful manual launch of sensors_ingest" in said
-    with kept(tables, SOURCE):
+    with record_error(tables, SOURCE):
         assert isinstance(ticks.tick(), dg.RunRequest)
     # An error of an asset's run in the ingest process does not block the source.
     land(folder, "3.csv", "at,sensor,value\n", 2)
-    with pytest.raises(DataError), kept(tables, SOURCE) as ingest, ingest.doing():
+    with pytest.raises(DataError), record_error(tables, SOURCE) as ingest, ingest.doing():
         raise DataError("The table of per_minute can't be written.")
     assert isinstance(ticks.tick(), dg.RunRequest)
 
@@ -356,7 +356,7 @@ def standing(settings: Settings) -> Path:
 
 
 def refuse(tables: Warehouse) -> None:
-    with pytest.raises(DataError), kept(tables, SOURCE):
+    with pytest.raises(DataError), record_error(tables, SOURCE):
         raise DataError("All rows of 1.csv fail on the column 'at'.")
 
 

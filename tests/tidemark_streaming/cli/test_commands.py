@@ -27,7 +27,7 @@ from tidemark_streaming.cli.processing.live import Look, View
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import queries
 from tidemark_streaming.streams.continuous import find, session_id
-from tidemark_streaming.streams.watcher import abandoned
+from tidemark_streaming.streams.watcher import is_orphaned
 
 pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
@@ -219,21 +219,21 @@ def test_a_stream_of_a_killed_process_is_replaced(
     store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
     for _ in range(2):
         with streaming() as process:
-            assert not abandoned(session)
+            assert not is_orphaned(session)
             with monkeypatch.context() as back:
                 shift_clock(back, -1)
-                assert not abandoned(session), "nor is it when the clock was set back"
+                assert not is_orphaned(session), "nor is it when the clock was set back"
             if not runs:
                 assert "already running" in call("stream", ASSET).stderr
             process.kill()
         query = find(store, departures_hourly)
         assert query is not None
-        assert abandoned(session)
+        assert is_orphaned(session)
         runs.append(str(query.runId))
     assert runs[0] != runs[1]
     # A detached stream also takes its place, and is not orphaned.
     assert call("stream", ASSET, "--detach").exit_code == 0
-    assert not abandoned(session)
+    assert not is_orphaned(session)
     assert "already running" in call("stream", ASSET).stderr
     assert call("stream", ASSET, "--stop").exit_code == 0
 

@@ -50,7 +50,7 @@ def test_a_failed_mart_shows_the_violating_row_without_a_stack_trace() -> None:
     frames = "JVM stacktrace: org.apache.spark.SparkException at org.apache.spark." + "x" * 9000
     for query in ("", "select 1 " * 60, "select 1 " * 6000):
         message = f"Runtime Error in model daily {query}{row}. {frames}"
-        said = marts.failed([marts.Outcome("daily", "model", "error", 1.0, message)])
+        said = marts.describe_failure([marts.Outcome("daily", "model", "error", 1.0, message)])
         assert said.startswith("Mart 'daily' failed: Runtime Error in model daily")
         assert said.endswith(f"{row}.")
         assert len(said) < 2100

@@ -38,7 +38,7 @@ def test_the_archive_is_built_by_a_process_that_checks_again(
     settings = Settings(home=tmp_path, engine_archive=True)
     assert services.make_archive(settings)
     made = services.service(settings, "archive")
-    record = made.recorded()
+    record = made.read_record()
     assert record is not None
     with suppress(psutil.NoSuchProcess):
         assert left([psutil.Process(record.pid)]) == []

@@ -16,7 +16,7 @@ from tidemark.engine import ensure
 from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.dead_letters import places, replay, replayed
+from tidemark_streaming.ingest.dead_letters import find_reprocessed, places, replay
 from tidemark_streaming.ingest.ingest import end, ingest
 
 REGISTERED = False
@@ -87,7 +87,7 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
     (later,) = (a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals)
     assert (later.arrival, later.rows) == (3, 1)
-    assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
+    assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
 
 
 def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing:
     one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
     replay(warehouse, feed(landing), one)
     end(warehouse, SOURCE)
-    assert replayed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
+    assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
     with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
         replay(warehouse, feed(landing), other)
 

@@ -240,7 +240,7 @@ def test_a_topic_accepts_an_asset_of_one_database_only(
     one.run()
     ours.emit()
     assert_same(one, topics, asset)
-    Outbox(other.warehouse, asset).emit(anew=True)
+    Outbox(other.warehouse, asset).emit(reset=True)
     one.run()
     with pytest.raises(ConflictError):
         ours.emit()
@@ -261,7 +261,7 @@ def test_a_new_epoch_replaces_everything_before_it(
     shift_clock(monkeypatch, -1)
     # Start epochs by hand, after adding partitions, after the history expired, and after recreating
     # the topic.
-    outbox.emit(anew=True)
+    outbox.emit(reset=True)
     assert_same(played, topics, asset)
     topics.grow(name, 3)
     played.run()

@@ -174,7 +174,7 @@ TWO = pane_row(1, 1), pane_row(2, 2)
         # One firing is missing: retract the window and publish it whole.
         ("discarding", Change(FIRST, AGAIN), TWO[1:], [(0, 3, True), (2, 6, False)]),
         ("discarding", Change(FIRST, AGAIN), (), [(0, 3, True), (2, 6, False)]),
-        ("discarding", Change(FIRST, AGAIN, anew=True), TWO, [(0, 3, True), (2, 6, False)]),
+        ("discarding", Change(FIRST, AGAIN, recomputed=True), TWO, [(0, 3, True), (2, 6, False)]),
         # The window became final without a new event.
         ("discarding", Change(FIRST, {**FIRST, "final": True}), (), [(0, None, False)]),
         *((how, Change(FIRST, None), (), [(0, 3, True)]) for how in ("accumulating", "discarding")),

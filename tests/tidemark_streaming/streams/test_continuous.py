@@ -222,8 +222,10 @@ def test_a_changed_definition_is_recognized_as_the_cause(warehouse: Warehouse) -
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
     assert continuous.why(caught.value) == "Asset 'per_minute' has another definition since."
-    assert continuous.outdated(caught.value)
-    assert not continuous.outdated(StreamingQueryException("tidemark.base.errors.DataError: No."))
+    assert continuous.is_outdated(caught.value)
+    assert not continuous.is_outdated(
+        StreamingQueryException("tidemark.base.errors.DataError: No.")
+    )
 
 
 def test_a_streams_worker_computes_the_same_fingerprint(

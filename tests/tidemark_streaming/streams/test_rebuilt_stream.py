@@ -107,7 +107,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
         time.sleep(0.2)
     failure = query.exception()
     assert failure is not None
-    assert continuous.outdated(failure)
+    assert continuous.is_outdated(failure)
     ingest(warehouse, READINGS, ARRIVALS[6:])
     continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
     assert parity(warehouse, WIDER).equal
@@ -155,7 +155,10 @@ def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) ->
     while True:
         asset = Asset(warehouse, transform)
         last = asset.state.last()
-        if last.after.at.arrival >= arrival and asset.published() >= last.commit_number:
+        if (
+            last.after.at.arrival >= arrival
+            and asset.published_commit_number() >= last.commit_number
+        ):
             return
         assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"
@@ -184,7 +187,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
-        Outbox(warehouse, new).emit(anew=True)
+        Outbox(warehouse, new).emit(reset=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # Windows that the stream of the earlier definition has not published are replaced by the
     # promotion.

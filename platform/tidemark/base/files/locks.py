@@ -20,8 +20,8 @@ _PATIENCE = 10.0
 def take(handle: int) -> bool:
     """Take the lock of an open file. Return False if another process holds it."""
     deadline = time.monotonic() + _PATIENCE
-    while not _locked(handle, fcntl.LOCK_EX):
-        if not _locked(handle, fcntl.LOCK_SH):
+    while not _try_lock(handle, fcntl.LOCK_EX):
+        if not _try_lock(handle, fcntl.LOCK_SH):
             return False
         fcntl.flock(handle, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
@@ -38,12 +38,12 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _locked(handle, fcntl.LOCK_SH)
+        return not _try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
 
-def _locked(handle: int, how: int) -> bool:
+def _try_lock(handle: int, how: int) -> bool:
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:

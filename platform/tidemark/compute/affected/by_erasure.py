@@ -46,10 +46,10 @@ def find_dead_letters(
     Their bytes, key, headers and correlation id are searched.
     """
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
-    told = F.lit(False)
+    contains_text = F.lit(False)
     for text in texts:
-        told = told | _contains(F.lit(text.encode()))
-    return rows.where(told).select(*PLACE)
+        contains_text = contains_text | _contains(F.lit(text.encode()))
+    return rows.where(contains_text).select(*PLACE)
 
 
 def find_affected_windows(
@@ -68,8 +68,8 @@ def find_affected_windows(
     if own.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows, by = log.read(-1, through), list(own.deduplicate.by)
-        gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
-        events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
+        keys = rows.join(events, PLACE, "left_semi").select(*by).distinct()
+        events = rows.join(keys, by, "left_semi").select(*PLACE).unionByName(events).distinct()
     some = log.only(events)
     plain = affected_by_replay.without_preparation(own)
     if own.window.merges:
@@ -90,10 +90,10 @@ def find_windows_with_events(
 
 def _contains(text: Column) -> Column:
     plain = (F.col("bytes"), F.col("key"), F.encode("correlation_id", "UTF-8"))
-    told = F.exists("headers", lambda h: F.contains(h["value"], text))
+    contains_text = F.exists("headers", lambda h: F.contains(h["value"], text))
     for column in plain:
-        told = F.coalesce(told, F.lit(False)) | F.contains(column, text)
-    return F.coalesce(told, F.lit(False))
+        contains_text = F.coalesce(contains_text, F.lit(False)) | F.contains(column, text)
+    return F.coalesce(contains_text, F.lit(False))
 
 
 def _condition_error(log: Log, where: str, error: PySparkException) -> DefinitionError:

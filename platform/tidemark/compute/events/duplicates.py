@@ -30,7 +30,7 @@ def mark_duplicates(
     Args:
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
-    time = log.source.happened(F.unix_micros("arrived_at"))
+    time = log.source.valid_event_time(F.unix_micros("arrived_at"))
     ids = [F.col(f"`{c}`") for c in deduplicate.by]
     rows = log.read(
         after,
@@ -46,14 +46,14 @@ def mark_duplicates(
         few = earlier.select(*dict.fromkeys(needed))
         few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
         rows = rows.unionByName(few, allowMissingColumns=True)
-    told = F.lit(True)
+    has_key = F.lit(True)
     for column in (time, *ids):
-        told = told & column.isNotNull()
+        has_key = has_key & column.isNotNull()
     # A row without an id is its own group. One common group might be the largest of all.
-    groups = Window.partitionBy(*ids, F.when(~told, F.struct(*ORDER)))
+    groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*ORDER)))
     near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
     first = F.min(F.struct(*ORDER)).over(near)
-    found = rows.withColumn(MARK, told & (first < F.struct(*ORDER)))
+    found = rows.withColumn(MARK, has_key & (first < F.struct(*ORDER)))
     asked = F.col("arrival") > after
     if start is not None:
         asked = asked & (F.unix_micros(time) >= start)

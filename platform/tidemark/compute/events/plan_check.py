@@ -115,11 +115,11 @@ def _parse_plan(rows: DataFrame) -> _Node:
         rows.createOrReplaceTempView(view)
         spark.conf.set(fields, "100000")
         try:
-            told = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+            plans = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
         finally:
             spark.conf.set(fields, before)
             spark.catalog.dropTempView(view)
-    analyzed = told.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
+    analyzed = plans.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
     # The first line lists the columns. After it, each level of operators is indented by three
     # characters.
     _, root, *lines = analyzed.splitlines()

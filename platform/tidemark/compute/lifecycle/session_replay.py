@@ -89,7 +89,7 @@ class _Session:
         pending: its fragments that have not fired.
         newest: the pending fragment that arrived last.
         published: the firings whose rows are current.
-        gone: true if another session has absorbed it.
+        is_absorbed: true if another session has absorbed it.
     """
 
     start: int
@@ -99,7 +99,7 @@ class _Session:
     open: bool = True
     pane: int = -1
     published: list[Firing] = field(default_factory=list[Firing])
-    gone: bool = False
+    is_absorbed: bool = False
 
     def absorb(self, other: "_Session") -> None:
         """Merge another session into this one; its fragments arrived earlier."""
@@ -111,7 +111,7 @@ class _Session:
         self.pending = more
         self.pane = max(self.pane, other.pane)
         self.published += other.published
-        other.gone = True
+        other.is_absorbed = True
 
 
 class Replay:
@@ -140,8 +140,8 @@ class Replay:
             self._pass_time(first.before, number)
             touched = {self._join(i, first.before) for i in indices}
             for session in sorted(touched, key=attrgetter("start")):
-                if not session.gone:
-                    self._arrived(session, number, first.reached)
+                if not session.is_absorbed:
+                    self._fire_on_arrival(session, number, first.reached)
         self._pass_time(watermark, arrival)
         return self.firings
 
@@ -204,7 +204,7 @@ class Replay:
         beyond = bisect_right(self._sessions, fragment.end, key=attrgetter("start"))
         return slice(first, beyond)
 
-    def _arrived(self, session: _Session, arrival: int, reached: int | None) -> None:
+    def _fire_on_arrival(self, session: _Session, arrival: int, reached: int | None) -> None:
         if not session.pending:
             return
         if not session.open and self.trigger.late.by_arrival:

@@ -157,7 +157,7 @@ class _Planner:
             # A firing includes everything before it in its session. Listing that for each firing
             # grows quadratically if a session fires often, so list it only if it is needed.
             upto = f in live if self.accumulation is None else self.accumulation != "discarding"
-            replaces = [self._replaced(r, standing) for r in f.replaces]
+            replaces = [self._window_change(r, standing) for r in f.replaces]
             if self.accumulation is None and not upto and not any(r[2] for r in replaces):
                 continue
             found.append(
@@ -170,7 +170,7 @@ class _Planner:
             )
         return found
 
-    def _replaced(
+    def _window_change(
         self, firing: Fired, standing: set[tuple[int, int]]
     ) -> tuple[int, int, bool, list[int]]:
         window = (firing.start, firing.end)

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.define.aggregates import means, totals
 from tidemark.define.aggregates.combiner import (
     Aggregate,
@@ -14,7 +14,7 @@ from tidemark.define.aggregates.combiner import (
 )
 
 
-@checked
+@check_arguments
 def count(where: str | None = None) -> Aggregate:
     """Count the events, or those for which `where` is true: a BIGINT, never null.
 
@@ -34,7 +34,7 @@ def count(where: str | None = None) -> Aggregate:
     )
 
 
-@checked
+@check_arguments
 def sum(column: str, where: str | None = None) -> Aggregate:
     """Add up the non-null values of a SQL expression; null if there are none.
 
@@ -55,12 +55,12 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         totals.merge,
         totals.total,
         totals.total_slack,
-        totals.total_overflowed,
+        totals.has_total_overflowed,
         number=lambda: values(column, where),
     )
 
 
-@checked
+@check_arguments
 def min(column: str, where: str | None = None) -> Aggregate:
     """Find the least value of a SQL expression; null without values.
 
@@ -80,7 +80,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
     )
 
 
-@checked
+@check_arguments
 def max(column: str, where: str | None = None) -> Aggregate:
     """Find the greatest value of a SQL expression; null without values.
 
@@ -100,7 +100,7 @@ def max(column: str, where: str | None = None) -> Aggregate:
     )
 
 
-@checked
+@check_arguments
 def mean(column: str, where: str | None = None) -> Aggregate:
     """Compute the arithmetic mean of a SQL expression's values; null if there are none.
 

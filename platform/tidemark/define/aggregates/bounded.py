@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
@@ -22,7 +22,7 @@ from tidemark.define.aggregates.combiner import (
 )
 
 
-@checked
+@check_arguments
 def count_distinct(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Count the distinct values exactly; null if there are more than `max_values`.
 
@@ -59,7 +59,7 @@ def count_distinct(column: str, where: str | None = None, *, max_values: int = B
     )
 
 
-@checked
+@check_arguments
 def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Find the `k` most frequent values: an array of (value, count), the most frequent first.
 
@@ -115,7 +115,7 @@ def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BO
     )
 
 
-@checked
+@check_arguments
 def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -> Aggregate:
     """Collect the values in ascending order, with duplicates, up to the `max_values` least.
 

@@ -7,13 +7,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import Aggregate, call_name, values
 from tidemark.define.column_type import UnknownTypeError, data_type
 
 
-@checked
+@check_arguments
 def python(
     name: str,
     column: str,
@@ -65,11 +65,11 @@ def python(
     of_partials = _type(name, "partial_type", partial_type)
     of_results = _type(name, "result_type", result_type)
 
-    def merged(parts: list[Any]) -> Any:  # noqa: ANN401
+    def merge_parts(parts: list[Any]) -> Any:  # noqa: ANN401
         return merge(parts) if parts else partial([])
 
     def merge_all(partials: Column) -> Column:
-        return _call(merged, of_partials, F.sort_array(F.collect_list(partials)))
+        return _call(merge_parts, of_partials, F.sort_array(F.collect_list(partials)))
 
     return Aggregate(
         call_name(name, column, where),

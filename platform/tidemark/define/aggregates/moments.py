@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.define.aggregates.combiner import Aggregate, call_name, values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
-@checked
+@check_arguments
 def variance(column: str, where: str | None = None) -> Aggregate:
     """Compute the sample variance as a DOUBLE; null for fewer than two values.
 
@@ -37,7 +37,7 @@ def variance(column: str, where: str | None = None) -> Aggregate:
     return _moment_aggregate("variance", column, where, _variance, _variance_slack)
 
 
-@checked
+@check_arguments
 def stddev(column: str, where: str | None = None) -> Aggregate:
     """Compute the sample standard deviation as a DOUBLE; null for fewer than two values.
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.define.aggregates.combiner import Aggregate, call_name, no_slack, values
 from tidemark.define.helper_columns import HAPPENED_AT
 
 
-@checked
+@check_arguments
 def first(column: str, where: str | None = None) -> Aggregate:
     """Return the value of the event with the earliest event time; null without values.
 
@@ -31,7 +31,7 @@ def first(column: str, where: str | None = None) -> Aggregate:
     return _ordered_aggregate("first", column, where, F.min)
 
 
-@checked
+@check_arguments
 def last(column: str, where: str | None = None) -> Aggregate:
     """Return the value of the event with the latest event time; null without values.
 

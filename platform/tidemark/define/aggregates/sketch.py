@@ -6,7 +6,7 @@ A sketch is a BINARY of the Apache DataSketches library, which is built into the
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import (
     BOUND,
@@ -22,7 +22,7 @@ _HLL = 12
 """The binary logarithm of the number of registers, of one byte each."""
 
 
-@checked
+@check_arguments
 def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     """Estimate the number of distinct values by a HyperLogLog sketch (standard error 1.6 %).
 
@@ -52,7 +52,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     )
 
 
-@checked
+@check_arguments
 def quantile(
     column: str, at: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:

@@ -55,7 +55,7 @@ def total(merged: Column) -> Column:
     return F.when(~merged["over"], merged["sum"])
 
 
-def total_overflowed(merged: Column) -> Column:
+def has_total_overflowed(merged: Column) -> Column:
     """Return whether the sum overflowed."""
     return merged["over"]
 

@@ -74,7 +74,7 @@ class Evidence(Protocol):
         """
         ...
 
-    def published(self, back: int = 0) -> DataFrame:
+    def published_rows(self, back: int = 0) -> DataFrame:
         """Return the published rows of windows that the commit can change, and of earlier windows.
 
         Args:
@@ -82,8 +82,8 @@ class Evidence(Protocol):
         """
         ...
 
-    def withheld(self, back: int = 0) -> DataFrame:
-        """Return the rows in quarantine; otherwise as `published`."""
+    def quarantined_rows(self, back: int = 0) -> DataFrame:
+        """Return the rows in quarantine; otherwise as `published_rows`."""
         ...
 
     def same_window(self, left: str, right: str) -> Column:

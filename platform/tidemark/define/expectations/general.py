@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation
 
@@ -55,7 +55,7 @@ _MORE_OF = {
 """Arguments that callers may pass to any class of Great Expectations, and to some classes."""
 
 
-@checked
+@check_arguments
 def between(
     column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
 ) -> General:
@@ -93,7 +93,7 @@ def between(
     )
 
 
-@checked
+@check_arguments
 def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
     """Expect no value to be null.
 
@@ -115,7 +115,7 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
     )
 
 
-@checked
+@check_arguments
 def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
     """Expect each value to be one of those listed; null is skipped.
 
@@ -139,7 +139,7 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
     )
 
 
-@checked
+@check_arguments
 def column_greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
     """Expect a row's value in `column` to be greater than its value in the column `than`.
 
@@ -216,15 +216,15 @@ def _short(
             f"accepts {', '.join(allowed)}."
         )
     arguments = {**own, **more}
-    told = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
+    metadata = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
     return General(
         name=name,
         expected=expected,
         columns=tuple(_columns(arguments)),
         level=level,
         kind=kind,
-        arguments={k: v for k, v in arguments.items() if v is not None and k not in told},
-        **told,
+        arguments={k: v for k, v in arguments.items() if v is not None and k not in metadata},
+        **metadata,
     )
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Order
 from pyspark.sql import functions as F
 
-from tidemark.base.arguments import checked
+from tidemark.base.arguments import check_arguments
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
@@ -55,7 +55,7 @@ def values_fit() -> Windowed:
     )
 
 
-@checked
+@check_arguments
 def matches_log(*, level: str = ERROR) -> Windowed:
     """Expect a window to contain exactly those events of the log that belong to it.
 
@@ -86,7 +86,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         known = rows.select(*by)
         if not batch.replaces:
             # Windows that earlier commits published or quarantined need not be among these rows.
-            for earlier in (batch.published(), batch.withheld()):
+            for earlier in (batch.published_rows(), batch.quarantined_rows()):
                 known = known.unionByName(earlier.select(*by))
         same = batch.same_window("log", "k")
         missing = batch.recounted.alias("log").join(known.alias("k"), same, "left_anti")
@@ -103,7 +103,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
     )
 
 
-@checked
+@check_arguments
 def unique_key(*, level: str = ERROR) -> Windowed:
     """Expect one row for each window and keys.
 
@@ -124,7 +124,7 @@ def unique_key(*, level: str = ERROR) -> Windowed:
     )
 
 
-@checked
+@check_arguments
 def max_change_after_close(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
     """Expect a window that had closed not to change any more by more than a share of its value.
 
@@ -148,7 +148,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
     _check_share("calm", share)
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
-        before = batch.published().where("timing <> 'EARLY'")
+        before = batch.published_rows().where("timing <> 'EARLY'")
         joined = (
             rows.alias("r")
             .join(before.alias("p"), batch.same_window("r", "p"), "left")
@@ -178,7 +178,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
     )
 
 
-@checked
+@check_arguments
 def volume_within(
     share: float,
     of: str,
@@ -225,7 +225,11 @@ def volume_within(
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
         by = batch.transform.by_window
         columns = [*by, F.col(column).cast("double").alias("_value"), "commit_number"]
-        sources = [batch.judged, batch.withheld(back * over), batch.published(back * over)]
+        sources = [
+            batch.judged,
+            batch.quarantined_rows(back * over),
+            batch.published_rows(back * over),
+        ]
         computed = [s.where("timing <> 'EARLY'").select(*columns) for s in sources]
         newest = computed[0].unionByName(computed[1]).unionByName(computed[2])
         values = newest.groupBy(*by).agg(F.max_by("_value", "commit_number").alias("_value"))
@@ -259,7 +263,7 @@ def volume_within(
     )
 
 
-@checked
+@check_arguments
 def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     """Expect less than a share of a window's events to be late: after the watermark passed its end.
 
@@ -291,7 +295,7 @@ def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     )
 
 
-@checked
+@check_arguments
 def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
     """Expect every key to have at least one window in any sequence of `windows` consecutive ones.
 
@@ -318,7 +322,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         assert period is not None
         back, fresh = period * windows * _GAP_MEMORY_FACTOR, F.lit(True).alias("_fresh")
         closed = rows.where("timing <> 'EARLY'")
-        sources = [batch.published(back), batch.withheld(back)]
+        sources = [batch.published_rows(back), batch.quarantined_rows(back)]
         starts = closed.select("window_start", *keys, fresh)
         for source in sources:
             earlier = source.select("window_start", *keys, F.lit(False).alias("_fresh"))
@@ -331,8 +335,8 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         length = F.unix_micros(F.coalesce(following, "_newest")) - F.unix_micros("window_start")
         # Between two windows of a key lies one window less than their distance.
         silent = F.round(length / period).cast("int") - following.isNotNull().cast("int")
-        told = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
-        gaps = starts.withColumns({"_silent": silent, "_told": told, "_next": following})
+        is_newest = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
+        gaps = starts.withColumns({"_silent": silent, "_told": is_newest, "_next": following})
         until = F.when(F.col("_next").isNull(), " so far").otherwise("")
         text = F.concat(F.lit("silent for "), F.col("_silent"), F.lit(" windows"), until)
         return gaps.where(F.col("_told") & (F.col("_silent") >= windows)).select(

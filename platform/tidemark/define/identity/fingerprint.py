@@ -85,19 +85,22 @@ class _Teller:
             return ["itself", type(part).__name__]
         self._within.append(id(part))
         try:
-            return self._told(part)
+            return self._describe(part)
         finally:
             self._within.pop()
 
-    def _told(self, part: object) -> list[Any]:
+    def _describe(self, part: object) -> list[Any]:
         match part:
             case Never():
                 # `Never` has the hash of None, which stood for it before the class existed.
                 return self.tell(None)
             case Mapping():
-                return ["mapping", *_sorted([self.tell(k), self.tell(v)] for k, v in part.items())]
+                return [
+                    "mapping",
+                    *_sort_parts([self.tell(k), self.tell(v)] for k, v in part.items()),
+                ]
             case Set():
-                return ["set", *_sorted(self.tell(each) for each in part)]
+                return ["set", *_sort_parts(self.tell(each) for each in part)]
             case list() | tuple():
                 return ["sequence", *(self.tell(each) for each in part)]
             case FunctionType():
@@ -120,13 +123,13 @@ class _Teller:
 
     def _object(self, part: object) -> list[Any]:
         kind = type(part)
-        held = getattr(part, "__dict__", None)
+        attributes = getattr(part, "__dict__", None)
         if is_dataclass(part):
             counted = [f.name for f in fields(part) if f.metadata.get("judges", True)]
-            held = {name: getattr(part, name) for name in counted}
-        if not held and kind.__repr__ is not object.__repr__:
-            held = repr(part)
-        return ["object", kind.__qualname__, self.tell(held), self._methods(kind)]
+            attributes = {name: getattr(part, name) for name in counted}
+        if not attributes and kind.__repr__ is not object.__repr__:
+            attributes = repr(part)
+        return ["object", kind.__qualname__, self.tell(attributes), self._methods(kind)]
 
     def _methods(self, kind: type) -> list[Any]:
         """Return the methods of the user's own classes from which an object is made."""
@@ -183,9 +186,9 @@ def _package(part: FunctionType | type) -> str:
     return (part.__module__ or "").partition(".")[0]
 
 
-def _sorted(told: Iterable[list[Any]]) -> list[list[Any]]:
-    return sorted(told, key=json.dumps)
+def _sort_parts(parts: Iterable[list[Any]]) -> list[list[Any]]:
+    return sorted(parts, key=json.dumps)
 
 
-def _hash(told: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+def _hash(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

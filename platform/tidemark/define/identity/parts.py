@@ -133,10 +133,10 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "unique", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
     joined = [r for r in source.lookups if reference_name(r) in own.references]
     skew = None if source.max_future_skew is None else duration(source.max_future_skew)
-    told = f"{source.name}{_BY}{source.event_time}"
-    told += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
-    told += "" if skew is None else f", dated at most {describe(skew)} after arrival"
-    yield SOURCE, told, [source.name, source.event_time, joined, skew]
+    description = f"{source.name}{_BY}{source.event_time}"
+    description += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
+    description += "" if skew is None else f", dated at most {describe(skew)} after arrival"
+    yield SOURCE, description, [source.name, source.event_time, joined, skew]
     yield "code", f"version {digest(own.function)}", own.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"

@@ -27,7 +27,7 @@ class Perfect(Watermark):
     def observe(self, event_time: Column) -> Column:
         return _nothing()
 
-    def reached(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
         return None
 
 
@@ -50,7 +50,7 @@ class Manual(Watermark):
     def observe(self, event_time: Column) -> Column:
         return _nothing()
 
-    def reached(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
         return given
 
 

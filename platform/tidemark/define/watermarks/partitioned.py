@@ -103,9 +103,9 @@ class PerPartition(Watermark):
         all_ = [time for time, _ in known.values()]
         reached = min(active) if active else max(all_, default=None)
         after = forward(previous, None if reached is None else reached - self.bound)
-        return after, self._written(known, clock, after)
+        return after, self._to_json(known, clock, after)
 
-    def _written(self, known: _Partitions, clock: int, after: int | None) -> str:
+    def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
         """Return the state of active partitions, and of idle ones ahead of the watermark."""
         kept = [
             [value, time, heard]

@@ -47,7 +47,7 @@ class BoundedOutOfOrderness(Watermark):
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
 
-    def reached(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
         return None if observed is None else int(observed) - self.bound
 
 

@@ -57,7 +57,7 @@ class Watermark(Protocol):
         """
         return F.lit(0).cast("bigint")
 
-    def reached(self, observed: str | None, given: int | None) -> int | None:
+    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
         """Return the watermark that follows from one arrival alone."""
         return None if observed is None else int(observed)
 
@@ -81,7 +81,7 @@ class Watermark(Protocol):
             clock: the processing time of the arrival, in microseconds, for idleness.
             given: the watermark that the feed gave with the arrival, if any.
         """
-        return forward(previous, self.reached(observed, given)), None
+        return forward(previous, self.arrival_watermark(observed, given)), None
 
 
 def newest_event_time(instant: Column) -> Column:

@@ -82,9 +82,9 @@ def _make(java: Java, folder: Path, key: str, train: Callable[[str], None]) -> N
         base = f"-XX:SharedArchiveFile={made / _BASE}"
         done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
         if not (made / _BASE).is_file():
-            said = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+            output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
             raise EngineError(
-                f"'{java.command}' can't create an archive of its classes: {said[-1]}"
+                f"'{java.command}' can't create an archive of its classes: {output[-1]}"
             )
         train(f'"{base}" "-XX:ArchiveClassesAtExit={made / _TOP}"')
         if not (made / _TOP).is_file():
@@ -118,6 +118,6 @@ def _key(java: Java, paths: Sequence[Path]) -> str:
     """Return a name that identifies the Java and the jars, by the attributes that Java checks."""
     jars = [*paths, *sorted((pyspark_home() / "jars").iterdir())]
     facts = [(jar, jar.stat()) for jar in jars]
-    lines = [java.command, java.told]
+    lines = [java.command, java.version_output]
     lines += [f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in facts]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -132,7 +132,7 @@ def _conf(
         "spark.local.dir": scratch,
         "spark.log.level": "WARN",
         **_CLOSED,
-        **_shown(settings),
+        **_ui_settings(settings),
         "spark.sql.ansi.enabled": "true",
         EXCLUDED_RULES: UNSAFE_RULE,
         "spark.sql.catalogImplementation": "hive",
@@ -169,7 +169,7 @@ def _conf(
     }
 
 
-def _shown(settings: Settings) -> dict[str, object]:
+def _ui_settings(settings: Settings) -> dict[str, object]:
     """Return the settings of Spark's web UI and event log."""
     port, log = settings.engine_ui_port, settings.engine_event_log
     found: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
@@ -202,11 +202,11 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
         text=True,
     )
     # The text before this mark is for users. Each part of the command ends with a NUL.
-    _, mark, told = done.stdout.partition("\0\n")
+    _, mark, app_arguments = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
         reasons = done.stderr.strip().splitlines() or ["no output"]
         raise EngineError(f"Spark's launcher failed with '{java.command}': {reasons[0]}")
-    program, *rest = told.split("\0")[:-1]
+    program, *rest = app_arguments.split("\0")[:-1]
     return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
 
 

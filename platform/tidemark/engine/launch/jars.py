@@ -199,15 +199,15 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
-    absent, said = [jar.file for jar in jars], ""
+    absent, output = [jar.file for jar in jars], ""
     for _ in range(_ATTEMPTS):
         # Fetched jars stay in Ivy's cache, so another attempt requests only the others.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
         if not absent:
             return
-        said = done.stdout + done.stderr
-    lines = said.strip().splitlines()
+        output = done.stdout + done.stderr
+    lines = output.strip().splitlines()
     reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
     raise EngineError(
         f"Could not fetch {', '.join(absent)} from {repository or 'Maven Central'} "

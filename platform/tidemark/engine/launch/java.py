@@ -23,17 +23,17 @@ class Java:
 
     Args:
         command: the program, as found.
-        told: its version output, which identifies its build.
+        version_output: its version output, which identifies its build.
         origin: where it was found, for messages.
     """
 
     command: str
-    told: str
+    version_output: str
     origin: str
 
     @property
     def version(self) -> str:
-        found = re.search(r'version "([^"]+)"', self.told)
+        found = re.search(r'version "([^"]+)"', self.version_output)
         return found[1] if found else ""
 
     @property
@@ -54,8 +54,8 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
     """
     refused = list[str]()
     for command, origin in _places(environ, bundled):
-        told = _ask(command, environ)
-        java = Java(command, told, origin)
+        version_output = _ask(command, environ)
+        java = Java(command, version_output, origin)
         if java.major in SUPPORTED:
             return java
         what = f"is Java {java.major}" if java.major else "does not run"

@@ -82,13 +82,17 @@ class Planner:
             if self._own is None:
                 self._own = read_settings(self._spark, [*_PLAIN, *_INTERPRETED, *CHANGED_SETTINGS])
             own = self._own
-            with override_settings(self._spark, _planned(before, own), _planned(planning, own)):
+            with override_settings(
+                self._spark,
+                _replacement_settings(before, own),
+                _replacement_settings(planning, own),
+            ):
                 yield
         finally:
             self._now = before
 
 
-def _planned(planning: Planning, own: Settings) -> Settings:
+def _replacement_settings(planning: Planning, own: Settings) -> Settings:
     """Return the settings that replace a session's own."""
     if planning is Planning.FEW:
         return {**own, **_PLAIN, **_INTERPRETED}

@@ -124,7 +124,7 @@ def erase(
     *,
     dry_run: bool = False,
     then: Callable[[], None] | None = None,
-    tell: ProgressCallback = ignore_progress,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
 
@@ -136,7 +136,7 @@ def erase(
         texts: delete the content of dead letters that contain one of these texts, too.
         dry_run: only report what would change.
         then: called before the erasure is recorded as finished; may be called twice.
-        tell: receives a progress message at each step.
+        on_progress: receives a progress message at each step.
 
     Raises:
         DefinitionError: the condition is invalid, or an asset's tables are incompatible with its
@@ -152,15 +152,15 @@ def erase(
     if not dry_run:
         log.recover()
         for left in erasures.find_unfinished(warehouse, source):
-            tell("finish an interrupted erasure")
-            resumed += _finish(log, definitions, left, then, tell)
+            on_progress("finish an interrupted erasure")
+            resumed += _finish(log, definitions, left, then, on_progress)
         for each in counted:
             # Then no run still has to process an erased event, and all tables match their
             # definitions.
-            tell(f"process new arrivals of {each.name}")
+            on_progress(f"process new arrivals of {each.name}")
             runner.incremental(warehouse, each)
     with temp_tables(warehouse) as place:
-        tell("search for the events")
+        on_progress("search for the events")
         events = place.materialize_frame(affected_by_erasure.find_events(log, last.arrival, where))
         letters = place.materialize_frame(
             affected_by_erasure.find_dead_letters(warehouse, log, last.arrival, texts)
@@ -196,16 +196,16 @@ def erase(
         if not nothing:
             erasures.record(warehouse, erasure, BEGUN)
             pass_fail_point("erasure")
-            tell("delete the events from the event log")
+            on_progress("delete the events from the event log")
             _empty_letters(log, erasure, letters, place)
             pass_fail_point("letters")
             _delete_events(log, erasure, events, place)
             pass_fail_point("erased")
     if not nothing:
-        _finish(log, definitions, erasure, then, tell)
+        _finish(log, definitions, erasure, then, on_progress)
     # Sweep last: the engine may continue for a moment with queries of a killed process.
     swept = claims.sweep(warehouse.path(SCRATCH))
-    return replace(found, swept=swept.gone, unswept=swept.left)
+    return replace(found, swept=swept.removed, unswept=swept.left)
 
 
 def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
@@ -317,8 +317,8 @@ def _empty_letters(log: Log, erasure: Erasure, letters: DataFrame, place: TempTa
         name: F.when(F.col("_empty").isNull(), F.col(name)).otherwise(F.lit(None).cast(kinds[name]))
         for name in ("bytes", "key", "headers", "correlation_id")
     }
-    held = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
-    log.warehouse.replace(held, table, _arrival_condition(ranges), erasure.app, 0)
+    materialized = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
+    log.warehouse.replace(materialized, table, _arrival_condition(ranges), erasure.app, 0)
 
 
 def _arrival_condition(ranges: Ranges) -> str:
@@ -331,7 +331,7 @@ def _finish(
     definitions: Sequence[Definition],
     erasure: Erasure,
     then: Callable[[], None] | None,
-    tell: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> bool:
     """Recompute everything that held one of the events; return whether any event was deleted.
 
@@ -351,7 +351,7 @@ def _finish(
     for name, ranges in {**rest, **erasure.windows}.items():
         there = name in known and State(warehouse, known[name]).table_id() is not None
         if there:
-            tell(f"recompute {name}")
+            on_progress(f"recompute {name}")
             _recompute(warehouse, known[name], ranges)
             pass_fail_point("counted")
         elif name in erasure.windows:
@@ -361,7 +361,7 @@ def _finish(
         for table in _list_side_tables(warehouse, name):
             warehouse.drop(table)
         for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
-            tell(f"recompute {roll.name}")
+            on_progress(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
             _remove_old_values(warehouse, roll, ranges)
     if then is not None:
@@ -416,25 +416,27 @@ def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ran
     Only results from before the recomputation are silenced: they may show values of erased events.
     """
     asset = Asset(warehouse, definition)
-    newest = asset.published()
+    newest = asset.published_commit_number()
     if warehouse.exists(definition.quarantine_table):
         by = definition.by_window
-        held = warehouse.take(definition.quarantine_table, columns=[*by, "commit_number"])
+        quarantined = warehouse.take(definition.quarantine_table, columns=[*by, "commit_number"])
         # A quarantined window keeps its last good row, which was computed with the erased events.
         earlier = Merge(on=by, delete="t.commit_number < s.commit_number", update=None, insert=None)
-        if held.num_rows:
-            warehouse.merge(_filter_by_ranges(held, ranges, definition), definition.table, earlier)
+        if quarantined.num_rows:
+            warehouse.merge(
+                _filter_by_ranges(quarantined, ranges, definition), definition.table, earlier
+            )
     results.delete_observations(asset, ranges, newest)
 
 
-def _filter_by_ranges(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
+def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     """Return the quarantined windows that start in one of the ranges.
 
     Return all of them if there is no range, or for a roll-up.
     """
     if not ranges or definition.follows is not None:
-        return held
-    return held.filter(InRanges("window_start", ranges).expression())
+        return quarantined
+    return quarantined.filter(InRanges("window_start", ranges).expression())
 
 
 def _list_removed(

@@ -136,7 +136,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         # Positions in two different event logs can't be compared.
         other_log = takeover.is_of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
-            whole = asset.published() >= last.commit_number
+            whole = asset.published_commit_number() >= last.commit_number
             if keep_backup and not whole:
                 raise _unpublished_error(transform, last)
             found = swap.list_versions(ready)
@@ -174,7 +174,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         last = _wait_until_published(asset)
         promoted, kept = _find_backup(asset, last)
         earlier = asset.state.at(promoted.commit_number - 1)
-        told = asset.state.recorded_parts(earlier)
+        recorded_parts = asset.state.recorded_parts(earlier)
         marker = CommitInfo(
             mode=Mode.ROLLBACK,
             commit_number=last.commit_number + 1,
@@ -182,8 +182,8 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             after=earlier.after,
             late_events=earlier.late_events,
             definition=earlier.definition,
-            defined=last.commit_number + 1 if told else -1,
-            parts=told or None,
+            defined=last.commit_number + 1 if recorded_parts else -1,
+            parts=recorded_parts or None,
             open_from=earlier.open_from,
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
         )
@@ -197,11 +197,11 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
     Return the names of the deleted tables.
     """
-    gone = drop(warehouse, side_definition(transform))
+    tables = drop(warehouse, side_definition(transform))
     asset = Asset(warehouse, transform)
     if (last := asset.state.last()).promoted >= 0:
         asset.state.forget(last.promoted)
-    return gone
+    return tables
 
 
 def fill_without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
@@ -307,10 +307,11 @@ def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, 
 def _wait_until_published(asset: Asset) -> CommitInfo:
     """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
     began, last = time.monotonic(), asset.state.last()
-    if last.swap is not None and asset.published() < last.commit_number:
+    if last.swap is not None and asset.published_commit_number() < last.commit_number:
         swap.finish(asset, last)
     while (
-        asset.published() < last.commit_number and time.monotonic() - began < _PUBLISH_WAIT_SECONDS
+        asset.published_commit_number() < last.commit_number
+        and time.monotonic() - began < _PUBLISH_WAIT_SECONDS
     ):
         time.sleep(0.05)
         last = asset.state.last()

@@ -103,11 +103,11 @@ def replay_to_side_tables(
     """
     side = side_definition(transform, name)
 
-    def made() -> RunFacts | None:
+    def recompute() -> RunFacts | None:
         drop(warehouse, side)
         return runner.replay(warehouse, side, since, into_empty=True)
 
-    facts = rebuild.fill_without_erased(warehouse, side, made)
+    facts = rebuild.fill_without_erased(warehouse, side, recompute)
     return _report(warehouse, transform, side, since, facts)
 
 

@@ -146,17 +146,17 @@ class CommitInfo:
                     for c in plain[side]["covers"]
                 ),
             )
-        if told := plain.get("parts"):
-            plain["parts"] = {name: Part(*part) for name, part in told.items()}
-        if told := plain.get("swap"):
-            taken = {table: (str(at[0]), int(at[1])) for table, at in told["taken"].items()}
-            plain["swap"] = Swap(taken, told["kept"])
+        if recorded := plain.get("parts"):
+            plain["parts"] = {name: Part(*part) for name, part in recorded.items()}
+        if recorded := plain.get("swap"):
+            taken = {table: (str(at[0]), int(at[1])) for table, at in recorded["taken"].items()}
+            plain["swap"] = Swap(taken, recorded["kept"])
         plain["mode"] = Mode(plain["mode"])
         plain["ranges"] = tuple((start, end) for start, end in plain["ranges"])
         return cls(**plain)
 
 
-def without_superseded(commits: Sequence[CommitInfo]) -> Sequence[CommitInfo]:
+def drop_superseded(commits: Sequence[CommitInfo]) -> Sequence[CommitInfo]:
     """Return the commits from the newest one that replaced all rows; all of them if none did."""
     starts = [n for n, commit in enumerate(commits) if commit.renews or commit.swap]
     return commits[max(starts, default=0) :]

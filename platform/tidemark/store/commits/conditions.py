@@ -78,15 +78,17 @@ class InRanges:
         return reduce(or_, each) if each else pc.scalar(True)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
-        told = self._bounds(file)
-        return told is None or any(told[0] < end and start <= told[1] for start, end in self.ranges)
+        bounds = self._bounds(file)
+        return bounds is None or any(
+            bounds[0] < end and start <= bounds[1] for start, end in self.ranges
+        )
 
     def holds(self, file: Mapping[str, Any]) -> bool:
-        told, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
+        bounds, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
         return not self.ranges or (
-            told is not None
+            bounds is not None
             and nulls == 0
-            and any(start <= told[0] and told[1] < end for start, end in self.ranges)
+            and any(start <= bounds[0] and bounds[1] < end for start, end in self.ranges)
         )
 
     def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:

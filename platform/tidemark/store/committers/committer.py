@@ -39,7 +39,7 @@ from tidemark.store.committers.values import (
     VacuumResult,
     Vouches,
 )
-from tidemark.store.refusals import history_expired, translate_refusals
+from tidemark.store.refusals import history_expired_error, translate_refusals
 from tidemark.store.rows import (
     SMALL_BATCH_ROWS,
     Rows,
@@ -212,7 +212,7 @@ class Committer:
             write_deltalake(opened, ready, mode="append", commit_properties=properties)
             return ready.num_rows
 
-        return self._committed(table, app, version, write, vouches=vouches)
+        return self._commit_once(table, app, version, write, vouches=vouches)
 
     def replace(
         self,
@@ -230,7 +230,7 @@ class Committer:
         If `where` is `TRUE`, the table takes over the columns of the new rows.
         """
         everything = where == "TRUE"
-        ready = self._ready(table, rows, also, anew=everything)
+        ready = self._ready(table, rows, also, replace_all=everything)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(ready, Staged) and everything:
@@ -247,14 +247,14 @@ class Committer:
             return ready.rows if isinstance(ready, Staged) else ready.num_rows
 
         upon = where == "TRUE"
-        return self._committed(table, app, version, write, upon=upon, vouches=vouches)
+        return self._commit_once(table, app, version, write, upon=upon, vouches=vouches)
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
         """Merge rows into the table. Return the number of rows inserted, updated or deleted."""
         source = fetch_rows(rows)
-        return self._committed(
+        return self._commit_once(
             table,
             app,
             version,
@@ -291,19 +291,19 @@ class Committer:
         """Return the change data feed of the commits after `since`."""
         return frame(self._spark, file_list.changes(self._tables.newest(table), since))
 
-    def changed(self, table: str, since: int, through: int) -> pa.Table:
+    def read_changes(self, table: str, since: int, through: int) -> pa.Table:
         """Return the changes of the commits (since, through] in memory.
 
         Raises:
             HistoryExpiredError: the table's history does not go back so far.
         """
         if since < through and self.committed_at(table, since + 1) is None:
-            raise history_expired(table, since + 1)
+            raise history_expired_error(table, since + 1)
         try:
             return file_list.changes(self._tables.newest(table), since, through)
         except (DeltaError, OSError, pa.ArrowException) as error:
             if re.search("not found|No such file", str(error), re.IGNORECASE):
-                raise history_expired(table, since + 1) from error
+                raise history_expired_error(table, since + 1) from error
             raise
 
     def snapshot(self, table: str) -> tuple[Head, pa.Table]:
@@ -419,14 +419,15 @@ class Committer:
             )
 
     def _ready(
-        self, table: str, rows: Rows, also: pa.Table | None, *, anew: bool = False
+        self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
     ) -> pa.Table | Staged:
         """Return rows that can be committed: with the table's columns, and staged if many.
 
         Args:
-            anew: true if they replace all rows of the table, so that it takes over their columns.
+            replace_all: true if they replace all rows of the table, so that it takes over their
+                columns.
         """
-        there = delta_schema(rows.schema) if anew else self._tables.newest(table).schema()
+        there = delta_schema(rows.schema) if replace_all else self._tables.newest(table).schema()
         ready = fit_to_schema(rows, there, table)
         if isinstance(ready, pa.Table):
             return ready if also is None else pa.concat_tables([ready, also])
@@ -435,7 +436,7 @@ class Committer:
             staged = stage(ready, path) if materialized is None else materialized.within(path)
             return staged if also is None else staged.with_rows(also)
 
-    def _committed(
+    def _commit_once(
         self,
         table: str,
         app: str | None,
@@ -458,8 +459,8 @@ class Committer:
             if done is not None and done >= version:
                 return None
             named = {} if app is None else {app: version}
-            told = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
-            properties = CommitProperties(None, 0 if upon else None, told or None)
+            transactions = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
+            properties = CommitProperties(None, 0 if upon else None, transactions or None)
             try:
                 with translate_refusals(f"write table '{table}'"):
                     written_rows = write(opened, properties)

@@ -61,14 +61,14 @@ def compact_files(
     try:
         written = [_write(opened, system, folder, each) for each in bins]
         now = time.time_ns() // 1_000_000
-        gone = [
+        removed = [
             RemoveAction(file["path"], False, now, file["size_bytes"], {})
             for each in bins
             for file in each
         ]
-        added: list[AddAction | RemoveAction] = [f.added(changes=False) for f in written]
+        added: list[AddAction | RemoveAction] = [f.add_action(changes=False) for f in written]
         opened.create_write_transaction(
-            [*added, *gone],
+            [*added, *removed],
             "append",
             opened.schema(),
             commit_properties=CommitProperties(

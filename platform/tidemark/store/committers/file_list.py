@@ -37,12 +37,12 @@ def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
 def max_value(opened: DeltaTable, column: str) -> int | None:
     """Return the greatest value of a column; None if there is none."""
     files = _files(opened, ())
-    told = [file.get(f"max.{column}") for file in files]
-    silent = [f for f, most in zip(files, told, strict=True) if most is None]
+    maxima = [file.get(f"max.{column}") for file in files]
+    silent = [f for f, most in zip(files, maxima, strict=True) if most is None]
     empty = all(f.get(f"null_count.{column}") == f["num_records"] for f in silent)
     if not empty:
-        told = read(opened, files, (), [column])[column].to_pylist()
-    return max((most for most in told if most is not None), default=None)
+        maxima = read(opened, files, (), [column])[column].to_pylist()
+    return max((most for most in maxima if most is not None), default=None)
 
 
 def load(

@@ -40,13 +40,13 @@ def vacuum(
     """
     system, folder = file_system(opened.table_uri)
     own = _paths(opened).union(*(_version(at, number) for number in spared.versions))
-    listed = _listed(system, folder, pafs.FileType.File)
+    listed = _list_files(system, folder, pafs.FileType.File)
     found = list(_leftovers(opened, spared, own, listed))
     if not dry_run:
         # List old folders first: removing a file updates its folder's time.
         old = [
             info.path
-            for path, info in _listed(system, folder, pafs.FileType.Directory)
+            for path, info in _list_files(system, folder, pafs.FileType.Directory)
             if "/" not in path and path[0] not in "._" and written_at(info) < spared.written_since
         ]
         for path, _ in found:
@@ -86,18 +86,18 @@ def _leftovers(
     listed: Iterable[tuple[str, pafs.FileInfo]],
 ) -> Iterator[tuple[str, int]]:
     hours = math.ceil((time.time_ns() // 1000 - spared.removed_since) / _HOUR)
-    removed, long_ago = _removed(opened, 0), _removed(opened, max(hours, 0))
+    removed, long_ago = _removed_files(opened, 0), _removed_files(opened, max(hours, 0))
     for path, info in listed:
         if path in own or (path[0] in "._" and not path.startswith(f"{_FEED}/")):
             continue
         fed = path.startswith(f"{_FEED}/") and spared.fed_since is not None
         since = spared.fed_since if fed else spared.written_since
-        gone = path in long_ago if path in removed else written_at(info) < (since or 0)
-        if gone:
+        is_leftover = path in long_ago if path in removed else written_at(info) < (since or 0)
+        if is_leftover:
             yield path, info.size
 
 
-def _removed(opened: DeltaTable, hours: int) -> set[str]:
+def _removed_files(opened: DeltaTable, hours: int) -> set[str]:
     """Return the files that commits removed from the table at least so long ago."""
     return set(opened.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
@@ -114,7 +114,7 @@ def _version(at: Callable[[int], DeltaTable], number: int) -> set[str]:
         return set()
 
 
-def _listed(
+def _list_files(
     system: pafs.FileSystem, folder: str, kind: pafs.FileType
 ) -> list[tuple[str, pafs.FileInfo]]:
     """Return all files (or folders) below a table's folder by relative path, without its log."""

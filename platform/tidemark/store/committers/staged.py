@@ -42,14 +42,14 @@ class File:
         modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
 
-    def added(self, *, changes: bool = True) -> AddAction:
+    def add_action(self, *, changes: bool = True) -> AddAction:
         """Return the action that adds it to the table.
 
         Args:
             changes: true if the action changes the table's rows; false for a compaction.
         """
-        told = json.dumps(statistics.read_statistics(self.footer))
-        return AddAction(self.path, self.size, {}, self.modified, changes, told)
+        statistics_json = json.dumps(statistics.read_statistics(self.footer))
+        return AddAction(self.path, self.size, {}, self.modified, changes, statistics_json)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Staged:
         """
         system, place = file_system(table)
         _, here = file_system(self.table)
-        name = _named()
+        name = _new_file_name()
         system.create_dir(f"{place}/{name}")
         for file in self.files:
             target = f"{place}/{name}/{PurePosixPath(file.path).name}"
@@ -112,7 +112,7 @@ class Staged:
 
         With `overwrite`, they replace all of its rows, and `schema` replaces its columns.
         """
-        actions: list[AddAction | RemoveAction] = [f.added() for f in self.files]
+        actions: list[AddAction | RemoveAction] = [f.add_action() for f in self.files]
         opened.create_write_transaction(
             actions, mode, schema or opened.schema(), commit_properties=properties
         )
@@ -134,7 +134,7 @@ def stage(rows: DataFrame, table: str) -> Staged:
     """
     # With nanoseconds, the default, they would not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
-    name = _named()
+    name = _new_file_name()
     rows.write.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
@@ -153,7 +153,7 @@ def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
         The subfolder, and the columns.
     """
     system, folder = file_system(table)
-    name, rest = _named(), iter(tables)
+    name, rest = _new_file_name(), iter(tables)
     first = next(rest)
     system.create_dir(f"{folder}/{name}")
     with pq.ParquetWriter(f"{folder}/{name}/rows.parquet", first.schema, filesystem=system) as file:
@@ -162,7 +162,7 @@ def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
     return f"{table}/{name}", first.schema
 
 
-def _named() -> str:
+def _new_file_name() -> str:
     return f"part-{uuid4().hex}"
 
 

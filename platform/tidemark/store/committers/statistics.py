@@ -34,11 +34,11 @@ def read_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         if "." in name or not all(s is not None and s.has_null_count for s in known):
             continue
         nulls[name] = sum(s.null_count for s in known)
-        told = [s for s in known if s.has_min_max]
-        if len(told) < sum(s.num_values > 0 for s in known) or not told:
+        with_bounds = [s for s in known if s.has_min_max]
+        if len(with_bounds) < sum(s.num_values > 0 for s in known) or not with_bounds:
             continue
         try:
-            low, high = min(s.min for s in told), max(s.max for s in told)
+            low, high = min(s.min for s in with_bounds), max(s.max for s in with_bounds)
         except OUT_OF_RANGE_ERRORS:
             continue
         if isinstance(low, datetime):

@@ -130,16 +130,16 @@ class RecentArrivals:
         number = ds.field("arrival")
         return self.rows.filter((number > after) & (number <= through))
 
-    def reached(self, after: int, through: int) -> pa.Table | None:
-        """Return the watermark after each of these arrivals, as `Log.reached` does.
+    def watermarks_after(self, after: int, through: int) -> pa.Table | None:
+        """Return the watermark after each of these arrivals, as `Log.watermarks_after` does.
 
         None if not all arrivals are in memory.
         """
         if not self._has(after, through):
             return None
         some = [a for a in self.arrivals if after < a.arrival <= through]
-        told = {"arrival": [a.arrival for a in some], WATERMARK_AFTER: [a.after for a in some]}
-        return pa.table(told, schema=_REACHED)
+        columns = {"arrival": [a.arrival for a in some], WATERMARK_AFTER: [a.after for a in some]}
+        return pa.table(columns, schema=_REACHED)
 
     def _has(self, after: int, through: int) -> bool:
         if not self.arrivals:

@@ -56,8 +56,8 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
         content: the row's bytes.
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
-    told = {"reason": reason, "bytes": content, **record}
-    fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
+    columns = {"reason": reason, "bytes": content, **record}
+    fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
     return F.when(reason.isNotNull(), F.struct(*fields)).alias(DEAD)
 
 
@@ -112,12 +112,12 @@ def fitting(rows: Rows) -> Rows:
     return rows.filter(rows[DEAD].is_null())
 
 
-def rejected(rows: Rows) -> Rows:
+def select_dead_letters(rows: Rows) -> Rows:
     """Return the dead letters among the rows of an arrival, with the columns of their table."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
     if isinstance(rows, DataFrame):
         return rows.where(f"NOT ({_FITS})").select(*own, f"{DEAD}.*")
     dead = rows.filter(rows[DEAD].is_valid())
-    told = dead.select([DEAD]).flatten()
-    columns = [*(dead[name] for name in own), *(told[f"{DEAD}.{name}"] for name in _TOLD)]
+    fields = dead.select([DEAD]).flatten()
+    columns = [*(dead[name] for name in own), *(fields[f"{DEAD}.{name}"] for name in _TOLD)]
     return pa.table(columns, names=[*own, *_TOLD])

@@ -17,7 +17,7 @@ from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.event_log.dead_letters import fitting, rejected
+from tidemark.store.event_log.dead_letters import fitting, select_dead_letters
 from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, columns
 
 _FILE_BYTES = 32 << 20
@@ -39,8 +39,8 @@ class IncomingRows:
         self._arrivals = arrivals
         self._fit = sum(a.rows for a in arrivals)
         self._unfit = sum(a.dead_letters for a in arrivals)
-        told = _in_engine if isinstance(rows, DataFrame) else _in_memory
-        self._rows = told(source, rows, arrivals)
+        collect = _in_engine if isinstance(rows, DataFrame) else _in_memory
+        self._rows = collect(source, rows, arrivals)
 
     def events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none.
@@ -65,7 +65,7 @@ class IncomingRows:
         """
         if not self._unfit:
             return None
-        rows = rejected(self._rows)
+        rows = select_dead_letters(self._rows)
         if not isinstance(rows, DataFrame):
             return rows
         return fetch(rows) if self._unfit <= SMALL_BATCH_ROWS else rows.coalesce(1)
@@ -76,8 +76,8 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
     numbers = rows["arrival"].to_numpy()
     which = numbers - arrivals[0].arrival
 
-    def fact(told: Callable[[Arrival], int | None]) -> pa.Array:
-        return pa.array(map(told, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
+    def fact(get: Callable[[Arrival], int | None]) -> pa.Array:
+        return pa.array(map(get, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
 
     identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
     if identity is None or identity.null_count:

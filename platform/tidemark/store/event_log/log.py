@@ -93,7 +93,7 @@ class Log:
             self.source.log_table,
             ddl(columns),
             f"Events of {name} with the facts of their arrival.",
-            told=ways,
+            extra_properties=ways,
         )
         kept = self.warehouse.create(
             self.source.dead_letters_table,
@@ -143,7 +143,7 @@ class Log:
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
             bounds.append(InRanges(self.source.event_time, ((low, high),)))
-        rows = self._declared(self.warehouse.read(self.source.log_table, *bounds))
+        rows = self._select_declared(self.warehouse.read(self.source.log_table, *bounds))
         if self._only is None:
             return rows
         return rows.join(self._only, ["arrival", "position"], "left_semi")
@@ -169,7 +169,7 @@ class Log:
         return (min(oldest), max(newest)) if oldest and newest else None
 
     def spanning(self, after: int, through: int) -> "Log":
-        """Return the same log, with `reached` restricted to `after` < arrival <= `through`.
+        """Return the same log, with `watermarks_after` restricted to (after, through].
 
         A run then does not read the watermarks of all earlier arrivals.
         """
@@ -177,19 +177,22 @@ class Log:
         log._span = (after, through)
         return log
 
-    def reached(self) -> DataFrame:
+    def watermarks_after(self) -> DataFrame:
         """Return the watermark after each arrival: `arrival` and `WATERMARK_AFTER`."""
-        if self._span is not None and (found := self._recent.reached(*self._span)) is not None:
+        if (
+            self._span is not None
+            and (found := self._recent.watermarks_after(*self._span)) is not None
+        ):
             return frame(self.warehouse.spark, found)
         bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
         timeline = self.warehouse.read(self.source.timeline_table, *bounds)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
-    def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
-        """Return the result of `reached` in memory, as pairs; None for many arrivals."""
+    def few_watermarks_after(self) -> Sequence[tuple[int, int | None]] | None:
+        """Return the result of `watermarks_after` in memory, as pairs; None for many arrivals."""
         if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
             return None
-        if (found := self._recent.reached(*self._span)) is not None:
+        if (found := self._recent.watermarks_after(*self._span)) is not None:
             return list(zip(*found.to_pydict().values(), strict=True))
         return [(a.arrival, a.after) for a in self.timeline(*self._span)]
 
@@ -269,7 +272,7 @@ class Log:
             ) from None
         return None if isinstance(events, DataFrame) else events
 
-    def _declared(self, rows: DataFrame) -> DataFrame:
+    def _select_declared(self, rows: DataFrame) -> DataFrame:
         """Return rows of the event log with the source's declared columns.
 
         A column that the event log does not have yet is null: no event has arrived since it was

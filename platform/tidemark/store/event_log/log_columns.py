@@ -61,19 +61,19 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     wanted, there = arrow_schema(delta_schema(declared)), warehouse.schema(table)
     added = [f for f in wanted if f.name not in there.names]
     _check_columns(source, declared, wanted, there)
-    said = warehouse.committer.properties(table)
-    _check_protection(source, said, there.names)
-    version = schema_version(said, there.names)
+    properties = warehouse.committer.properties(table)
+    _check_protection(source, properties, there.names)
+    version = schema_version(properties, there.names)
     if not added:
         return version
     version += 1
     ways = protection(source)
-    told = {f"{_SINCE}{f.name}": str(version) for f in added}
+    changes = {f"{_SINCE}{f.name}": str(version) for f in added}
     for name in (f"{_PROTECTED}{f.name}" for f in added):
-        if name in ways or name in said:
-            told[name] = ways.get(name, "")
+        if name in ways or name in properties:
+            changes[name] = ways.get(name, "")
     pass_fail_point("schema")
-    warehouse.committer.set_properties(table, told)
+    warehouse.committer.set_properties(table, changes)
     pass_fail_point("columns")
     warehouse.add_columns(table, pa.schema(added))
     return version
@@ -108,11 +108,11 @@ def _check_columns(
             )
 
 
-def _check_protection(source: Source, said: Mapping[str, str], there: list[str]) -> None:
+def _check_protection(source: Source, properties: Mapping[str, str], there: list[str]) -> None:
     wanted, plain = protection(source), "unprotected"
     for column in there:
         name = f"{_PROTECTED}{column}"
-        now, before = wanted.get(name, ""), said.get(name, "")
+        now, before = wanted.get(name, ""), properties.get(name, "")
         if now != before:
             raise DefinitionError(
                 f"Source '{source.name}' differs from its event log '{source.log_table}' in the "

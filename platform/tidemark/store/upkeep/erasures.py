@@ -84,8 +84,8 @@ def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
         "phase": phase,
         "at": time.time_ns() // 1000 if phase != BEGUN else erasure.at,
         "through_arrival": erasure.through,
-        "events": _listed(erasure.events),
-        "dead_letters": _listed(erasure.letters),
+        "events": _to_rows(erasure.events),
+        "dead_letters": _to_rows(erasure.letters),
         "windows": json.dumps(erasure.windows),
     }
     rows = pa.Table.from_pylist([row], schema=_SCHEMA)
@@ -135,22 +135,22 @@ def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
 
 
 def _erasure(row: Mapping[str, object]) -> Erasure:
-    told = json.loads(str(row["windows"]))
-    windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in told.items()}
+    by_asset = json.loads(str(row["windows"]))
+    windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in by_asset.items()}
     empty = Erasure(str(row["source"]), -1, {}, {}, windows, str(row["erasure"]))
     return replace(
         empty,
         through=row["through_arrival"],
-        events=_counted(row["events"]),
-        letters=_counted(row["dead_letters"]),
+        events=_to_counts(row["events"]),
+        letters=_to_counts(row["dead_letters"]),
         at=row["at"],
     )
 
 
-def _listed(counts: Mapping[int, int]) -> list[dict[str, int]]:
+def _to_rows(counts: Mapping[int, int]) -> list[dict[str, int]]:
     return [{"arrival": a, "events": n} for a, n in sorted(counts.items())]
 
 
-def _counted(told: object) -> dict[int, int]:
-    assert isinstance(told, list)
-    return {each["arrival"]: each["events"] for each in told}
+def _to_counts(counts: object) -> dict[int, int]:
+    assert isinstance(counts, list)
+    return {each["arrival"]: each["events"] for each in counts}

@@ -25,7 +25,7 @@ from tidemark.store.committers import Committer, KeptFiles
 from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.staged import file_system
 from tidemark.store.upkeep import retention_holds
-from tidemark.store.upkeep.retention_holds import unless_dropped
+from tidemark.store.upkeep.retention_holds import run_unless_dropped
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
@@ -70,10 +70,14 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
     committer = warehouse.committer
 
     def own(table: str) -> TableName | None:
-        told = committer.properties(table)
-        return TableName.of(table, told) if told.get("tidemark.format") == str(FORMAT) else None
+        properties = committer.properties(table)
+        return (
+            TableName.of(table, properties)
+            if properties.get("tidemark.format") == str(FORMAT)
+            else None
+        )
 
-    found = (unless_dropped(committer, table, own) for table in committer.tables())
+    found = (run_unless_dropped(committer, table, own) for table in committer.tables())
     return [name for name in found if name is not None]
 
 
@@ -106,7 +110,7 @@ def maintain(
     kept = retention_holds.versions_for_rollback(warehouse, there, now - ROLLBACK_PERIOD)
     read = retention_holds.versions_read(warehouse)
     for table in asked or there:
-        found = _tried(
+        found = _try_maintaining(
             warehouse.committer,
             table,
             lambda name: _maintain(
@@ -145,22 +149,28 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         freed = warehouse.committer.vacuum(table, spared)
         if not versions:
             warehouse.committer.shorten(table)
-        told = format_count(len(versions), "recorded version") if versions else ""
-        yield MaintenanceResult(table, *(0, 0), *freed, spared=told)
+        spared_text = format_count(len(versions), "recorded version") if versions else ""
+        yield MaintenanceResult(table, *(0, 0), *freed, spared=spared_text)
 
 
 def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
-    told = [f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble]
-    return DataError(f"Maintenance failed for some tables. {'. '.join(told)}.") if told else None
+    troubles = [
+        f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble
+    ]
+    return (
+        DataError(f"Maintenance failed for some tables. {'. '.join(troubles)}.")
+        if troubles
+        else None
+    )
 
 
-def _tried(
+def _try_maintaining(
     committer: Committer, table: str, work: Callable[[str], MaintenanceResult]
 ) -> MaintenanceResult | None:
     """Return the result of maintaining a table, or its error; None if the table was dropped."""
     try:
-        return unless_dropped(committer, table, work)
+        return run_unless_dropped(committer, table, work)
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [""]
         return MaintenanceResult(table, trouble=first or type(error).__name__)
@@ -198,12 +208,12 @@ def _maintain(
     # A file is written before the commit that adds it, perhaps long before.
     spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
     freed = committer.vacuum(table, spared, dry_run=dry_run)
-    told = [
+    spared_text = [
         *([format_count(len(versions), "recorded version")] if versions else []),
         *([f"unread changes since version {feed}"] if unread is not None else []),
         *([f"version {kept}, from before a promotion"] if kept is not None else []),
     ]
-    return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(told))
+    return MaintenanceResult(table, *files, *freed, busy=busy, spared=", ".join(spared_text))
 
 
 def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:

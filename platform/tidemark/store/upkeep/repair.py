@@ -154,7 +154,7 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
     bad = [
         arrival
         for table in (source.log_table, source.dead_letters_table)
-        for arrival, rows in integrity.expected(tables, source, timeline, table).items()
+        for arrival, rows in integrity.expected_rows(tables, source, timeline, table).items()
         if rows != _by_arrival(tables.open(table))[arrival]
     ]
     rows = file_list.load(timeline, ())
@@ -162,9 +162,9 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
     through = min(bad, default=last + 1) - 1
     kept = rows.filter(ds.field("arrival") <= through)
     vouched = integrity.versions(tables, app, (source.log_table, source.dead_letters_table))
-    told = [Transaction(*each) for each in vouched.items()]
+    properties = [Transaction(*each) for each in vouched.items()]
     write_deltalake(
-        timeline, kept, mode="overwrite", commit_properties=CommitProperties(None, None, told)
+        timeline, kept, mode="overwrite", commit_properties=CommitProperties(None, None, properties)
     )
     durable.sync_commit(f"{folder}/{source.timeline_table}", timeline)
     events = sum(n or 0 for n in rows["rows"].to_pylist()) - sum(
@@ -229,7 +229,7 @@ def _recompute(folder: str, asset: str, definition: Definition | None) -> Iterat
     """
     shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
     follows = None if definition is None else definition.follows
-    for table in [t for t in _owned(folder) if t.owner == tables_of.asset(asset)]:
+    for table in [t for t in _list_owned_tables(folder) if t.owner == tables_of.asset(asset)]:
         if follows is not None or table.role is Role.STATE:
             shutil.rmtree(Path(folder, table))
     durable.sync_folder(folder)
@@ -263,14 +263,14 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
 def _note(folder: str, ledger: DeltaTable, versions: Mapping[str, int]) -> None:
     """Commit to the ledger, without a row, the versions of applications."""
     nothing = file_list.load(ledger, ()).slice(0, 0)
-    told = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
-    write_deltalake(ledger, nothing, mode="append", commit_properties=told)
+    properties = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
+    write_deltalake(ledger, nothing, mode="append", commit_properties=properties)
     durable.sync_commit(f"{folder}/{LEDGER}", ledger)
 
 
-def _owned(folder: str) -> Iterable[TableName]:
+def _list_owned_tables(folder: str) -> Iterable[TableName]:
     for log in Path(folder).glob(f"*/{LOG}"):
         name = log.parent.name
-        told = TableName.of(name, DeltaTable(str(log.parent)).metadata().configuration)
-        if told is not None:
-            yield told
+        table_name = TableName.of(name, DeltaTable(str(log.parent)).metadata().configuration)
+        if table_name is not None:
+            yield table_name

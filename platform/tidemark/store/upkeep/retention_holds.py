@@ -14,7 +14,7 @@ from tidemark.store.warehouse import Warehouse
 T = TypeVar("T")
 
 
-def unless_dropped(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
+def run_unless_dropped(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
     """Return `look(table)`; None if the table was dropped in the meantime."""
     try:
         return look(table)
@@ -30,7 +30,7 @@ def versions_for_rollback(
     """Return the versions that tables had before promotions since an instant, by table name."""
 
     def before(table: str) -> dict[str, int]:
-        state = State.named(warehouse, table)
+        state = State.from_table(warehouse, table)
         promoted = state.last().promoted
         swap = None
         if promoted > state.forgotten() and (commit := state.at(promoted)).started >= since:
@@ -39,7 +39,7 @@ def versions_for_rollback(
 
     found: dict[str, int] = {}
     for table in (t for t in tables if t.role is Role.STATE):
-        found |= unless_dropped(warehouse.committer, table, before) or {}
+        found |= run_unless_dropped(warehouse.committer, table, before) or {}
     return found
 
 
@@ -47,7 +47,7 @@ def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> d
     """Return the versions of tables that arrivals have recorded, by table name."""
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
-        arrivals = unless_dropped(warehouse.committer, timeline, warehouse.take)
+        arrivals = run_unless_dropped(warehouse.committer, timeline, warehouse.take)
         texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
         for name, version in (pair for text in texts for pair in json.loads(text).items()):
             found[name].add(int(version))
@@ -69,7 +69,7 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
     marts = warehouse.marts(registered=False).committer
     for mart in marts.tables():
-        properties = unless_dropped(marts, mart, marts.properties) or {}
+        properties = run_unless_dropped(marts, mart, marts.properties) or {}
         noted: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         yield from ((table, at) for table, at in noted.items() if isinstance(at, int))
 

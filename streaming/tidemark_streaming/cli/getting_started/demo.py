@@ -95,7 +95,7 @@ def command(
     extras.require("demo")
     began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     _load(store, inlet, settings, length.bulk)
     _catch_up(store, transform)
     play = _play_kafka(store, inlet, settings) if kafka else _play_files(store, inlet, settings)

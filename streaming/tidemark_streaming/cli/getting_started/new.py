@@ -120,8 +120,8 @@ def command(
     begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
     lines = [f"created: {place.name}/"]
     if sample is not None:
-        told = f"{choices.value} by {choices.key} and hour of {choices.time}"
-        lines.append(f"windows: {told}; --value, --key and --time choose other columns")
+        grouping = f"{choices.value} by {choices.key} and hour of {choices.time}"
+        lines.append(f"windows: {grouping}; --value, --key and --time choose other columns")
         if sample.misfits:
             odd = ", ".join(sample.misfits)
             lines.append(f"{like} has {odd}: `tidemark ingest` will make them dead letters")

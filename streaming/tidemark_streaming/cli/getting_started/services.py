@@ -140,14 +140,14 @@ def status(json: Json = False) -> None:
     faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
     faults = [fault for fault in faults if fault is not None]
     if json:
-        told = [asdict(f) | {"first": iso(f.first)} for f in faults]
+        fault_dicts = [asdict(f) | {"first": iso(f.first)} for f in faults]
         print_json(
             {
                 "processes": processes,
                 "sources": sources,
                 "assets": assets,
                 "streams": streams,
-                "faults": told,
+                "faults": fault_dicts,
             }
         )
         return
@@ -221,7 +221,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
     for name, title in {**NAMES, **BROKER}.items():
         process = services.service(settings, name)
         record = process.running()
-        if name in BROKER and process.recorded() is None:
+        if name in BROKER and process.read_record() is None:
             continue
         rows.append(
             {
@@ -263,8 +263,8 @@ def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
     for inlet in found.inlets.values():
         source = asdict(snapshot.source(inlet.source))
         ahead = future_watermark.find(snapshot, inlet.source)
-        told = {k: iso(v) if k in instants else v for k, v in source.items()}
-        rows.append(told | {"warning": None if ahead is None else str(ahead)})
+        readable = {k: iso(v) if k in instants else v for k, v in source.items()}
+        rows.append(readable | {"warning": None if ahead is None else str(ahead)})
     return rows
 
 

@@ -69,14 +69,16 @@ def ingest_and_report(
             dead += sum(a.dead_letters for a in commit.arrivals)
             _warn_of_losses(name, commit.arrivals)
             _warn_of_undeclared(name, commit.arrivals, undeclared)
-            if (told := future_timestamps(Snapshot(settings), source, commit.arrivals)) is not None:
-                print_warning(told)
+            if (
+                warning := future_timestamps(Snapshot(settings), source, commit.arrivals)
+            ) is not None:
+                print_warning(warning)
             # A source that follows says once how far ahead its watermark is.
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
                 ahead = last.after
                 print_warning(str(find(Snapshot(settings), source)))
             _report_unreadable_marks(source, commit.arrivals)
-            if logs.structured():
+            if logs.is_structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)
             letters = f", {format_count(dead, 'dead letter')}" if dead else ""
@@ -122,11 +124,11 @@ def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
             )
 
 
-def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
+def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", warned: set[str]) -> None:
     """Warn once about each field that the source does not declare."""
     seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
-    if new := sorted(seen - told):
-        told |= seen
+    if new := sorted(seen - warned):
+        warned |= seen
         print_warning(
             f"'{source}' does not declare some of the received fields, so they are ignored: "
             f"{', '.join(new)}. Declare them as nullable columns to ingest them from then on."

@@ -152,8 +152,8 @@ def replay(
     chosen = _select(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
-        told = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
-        by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in told.items())
+        replays = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
+        by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in replays.items())
         raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
     mended = _fix(waiting, file, command)
     store = warehouse(settings)
@@ -200,7 +200,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
     found = _read_current(source)
     if reason is not None:
         found = found.filter(
-            pa.array([reason in told for told in found["reason"].to_pylist()], pa.bool_())
+            pa.array([reason in text for text in found["reason"].to_pylist()], pa.bool_())
         )
     if not letters:
         return found
@@ -251,10 +251,10 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
     """Return the output of a shell command for a dead letter's bytes."""
     done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        output = done.stderr.decode(errors="replace").strip().splitlines()
         raise DataError(
             f"The command of --payload-command failed at dead letter {letter} with exit code "
-            f"{done.returncode}: {(said or ['no output'])[-1].rstrip('.')}; nothing was replayed."
+            f"{done.returncode}: {(output or ['no output'])[-1].rstrip('.')}; nothing was replayed."
         )
     return done.stdout
 
@@ -292,11 +292,11 @@ def _name(row: dict[str, Any]) -> str:
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter as JSON values."""
-    told = {name: value for name, value in row.items() if name not in ("arrival", "position")}
+    fields = {name: value for name, value in row.items() if name not in ("arrival", "position")}
     headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
     return {
         "letter": _name(row),
-        **told,
+        **fields,
         "arrived_at": row["arrived_at"].isoformat(),
         "timestamp": row["timestamp"] and row["timestamp"].isoformat(),
         "bytes": _as_text(row["bytes"]),

@@ -117,7 +117,7 @@ def command(
     made: dict[str, RunFacts] = {}
     then = _run_on_commit(settings, source, run, made, admission) if run else None
     commits = (
-        follow(store, feed, then=then, again=lambda: warehouse(settings), tell=print_warning)
+        follow(store, feed, then=then, again=lambda: warehouse(settings), on_progress=print_warning)
         if following
         else ingest(store, feed, batch=None if bulk else 1)
     )
@@ -159,7 +159,7 @@ def _run_on_commit(
 
     def on_run(facts: "RunFacts") -> None:
         made[facts.asset] = facts
-        if logs.structured():
+        if logs.is_structured():
             logs.tell("ran", **logs.of_run(asdict(facts)))
         elif not err().is_terminal:
             err().print(_line(facts), soft_wrap=True)

@@ -125,7 +125,7 @@ def _attend(
             if fault := queries.fault():
                 raise fault
             outage.over()
-            if logs.structured():
+            if logs.is_structured():
                 log.look(queries)
             time.sleep(LOOK_EVERY)
         except ERRORS as error:

@@ -79,13 +79,13 @@ def command(
         if rows is not None:
             _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
         return
-    told = [] if rows is None else as_told(rows)
+    shown = [] if rows is None else as_told(rows)
     if form == "json":
-        print_json(told)
+        print_json(shown)
         return
     writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _field(value) for name, value in row.items()} for row in told)
+    writer.writerows({name: _field(value) for name, value in row.items()} for row in shown)
 
 
 def _late_table(transform: "Definition") -> str:
@@ -137,13 +137,13 @@ def _condition(
 
 
 def _window_columns(transform: "Definition") -> list[str]:
-    told = ["late_events", "revision", "timing", "final"]
-    return ["window_start", *transform.keys, *transform.aggregates, *told]
+    standard = ["late_events", "revision", "timing", "final"]
+    return ["window_start", *transform.keys, *transform.aggregates, *standard]
 
 
 def _late_columns(transform: "Definition") -> list[str]:
-    told = ["window_start", "reason", "lag_seconds", "correlation_id"]
-    return [*transform.source.columns, *told]
+    standard = ["window_start", "reason", "lag_seconds", "correlation_id"]
+    return [*transform.source.columns, *standard]
 
 
 def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:

@@ -122,8 +122,13 @@ def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
 def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     """Yield each row as a line of JSON, with the number of its run."""
     for row in found.rows:
-        told = {"run": run["run"], "commit_number": run["commit_number"], "step": step, "row": row}
-        typer.echo(as_json(told))
+        values = {
+            "run": run["run"],
+            "commit_number": run["commit_number"],
+            "step": step,
+            "row": row,
+        }
+        typer.echo(as_json(values))
 
 
 def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
@@ -137,8 +142,8 @@ def _show(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
     console = out()
     console.print(f"[bold]run {run['commit_number']}[/] ({run['mode']}, {span}), {step}: {count}")
     for row in found.rows:
-        told = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
-        console.print("  " + " ".join(told), soft_wrap=True)
+        pairs = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
+        console.print("  " + " ".join(pairs), soft_wrap=True)
     if found.more:
         err().print("There are more rows: increase --limit to show them.")
 

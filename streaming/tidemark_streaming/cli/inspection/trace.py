@@ -70,17 +70,17 @@ def command(
         )
     if len(found) > MOST:
         err().print(f"More than {MOST} events have this id: only the first {MOST} are traced.")
-    told: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []
     for event in found[:MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             fates = trace.find_fates(store, [*known.transforms.values()], event)
             rows = _marts(settings, store, known.transforms, fates)
         if json:
-            told.append(_plain(event, fates, rows))
+            traces.append(_plain(event, fates, rows))
         else:
             out().print(_draw_tree(event, fates, rows))
     if json:
-        print_json(told)
+        print_json(traces)
 
 
 def _marts(
@@ -172,14 +172,14 @@ def _draw_tree(
 def _absence(fate: "Fate") -> str:
     from tidemark.verify import trace
 
-    said = {
+    sentences = {
         trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
         trace.NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
         trace.LEFT_OUT: "left out: the function of the asset returns no row for the event"
         if fate.follows is None
         else f"left out: it counts in no window of {fate.follows}",
     }
-    return said[fate.state]
+    return sentences[fate.state]
 
 
 def _heading(place: "WindowMembership") -> str:
@@ -206,25 +206,25 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
     if place.start is None or place.end is None:
         return
     if row is not None:
-        held = (
+        absence = (
             "" if place.in_row else "without it, " if place.counts else "permanently without it, "
         )
         final = "final" if row["final"] else "not final yet"
         quality = f", {row['quality']}" if row["quality"] else ""
         yield (
-            f"published {held}revision {row['revision']}, {row['timing']}, {final}{quality}: "
+            f"published {absence}revision {row['revision']}, {row['timing']}, {final}{quality}: "
             + escape(_values(_measures(place, row)))
         )
-    elif place.counts and place.withheld is None:
+    elif place.counts and place.quarantined is None:
         mark = iso(fate.watermark) or "-infinity"
         yield f"waits for its window to fire: the watermark is at {mark}"
-    if place.withheld is not None:
+    if place.quarantined is not None:
         failed = "; ".join(
             f"{f['expectation']}: {f['observed']}"
-            for f in place.withheld["failed"]
+            for f in place.quarantined["failed"]
             if f["level"] == "error"
         )
-        yield f"[red]in quarantine[/] ({place.withheld['status']}): {escape(failed)}"
+        yield f"[red]in quarantine[/] ({place.quarantined['status']}): {escape(failed)}"
     for pane in place.panes:
         kind = "retraction in pane" if pane["retraction"] else "pane"
         last = ", the last" if pane["last"] else ""

@@ -57,8 +57,8 @@ def dbt_sources(
     if made == text:
         out().print(f"{path} matches the definitions.", soft_wrap=True)
     elif check:
-        said = f"{path} does not match the definitions: `tidemark dbt-sources` updates it."
-        out().print(said, soft_wrap=True)
+        message = f"{path} does not match the definitions: `tidemark dbt-sources` updates it."
+        out().print(message, soft_wrap=True)
         raise typer.Exit(DIFFERS)
     else:
         try:

@@ -71,7 +71,7 @@ def marts(
         out().print(table)
     for name in sorted(set(known) - set(chosen)) if not asked else ():
         err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
-    builder.refuse(builder.failed(found))
+    builder.refuse(builder.describe_failure(found))
 
 
 def dbt(
@@ -92,10 +92,10 @@ def dbt(
     extras.require("marts")
     settings = Settings()
     project = Marts(settings)
-    told = arguments or ["--help"]
+    dbt_arguments = arguments or ["--help"]
     variables = dict[str, str]()
     # Help and the version need no engine.
-    if {"--help", "-h", "--version"}.isdisjoint(told):
+    if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
         warehouse(settings).restore()
         variables = project.environment(engine.ensure(settings))
-    os.execve(DBT, [str(DBT), *told], {**os.environ, **variables})
+    os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})

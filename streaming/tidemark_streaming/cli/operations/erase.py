@@ -78,7 +78,7 @@ def command(
     ):
         err().print("Nothing was deleted.")
         return
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     known = domains.load(settings.domains)
     with step(f"{'look at' if dry_run else 'erase from'} {source}") as work:
         report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)

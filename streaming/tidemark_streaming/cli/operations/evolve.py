@@ -143,13 +143,13 @@ def rebuild(
         raise DefinitionError("--no-backup requires --promote.")
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     if discard:
         with step(f"discard rebuilt tables of {asset}") as work:
-            gone = run.discard(store, transform)
-            work.note = format_count(len(gone), "table")
+            tables = run.discard(store, transform)
+            work.note = format_count(len(tables), "table")
         if json:
-            print_json({"asset": asset, "discarded": gone})
+            print_json({"asset": asset, "discarded": tables})
         return
     if not promote and not rollback:
         with step(f"rebuild {asset}") as work:

@@ -86,8 +86,8 @@ def drop(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    if (told := find_blocker(settings, asset)) is not None:
-        raise DataError(told)
+    if (blocker := find_blocker(settings, asset)) is not None:
+        raise DataError(blocker)
     if not yes and not confirm(
         f"delete the tables of '{asset}'",
         f"Delete all tables of '{asset}'? Their content will be lost.",
@@ -96,14 +96,14 @@ def drop(
         return
     store = warehouse(settings)
     with step(f"drop {asset}") as work:
-        gone = remove(store, transform)
-        work.note = format_count(len(gone), "table")
+        tables = remove(store, transform)
+        work.note = format_count(len(tables), "table")
     if json:
-        print_json({"asset": asset, "dropped": gone})
+        print_json({"asset": asset, "dropped": tables})
         return
-    for table in gone:
+    for table in tables:
         out().print(table)
-    if not gone:
+    if not tables:
         err().print(f"'{asset}' has no tables: nothing to drop.")
 
 

@@ -85,9 +85,9 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     known = domains.load(settings.domains).transforms.values()
     own = [d for d in known if d.source.name == name]
     for each in own:
-        if (told := find_blocker(settings, each.name)) is not None:
-            raise DataError(told)
-    store = warehouse(settings, meanwhile=gx.import_library)
+        if (blocker := find_blocker(settings, each.name)) is not None:
+            raise DataError(blocker)
+    store = warehouse(settings, while_starting=gx.import_library)
     with step(f"lower the watermark of {name}") as work:
         done = lower(store, source)
         work.note = format_count(done.arrivals, "arrival")

@@ -79,7 +79,7 @@ def run(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
@@ -122,7 +122,7 @@ def backfill(
     first, last = parse_range(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)
@@ -158,5 +158,5 @@ def show_run(done: "RunFacts", json: bool = False) -> None:
 
 def as_plain(done: "RunFacts") -> dict[str, object]:
     """Return a run's facts for JSON, with instants as text."""
-    told = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
-    return {**told, "events": done.events, "seconds": done.seconds}
+    facts = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
+    return {**facts, "events": done.events, "seconds": done.seconds}

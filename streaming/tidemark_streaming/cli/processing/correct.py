@@ -36,7 +36,7 @@ def correct(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     with step(f"correct {asset}") as work:
         done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES if json else show)
         work.note = format_count(done.windows, "window") if done else "nothing to correct"

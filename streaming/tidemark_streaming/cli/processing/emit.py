@@ -68,14 +68,14 @@ def command(
     transform = domains.transform(settings, asset)
     topic = topic_of(transform)
     store, began = warehouse(settings), time.monotonic()
-    done, said = PublishResult(0, 0, None), ""
+    done, last_warning = PublishResult(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
             until_terminated()
 
             def on_publish(more: "PublishResult") -> None:
-                nonlocal done, said
-                done, said = done.and_then(more), ""
+                nonlocal done, last_warning
+                done, last_warning = done.and_then(more), ""
                 entry.goes_on()
                 work.tell(f"follow {asset}: {format_count(done.records, 'record')}")
                 at = more.position
@@ -90,19 +90,19 @@ def command(
                 )
 
             def on_error(error: TidemarkError) -> None:
-                nonlocal said
+                nonlocal last_warning
                 if not error.retriable and not isinstance(error, ConflictError):
                     raise error
                 entry.waits(error)
-                if str(error) != said:
-                    said = str(error)
-                    print_warning(said)
+                if str(error) != last_warning:
+                    last_warning = str(error)
+                    print_warning(last_warning)
 
             keeps = foreground.running(settings, foreground.EMIT, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
-            done = Outbox(store, transform).emit(anew=anew)
+            done = Outbox(store, transform).emit(reset=anew)
         work.note = format_count(done.records, "record")
     if not done.transactions and not json:
         print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")

@@ -78,13 +78,13 @@ def command(
     settings = Settings()
     transform = domains.transform(settings, asset)
     side = None if into is None else run.side_definition(transform, into)
-    store = warehouse(settings, meanwhile=gx.import_library)
+    store = warehouse(settings, while_starting=gx.import_library)
     if discard and side is not None:
         with step(f"discard {side.name}") as work:
-            gone = drop(store, side)
-            work.note = format_count(len(gone), "table")
+            tables = drop(store, side)
+            work.note = format_count(len(tables), "table")
         if json:
-            print_json({"asset": asset, "discarded": gone})
+            print_json({"asset": asset, "discarded": tables})
         return
     since = run.find_first_arrival(Log(store, transform.source), arrival, moment)
     with step(f"replay {asset}") as work:

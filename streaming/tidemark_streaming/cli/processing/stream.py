@@ -85,21 +85,23 @@ def command(
         with step(f"start the stream of {asset}"):
             return continuous.start(store, transform, admission=admission, watched=not detach)
 
-    def tell_unfed() -> None:
-        told = None if until_caught_up else explain_missing_ingest(settings, transform.source.name)
-        if told is not None:
-            print_warning(told)
+    def warn_without_ingest() -> None:
+        warning = (
+            None if until_caught_up else explain_missing_ingest(settings, transform.source.name)
+        )
+        if warning is not None:
+            print_warning(warning)
 
     if detach:
         start(store)
-        tell_unfed()
+        warn_without_ingest()
         wishes.wish(settings, asset, admission)
         foreground.forget(settings, foreground.STREAM, asset)
         out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     until_terminated()
     view, outage = View(settings, transform), Outage(print_warning)
-    if logs.structured():
+    if logs.is_structured():
         # What ran before is no news.
         view.fresh()
 
@@ -116,7 +118,7 @@ def command(
 
     with foreground.running(settings, foreground.STREAM, asset) as entry:
         query = start(store)
-        tell_unfed()
+        warn_without_ingest()
         try:
             while True:
                 try:
@@ -175,7 +177,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
     if not query.isActive:
         failure = query.exception()
         reason = "another process stopped it." if failure is None else continuous.why(failure)
-        retriable = failure is not None and continuous.crashed(failure)
+        retriable = failure is not None and continuous.has_crashed(failure)
         raise EngineError(f"The stream ended: {reason}", retriable=retriable)
     return until_caught_up and not look.asset.behind
 
@@ -183,7 +185,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
     """Show a stream until `done` is true, as a live view or a line per change."""
     console = err()
-    if logs.structured():
+    if logs.is_structured():
         _log(view, done)
         return
     if console.is_terminal:
@@ -194,13 +196,13 @@ def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
                 look = view.look()
                 live.update(view.render(look), refresh=True)
         return
-    said = ""
+    last_line = ""
     while True:
         look = view.look()
         line = view.line(look)
-        if line != said:
+        if line != last_line:
             console.print(line, soft_wrap=True)
-            said = line
+            last_line = line
         if done(look):
             return
         time.sleep(LOOK_EVERY)

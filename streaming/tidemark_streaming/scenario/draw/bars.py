@@ -70,12 +70,12 @@ def bars(
         own = [e for e in events if e.key == key]
         told_when = scenario.arrivals and not scenario.prepares
         when = firings(scenario, arrivals, own, span) if told_when else {}
-        told = None if row is None else _values(row, scenario, named=True)
-        fired = _fired(panes.get((span, key), []), when, scenario, told)
+        row_values = None if row is None else _values(row, scenario, named=True)
+        fired = _pane_labels(panes.get((span, key), []), when, scenario, row_values)
         label = truncate(" ".join(map(to_short_text, key)), 30)
         newest = row or panes[span, key][-1]
         final = row is not None and row["final"]
-        found.append(Bar(label, span, told, newest["timing"], final, fired))
+        found.append(Bar(label, span, row_values, newest["timing"], final, fired))
     return sorted(found, key=lambda bar: (bar.key, bar.span))
 
 
@@ -106,7 +106,7 @@ def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
     return found
 
 
-def _fired(
+def _pane_labels(
     rows: list[Mapping[str, Any]],
     when: Mapping[str, list[int]],
     scenario: Scenario,

@@ -80,7 +80,7 @@ def steps(scenario: Scenario) -> list[Step]:
         if arrival.ends:
             watermark = INFINITY
         else:
-            observed = _observed(scenario, arrival) if is_known_watermark(scenario) else None
+            observed = _observe(scenario, arrival) if is_known_watermark(scenario) else None
             watermark, state = scenario.source.watermark.advance(
                 state, before, observed, arrival.clock, arrival.watermark
             )
@@ -124,10 +124,10 @@ def _again(
     if unique is None:
         return False
     columns = list(scenario.source.columns)
-    told = tuple(row[columns.index(c)] for c in unique.by)
-    if None in told:
+    key = tuple(row[columns.index(c)] for c in unique.by)
+    if None in key:
         return False
-    times = seen.setdefault(told, [])
+    times = seen.setdefault(key, [])
     again = any(abs(at - t) <= unique.within for t in times)
     times.append(at)
     return again
@@ -173,21 +173,21 @@ def _midnight(day: date, zone: ZoneInfo) -> int:
     return (datetime.combine(day, time(), zone) - EPOCH) // timedelta(microseconds=1)
 
 
-def _observed(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
+def _observe(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
     """Return the result of the strategy's `observe` for an arrival's rows."""
     columns, strategy = list(scenario.source.columns), scenario.source.watermark
     column = _plain_column(scenario, strategy) if isinstance(strategy, Punctuated) else None
 
-    def told(row: tuple[Any, ...]) -> int | None:
+    def event_time(row: tuple[Any, ...]) -> int | None:
         believed = _event_time(scenario, arrival, row)
         return believed if column is None else row[columns.index(column)]
 
     if strategy.by is None:
-        return _newest(map(told, arrival.rows))
+        return _newest(map(event_time, arrival.rows))
     by = columns.index(strategy.by)
     parts: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
-        parts.setdefault(None if row[by] is None else str(row[by]), []).append(told(row))
+        parts.setdefault(None if row[by] is None else str(row[by]), []).append(event_time(row))
     seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
     return json.dumps(list(seen.items()))
 

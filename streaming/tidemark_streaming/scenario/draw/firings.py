@@ -26,10 +26,10 @@ def firings(
     final = end + scenario.transform.allowed_lateness
     in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
     later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
-    early, _ = _fired(trigger.early, in_time, steps, end)
+    early, _ = _find_firings(trigger.early, in_time, steps, end)
     if trigger.early.by_arrival:
-        early = [n for n in early if not _reached(steps[n].after, end)]
-    late, left = _fired(trigger.late, later, steps, final)
+        early = [n for n in early if not _has_reached(steps[n].after, end)]
+    late, left = _find_firings(trigger.late, later, steps, final)
     return {
         EARLY: early,
         ON_TIME: _first(steps, end) if in_time else [],
@@ -37,7 +37,7 @@ def firings(
     }
 
 
-def _fired(
+def _find_firings(
     firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
     """Return the arrivals that fire the events which came at these steps, and whether some events
@@ -53,7 +53,7 @@ def _fired(
             return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
         case Every(interval=interval):
             at = [_tick(interval, s, steps) for s in came]
-            open_then = [s for s in at if s is not None and not _reached(s.before, until)]
+            open_then = [s for s in at if s is not None and not _has_reached(s.before, until)]
             return _in_order(s.number for s in open_then), len(open_then) < len(at)
         case _:
             return [], bool(came)
@@ -84,17 +84,17 @@ def _session(
     came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
     found: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
     if trigger.early.by_arrival:
-        found[EARLY] = [s.number for s in came if not _reached(s.after, end)]
+        found[EARLY] = [s.number for s in came if not _has_reached(s.after, end)]
     if trigger.late.by_arrival:
-        found[LATE] = [s.number for s in came if _reached(s.before, end)]
+        found[LATE] = [s.number for s in came if _has_reached(s.before, end)]
     return found
 
 
 def _first(steps: Sequence[Step], watermark: int) -> list[int]:
-    return [s.number for s in steps if _reached(s.after, watermark)][:1]
+    return [s.number for s in steps if _has_reached(s.after, watermark)][:1]
 
 
-def _reached(watermark: int | None, at: int) -> bool:
+def _has_reached(watermark: int | None, at: int) -> bool:
     return watermark is not None and watermark >= at
 
 

@@ -80,15 +80,15 @@ class Picture:
         named = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
         return SubElement(self.root, tag, {"class": kind, **named})
 
-    def text(self, kind: str, x: float, y: float, told: str, anchor: str = "start") -> None:
+    def text(self, kind: str, x: float, y: float, text: str, anchor: str = "start") -> None:
         """Add a line of text whose base line begins, or ends, at a point."""
-        self.add("text", kind, x=x, y=y, text_anchor=anchor).text = told
+        self.add("text", kind, x=x, y=y, text_anchor=anchor).text = text
 
     def parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:
         """Add a line of text in parts, each with its own class."""
         line = self.add("text", kind, x=x, y=y)
-        for part, told in parts:
-            SubElement(line, "tspan", {"class": part} if part else {}).text = told
+        for part, text in parts:
+            SubElement(line, "tspan", {"class": part} if part else {}).text = text
 
     def lines(self, kind: str, *points: tuple[float, float]) -> None:
         """Add straight lines from point to point."""

@@ -72,13 +72,13 @@ class _Figure:
     def _rows(self, top: float) -> list[_Row]:
         rows: list[_Row] = []
         for step, marks in zip(self.drawn.steps, self.drawn.marks, strict=True):
-            placed = self._placed(marks)
+            placed = self._place_marks(marks)
             lines = max((line for _, line, _, _ in placed), default=0) + 1
             rows.append(_Row(step, top, top + lines * _ROW + 6, placed))
             top = rows[-1].bottom
         return rows
 
-    def _placed(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
+    def _place_marks(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
         """Return the events, each in the first line in which its label does not overlap another."""
         ends: list[float] = []
         found = []
@@ -134,8 +134,8 @@ class _Figure:
             before = row.step.before
             at = self.left if before is None else self.x(before)
             ends = at > (self.left + self.right) / 2
-            told = note(self.drawn, row.step)
-            self.picture.text("note", at + (-8 if ends else 8), middle + 4, told, _anchor(ends))
+            text = note(self.drawn, row.step)
+            self.picture.text("note", at + (-8 if ends else 8), middle + 4, text, _anchor(ends))
         for at, line, verdict, label in row.marks:
             y = middle + line * _ROW
             self.picture.mark(verdict, at, y)
@@ -167,8 +167,8 @@ class _Figure:
         begin = self.left if bar.span[0] == BEGINNING else self.x(bar.span[0])
         return begin, max(self.x(bar.span[1]) - 1.5, begin + 3)
 
-    def _inside(self, begin: float, told: str) -> float:
-        return max(_EDGE, min(begin + 6, self.right - len(told) * _LETTER))
+    def _inside(self, begin: float, text: str) -> float:
+        return max(_EDGE, min(begin + 6, self.right - len(text) * _LETTER))
 
     def _extent(self, bar: Bar) -> tuple[float, float]:
         begin, end = self._sides(bar)
@@ -186,8 +186,8 @@ class _Figure:
         if self.drawn.watermark:
             self.picture.lines("watermark", (at - 6, y - 4), (at + 12, y - 4))
             self.picture.text("legend", at + 18, y, "watermark")
-        told = "bars: published windows, with their panes and the arrival that fired each"
-        self.picture.text("legend", self.right, y, told, "end")
+        text = "bars: published windows, with their panes and the arrival that fired each"
+        self.picture.text("legend", self.right, y, text, "end")
         return y + 20
 
 

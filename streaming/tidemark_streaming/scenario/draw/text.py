@@ -92,22 +92,22 @@ def _arrival(
     drawn: Timeline, scale: Axis, step: Step, marks: Sequence[Mark], clock: str
 ) -> list[str]:
     lines = [_Line(scale.length)]
-    for column, told in _placed(scale, marks):
-        if not any(line.fits(column, told) for line in lines):
+    for column, label in _place_marks(scale, marks):
+        if not any(line.fits(column, label) for line in lines):
             lines.append(_Line(scale.length))
-        next(line for line in lines if line.fits(column, told)).put(column, told)
+        next(line for line in lines if line.fits(column, label)).put(column, label)
     if not marks:
-        lines[0].put(*_noted(drawn, scale, step))
+        lines[0].put(*_place_note(drawn, scale, step))
     if drawn.watermark and step.before is not None and step.before < INFINITY:
         column = min(round(scale.at(step.before)), scale.length - 1)
         for line in lines:
             if line.cells[column] == " ":
                 line.put(column, _WATERMARK)
-    told = [(clock if n == 0 else " " * len(clock)) + str(line) for n, line in enumerate(lines)]
-    return told + [" " * len(clock) + move for move in _move(drawn, scale, step)]
+    rendered = [(clock if n == 0 else " " * len(clock)) + str(line) for n, line in enumerate(lines)]
+    return rendered + [" " * len(clock) + move for move in _move(drawn, scale, step)]
 
 
-def _placed(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
+def _place_marks(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     """Return the columns and texts of the events. An event without a time is at the right edge."""
     last = scale.length - 1
     found = group_marks(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
@@ -119,10 +119,10 @@ def _placed(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     ]
 
 
-def _noted(drawn: Timeline, scale: Axis, step: Step) -> tuple[int, str]:
-    told = f"({note(drawn, step)})"
+def _place_note(drawn: Timeline, scale: Axis, step: Step) -> tuple[int, str]:
+    text = f"({note(drawn, step)})"
     at = 0 if step.before is None else round(scale.at(step.before)) + 2
-    return (at if at + len(told) <= scale.length else at - len(told) - 4), told
+    return (at if at + len(text) <= scale.length else at - len(text) - 4), text
 
 
 def _move(drawn: Timeline, scale: Axis, step: Step) -> list[str]:
@@ -145,12 +145,12 @@ def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
     found: list[str] = []
     for key, own in by_key(bars).items():
         for lane in lanes(own, lambda bar: _extent(bar, scale)):
-            texts = [_told(bar, scale) for bar in lane]
+            texts = [_to_lines(bar, scale) for bar in lane]
             block = [_Line(scale.length) for _ in range(1 + max(map(len, texts)))]
-            for bar, told in zip(lane, texts, strict=True):
+            for bar, bar_lines in zip(lane, texts, strict=True):
                 begin, end = _columns(bar, scale)
                 block[0].put(begin, _bar(bar, end - begin))
-                for line, part in zip(block[1:], told, strict=False):
+                for line, part in zip(block[1:], bar_lines, strict=False):
                     line.put(_left(begin, part, scale), part)
             names = [key, *[""] * (len(block) - 1)]
             key = ""
@@ -158,7 +158,7 @@ def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
     return found
 
 
-def _told(bar: Bar, scale: Axis) -> list[str]:
+def _to_lines(bar: Bar, scale: Axis) -> list[str]:
     return [truncate(line, scale.length) for line in (bar.caption, *map(str, bar.panes))]
 
 
@@ -180,7 +180,7 @@ def _left(begin: int, part: str, scale: Axis) -> int:
 
 def _extent(bar: Bar, scale: Axis) -> tuple[float, float]:
     begin, end = _columns(bar, scale)
-    texts = [(_left(begin, part, scale), len(part)) for part in _told(bar, scale)]
+    texts = [(_left(begin, part, scale), len(part)) for part in _to_lines(bar, scale)]
     return min(begin, *(at for at, _ in texts)), max(end, *(at + n + 1 for at, n in texts))
 
 

@@ -112,10 +112,10 @@ def any_value() -> Kind:
     """Return the type of values that a transform's own code computes, which is known only after a
     run. A value is parsed as a number, boolean, list or mapping if it is written so, else as
     text."""
-    return Kind("any value", _written, scalar=False)
+    return Kind("any value", _parse_value, scalar=False)
 
 
-def _written(node: Node) -> object:
+def _parse_value(node: Node) -> object:
     match node.raw:
         case yaml.SequenceNode():
             return [any_value().read(item, "") for item in node.items("a list")]

@@ -35,7 +35,7 @@ _SPLIT = ("window_start", "window_end", "lag_seconds")
 """Columns of the late table in addition to the event's own."""
 
 
-def unchanged(rows: DataFrame) -> DataFrame:
+def keep_rows(rows: DataFrame) -> DataFrame:
     """Return the rows unchanged: a scenario's own transform has no row-level preparation."""
     return rows
 
@@ -90,7 +90,7 @@ def transform(
             window=_window(given["window"]),
             allowed_lateness=duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
-            function=unchanged,
+            function=keep_rows,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
             deduplicate=_unique(given["unique"], types) if "unique" in given else None,
@@ -118,7 +118,7 @@ def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
         return _WATERMARKS[name](given, types)
 
 
-def _bounded(node: Node, _: Mapping[str, Kind]) -> Watermark:
+def _bounded_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
 
 
@@ -130,7 +130,7 @@ def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Ki
     return build
 
 
-def _punctuated(node: Node, _: Mapping[str, Kind]) -> Watermark:
+def _punctuated_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     return watermarks.Punctuated(node.text("an expression"))
 
 
@@ -145,9 +145,9 @@ def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
 
 
 _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
-    "bounded_out_of_orderness": _bounded,
+    "bounded_out_of_orderness": _bounded_strategy,
     "monotonous": _plain(watermarks.MonotonicTimestamps),
-    "punctuated": _punctuated,
+    "punctuated": _punctuated_strategy,
     "per_partition": _per_partition,
     "perfect": _plain(watermarks.Perfect),
     "manual": _plain(watermarks.Manual),

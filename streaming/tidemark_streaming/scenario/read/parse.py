@@ -82,7 +82,7 @@ class Scenario:
     @property
     def prepares(self) -> bool:
         """Return whether the transform is an asset, whose function prepares the events' rows."""
-        return self.transform.function is not definition.unchanged
+        return self.transform.function is not definition.keep_rows
 
 
 def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Scenario:

@@ -77,10 +77,10 @@ def explain(
         table.add_column(name, style=style, overflow="fold")
     for d in found:
         if d.expected is None or d.actual is None:
-            whole = ["nothing" if r is None else _told(r) for r in (d.expected, d.actual)]
+            whole = ["nothing" if r is None else _to_text(r) for r in (d.expected, d.actual)]
             rows = [["", "", *whole]]
         else:
-            agreed = _told({k: v for k, v in d.expected.items() if k not in d.columns})
+            agreed = _to_text({k: v for k, v in d.expected.items() if k not in d.columns})
             rows = [
                 [agreed, c, to_display(d.expected[c]), to_display(d.actual[c])] for c in d.columns
             ]
@@ -92,7 +92,7 @@ def explain(
 def _rows(
     part: str, expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
 ) -> list[Difference]:
-    matched = _matched(expected, actual, slack)
+    matched = _match_rows(expected, actual, slack)
     right = set(matched.values())
     missing = [e for i, e in enumerate(expected) if i not in matched]
     extra = [a for j, a in enumerate(actual) if j not in right]
@@ -118,7 +118,7 @@ def _rows(
     return [*found, *(Difference(part, None, a) for a in left)]
 
 
-def _matched(
+def _match_rows(
     expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
 ) -> dict[int, int]:
     """Return as many pairs of equal rows as possible, by maximum bipartite matching. An expected
@@ -156,5 +156,5 @@ def _likeness(expected: Row, actual: Row, slack: Mapping[str, float]) -> int:
     return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
 
 
-def _told(row: Row) -> str:
+def _to_text(row: Row) -> str:
     return "\n".join(f"{column}={to_display(value)}" for column, value in row.items()) or "any"

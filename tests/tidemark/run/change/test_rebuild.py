@@ -162,7 +162,7 @@ def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     assert rows(warehouse) == (new if where == "ledger" else old)
     done = work.promote(warehouse, WIDER)
     assert rows(warehouse) == new
-    assert Asset(warehouse, WIDER).published() == done.commit_number == 1
+    assert Asset(warehouse, WIDER).published_commit_number() == done.commit_number == 1
     assert not warehouse.exists(work.side_definition(WIDER).table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)

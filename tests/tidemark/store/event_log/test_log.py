@@ -47,13 +47,13 @@ def test_a_span_of_arrivals_has_only_its_own_watermarks(warehouse: Warehouse) ->
     made = ingest(warehouse, READINGS, some_arrivals(), ends=False)
     log = Log(warehouse, READINGS)
     every = {a.arrival: a.after for a in made}
-    assert dict(map(tuple, log.reached().collect())) == every
+    assert dict(map(tuple, log.watermarks_after().collect())) == every
     for known in (NO_ARRIVALS, RecentArrivals(made[2:5])):
         some = Log(warehouse, READINGS, known).spanning(1, 3)
-        assert dict(map(tuple, some.reached().collect())) == {n: every[n] for n in (2, 3)}
+        assert dict(map(tuple, some.watermarks_after().collect())) == {n: every[n] for n in (2, 3)}
     # Arrivals in memory are not read from the table.
     gone = replace(READINGS, name="gone")
-    told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).reached()
+    told = Log(warehouse, gone, RecentArrivals(made[2:5])).spanning(1, 3).watermarks_after()
     assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
 
 
