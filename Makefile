@@ -51,7 +51,7 @@ bench: setup
 
 # Makes engines start sooner, for a minute now and 270 MB; `tidemark down` does it in the background.
 archive: setup
-	@$(PYTHON) -m tidemark_streaming.home.rehearsal
+	@$(PYTHON) -m tidemark_streaming.home.archive_warmup
 
 # The documents as a site, into `build/site`; whatever it warns of is an error.
 docs: setup

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from rich.table import Table
 
-from benchmarks.inputs.events import ARRIVALS, EVENTS, PIECES, SOURCE, GeneratedFeed
+from benchmarks.inputs.events import ARRIVALS, EVENTS, PIECES, SOURCE, GeneratedConnector
 from benchmarks.inputs.workloads import VALUES, WORKLOADS, Workload
 from benchmarks.measuring.measure import (
     Measured,
@@ -66,7 +66,7 @@ class Arena:
 
     def __init__(self, settings: Settings, events: int, limit: float) -> None:
         self._settings = settings
-        self._feed = GeneratedFeed(events)
+        self._connector = GeneratedConnector(events)
         self._limit = limit
         self._bench = self._opened()
 
@@ -74,13 +74,15 @@ class Arena:
         """Bring the events into the log, and as Parquet to where the peers read them."""
         with under_way() as progress:
             task = progress.add_task("events as Parquet", total=None)
-            for n in self._feed.land(self._bench.warehouse.spark, self._bench.landed):
+            for n in self._connector.land(self._bench.warehouse.spark, self._bench.landed):
                 progress.update(task, description=f"events as Parquet: piece {n} of {PIECES}")
-            for commit in ingest(self._bench.warehouse, self._feed, batch=self._feed.batch):
+            for commit in ingest(
+                self._bench.warehouse, self._connector, batch=self._connector.batch
+            ):
                 done = f"events into the log: arrival {commit.done} of {commit.pending}"
                 progress.update(task, description=done)
             end(self._bench.warehouse, SOURCE)
-        console.print(f"  {self._feed.events:,} events have landed and are in the log")
+        console.print(f"  {self._connector.events:,} events have landed and are in the log")
 
     def compete(self, workload: Workload, warming: int, repetitions: int) -> Figures:
         """The figures of a workload's contenders, by name."""

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.inputs.events import SOURCE, GeneratedFeed
+from benchmarks.inputs.events import SOURCE, GeneratedConnector
 from benchmarks.inputs.workloads import PER_MINUTE
 from benchmarks.measuring.measure import Measured
 from benchmarks.measuring.own import opened, own_engine
@@ -59,7 +59,7 @@ def _bench(
 ) -> tuple[dict[tuple[str, str], Measured], int]:
     warehouse = opened(settings)
     with console.status(f"generating {events:,} events"):
-        for _ in ingest(warehouse, GeneratedFeed(events), batch=100):
+        for _ in ingest(warehouse, GeneratedConnector(events), batch=100):
             pass
         end(warehouse, SOURCE)
     figures = {(mode, suite): Measured() for mode in MODES for suite in SUITES}

@@ -140,13 +140,13 @@ def _lane(settings: Settings, trigger: Trigger) -> Lane:
     def to(name: str) -> KafkaSink:
         return KafkaSink(f"{topic}_{name}", servers=settings.kafka_servers)
 
-    feed = KafkaConnector(_SOURCE, [topic], servers=settings.kafka_servers)
+    connector = KafkaConnector(_SOURCE, [topic], servers=settings.kafka_servers)
     stamped = {"message.timestamp.type": "LogAppendTime"}
     names = [NewTopic(f"{topic}_{name}", 1, 1, config=stamped) for name in ("first", "others")]
     Cluster(settings.kafka_servers, {}).create([NewTopic(topic, 1, 1), *names])
     return Lane(
         name=_name(trigger),
-        feed=feed,
+        connector=connector,
         prepare=_priced,
         to={"s1": to("first"), "*": to("others")},
         route="shop",
@@ -167,7 +167,7 @@ def _send(settings: Settings, lane: Lane, rate: int, seconds: float, first: int)
         due = int(passed * rate)
         for n in range(first + sent, first + due):
             value = _event(n)
-            producer.produce(lane.feed.topics[0], value, timestamp=time.time_ns() // 1_000_000)
+            producer.produce(lane.connector.topics[0], value, timestamp=time.time_ns() // 1_000_000)
         sent = max(sent, due)
         producer.poll(0)
         time.sleep(_TICK)
@@ -185,7 +185,7 @@ def _event(n: int) -> bytes:
 
 def _measured(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
     """The times of the events from `first` on, once all have come out."""
-    sent = _times(settings, [lane.feed.topics[0]], first + events)
+    sent = _times(settings, [lane.connector.topics[0]], first + events)
     names = [t.name for t in lane.routes.values()]
     came = _times(settings, names, first + events)
     taken = np.array([came[n] - sent[n] for n in came if n >= first])

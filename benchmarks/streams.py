@@ -36,7 +36,7 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors.streams import streams
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.streams import continuous, queries, wishes
+from tidemark_streaming.streams import continuous, desired_streams, queries
 
 EVENTS = 100
 PATIENCE = 600.0
@@ -59,14 +59,14 @@ class Small:
     """A small source with its way in, and a transform of it."""
 
     transform: WindowedTransform
-    feed: FileConnector
+    connector: FileConnector
 
     def land(self, minute: int) -> None:
         """A file with the events of a minute."""
         at = f"2026-01-01T00:{minute:02d}"
         rows = [f"{at}:{n % 60:02d}Z,{n % 5},{n}" for n in range(EVENTS)]
-        self.feed.path.mkdir(parents=True, exist_ok=True)
-        (self.feed.path / f"{minute:04d}.csv").write_text("\n".join(["at,shop,amount", *rows]))
+        self.connector.path.mkdir(parents=True, exist_ok=True)
+        (self.connector.path / f"{minute:04d}.csv").write_text("\n".join(["at,shop,amount", *rows]))
 
 
 def main() -> int:
@@ -153,7 +153,7 @@ def _supervised(settings: Settings, tills: list[Small]) -> Iterator[Callable[[],
     """What ticks, as Dagster's daemon has it do: the sensor that looks after all these streams."""
     transforms = {till.transform.name: till.transform for till in tills}
     for name in transforms:
-        wishes.wish(settings, name)
+        desired_streams.request(settings, name)
     [sensor] = streams("tills", transforms).sensors or []
     assert isinstance(sensor, dg.SensorDefinition)
     resources, cursor = {"tidemark": TidemarkResource(settings)}, None
@@ -207,7 +207,7 @@ class _Meter:
 def _arrive(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
     for till in tills:
         till.land(minute)
-        for _ in ingest(warehouse, till.feed):
+        for _ in ingest(warehouse, till.connector):
             pass
 
 

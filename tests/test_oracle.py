@@ -147,7 +147,7 @@ def test_a_session_grows_past_its_end_after_it_fired() -> None:
     (window,) = found["windows"]
     assert (window["revision"], window["timing"], window["late_events"]) == (2, "LATE", 1)
     (late,) = found["late"]
-    assert (span(late), late["v"], late["lag_seconds"]) == ((2, 7), 2, 15)
+    assert (span(late), late["v"], late["lateness_seconds"]) == ((2, 7), 2, 15)
 
 
 def test_two_fired_sessions_stay_published_until_their_merged_session_fires() -> None:
@@ -261,7 +261,7 @@ def test_windows_with_only_late_events_fire_late_only() -> None:
 def test_an_event_is_too_late_for_one_of_two_sliding_windows() -> None:
     found = result({"sliding": {"size": "10 seconds", "slide": "5 seconds"}}, to(10), at(7))
     assert panes(found) == [(5, 15, 0, "ON_TIME", [7])]
-    assert [(*span(row), row["lag_seconds"]) for row in found["late"]] == [(0, 10, 3)]
+    assert [(*span(row), row["lateness_seconds"]) for row in found["late"]] == [(0, 10, 3)]
 
 
 def test_the_global_window_closes_with_the_stream() -> None:
@@ -308,7 +308,7 @@ def test_null_event_times_and_null_values() -> None:
             "collect": [],
         }
     ]
-    bare = dict.fromkeys(("ts", "window_start", "window_end", "watermark", "lag_seconds"))
+    bare = dict.fromkeys(("ts", "window_start", "window_end", "watermark", "lateness_seconds"))
     assert found["late"] == [{**bare, "v": 1}]
     assert (found["name"], found["watermark"]) == ("by hand", "+infinity")
 

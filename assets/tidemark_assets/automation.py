@@ -16,8 +16,8 @@ from tidemark_assets.sensors import (
     ingests,
     lags,
     lanes,
-    outboxes,
     partition_sensor,
+    sinks,
     streams,
 )
 from tidemark_assets.tables.windows import DagsterOptions
@@ -29,11 +29,11 @@ def automation(
     domain: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
     """Yield the sensors and jobs of one domain, named after it or its sources."""
-    for inlet in found.inlets.values():
-        yield arrivals.landing(inlet, names)
-        yield ingests.ingests(inlet.source, names)
-        if isinstance(inlet.feed(Path(inlet.source.name)), KafkaConnector):
-            yield lags.lags(inlet, names)
+    for ingestion in found.ingestions.values():
+        yield arrivals.landing(ingestion, names)
+        yield ingests.ingests(ingestion.source, names)
+        if isinstance(ingestion.connector(Path(ingestion.source.name)), KafkaConnector):
+            yield lags.lags(ingestion, names)
     if found.lanes:
         yield lanes.lanes(domain, found.lanes, names)
     if found.transforms:
@@ -59,4 +59,4 @@ def automation(
                 checks.append(current_check(transform, names))
             yield dg.Definitions(asset_checks=checks)
             if isinstance(transform.sink, KafkaSink):
-                yield outboxes.outbox(transform, names)
+                yield sinks.sink(transform, names)

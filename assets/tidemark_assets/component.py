@@ -39,8 +39,8 @@ def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
 class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """Windows of event streams by Tidemark: the assets, checks, sensors and jobs of domains.
 
-    A domain is a package with modules `sources`, `feed`, `transforms` and `definitions`; the last
-    has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the project's
+    A domain is a package with modules `sources`, `connectors`, `transforms` and `definitions`; the
+    last has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the project's
     folder, and environment variables. The project keeps its own executor. A project may have
     several such components, each with its own `key_prefix`; one of them may have none.
     """

@@ -18,7 +18,7 @@ from tidemark_assets.jobs.decisions import AssetWithExpectations
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.sensors.lanes import lane_assets
 from tidemark_assets.tables.rollups import rollup_assets
-from tidemark_assets.tables.source_assets import feed_asset, reference_assets, source_assets
+from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
 from tidemark_assets.tables.windows import DagsterOptions, transform_assets
 from tidemark_streaming.home import domains as packages
 
@@ -107,17 +107,20 @@ def _parts(
                 f"Domain '{domain}' sets {option} for an asset '{unknown[0]}', which it does not "
                 f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
             )
-    strange = [source for source in show.arrives_within if source not in found.inlets]
+    strange = [source for source in show.arrives_within if source not in found.ingestions]
     if strange:
         raise DefinitionError(
             f"Domain '{domain}' sets `arrives_within` for '{strange[0]}', for which it has no "
-            f"feed; it has feeds for: {', '.join(sorted(found.inlets)) or 'none'}."
+            f"connector; it has connectors for: {', '.join(sorted(found.ingestions)) or 'none'}."
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    for inlet in found.inlets.values():
-        feed = inlet.feed(Path(inlet.source.name))
-        assets += [feed_asset(feed, group, show, names), source_assets(inlet, group, show, names)]
-        assets += reference_assets(inlet.source, group, show, names)
+    for ingestion in found.ingestions.values():
+        connector = ingestion.connector(Path(ingestion.source.name))
+        assets += [
+            connector_asset(connector, group, show, names),
+            source_assets(ingestion, group, show, names),
+        ]
+        assets += reference_assets(ingestion.source, group, show, names)
     for t in found.transforms.values():
         match t:
             case RollUp():

@@ -25,7 +25,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import aircraft_days, departures_hourly
-from tidemark_streaming.feed import CHUNK, Chunk
+from tidemark_streaming.connector import CHUNK, Chunk
 from tidemark_streaming.ingest.ingest import ingest
 
 ARRIVALS = 4
@@ -110,7 +110,7 @@ def land(folder: Path, increment: int) -> Path:
 
 
 @dataclass(frozen=True)
-class LandedFeed:
+class LandedConnector:
     """The increments that have landed so far, as arrivals."""
 
     source: Source
@@ -140,5 +140,5 @@ class LandedFeed:
 
 def bring(warehouse: Warehouse, of: Source, folder: Path, increments: int) -> None:
     """Ingest a source up to so many increments, each in a commit of its own."""
-    for _ in ingest(warehouse, LandedFeed(of, folder, increments), batch=ARRIVALS):
+    for _ in ingest(warehouse, LandedConnector(of, folder, increments), batch=ARRIVALS):
         pass

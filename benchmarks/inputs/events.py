@@ -20,7 +20,7 @@ from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
-from tidemark_streaming.feed import CHUNK, Chunk
+from tidemark_streaming.connector import CHUNK, Chunk
 
 EVENTS = 10_000_000
 SECONDS = 2.8 * 3600
@@ -43,7 +43,7 @@ _COMMIT = 2_500_000
 
 
 @dataclass(frozen=True)
-class GeneratedFeed:
+class GeneratedConnector:
     """`events` events in `arrivals` arrivals."""
 
     events: int = EVENTS

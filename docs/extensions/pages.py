@@ -2,7 +2,7 @@
 
 - The lists of an `index.md` are the table of contents: each becomes a part of the sidebar.
 - Links to folders and pages outside `docs/` become plain text.
-- A block that is a file (```` ```python file=shop/feed.py ````) has the file's name as caption.
+- A block that is a file (```` ```python file=shop/sources.py ````) has the file's name as caption.
 """
 
 import re

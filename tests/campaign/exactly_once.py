@@ -15,7 +15,7 @@ from numbered.transforms import numbers_counted
 from stress import faults
 from tidemark.base.instants import instant
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.sink.outbox import topic_of
+from tidemark_streaming.sink.writer import topic_of
 
 SECOND = 1_000_000
 WINDOW, LATENESS = 10 * SECOND, 10 * SECOND

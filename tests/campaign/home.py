@@ -17,7 +17,7 @@ from campaign.keeper import COMMAND, Kept
 from campaign.producer import Producer
 from conftest import SHORT_LIVED
 from helpers.kafka.topics import Topics
-from numbered.feed import TOPIC
+from numbered.connectors import TOPIC
 from numbered.sources import MORE, gained, numbers
 from numbered.transforms import numbers_counted
 from tidemark import engine
@@ -29,10 +29,10 @@ from tidemark.engine.ports import free_port
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_streaming.home import services
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.sink.outbox import open_channel
+from tidemark_streaming.sink.writer import open_topic
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.streams import wishes
-from tidemark_streaming.streams.noted import read_statuses
+from tidemark_streaming.streams import desired_streams
+from tidemark_streaming.streams.stream_status_file import read_statuses
 from tidemark_streaming.streams.supervisor import RUNNING
 
 TESTS = Path(__file__).parents[1]
@@ -90,7 +90,7 @@ class Home:
         self.ingest = self._following()
         self.snapshot = Snapshot(settings)
         self._tables = TidemarkResource(settings).tables
-        self._topic = open_channel(numbers_counted, self._tables)
+        self._topic = open_topic(numbers_counted, self._tables)
         await_("The first arrival", lambda: self.snapshot.newest_arrival(numbers.name) >= 0)
         self.stream = Kept(
             *("stream", numbers_counted.name),
@@ -144,16 +144,16 @@ class Home:
         self._stop(self.ingest)
         self.ingest = self._following()
         self.up()
-        self.wish()
+        self.request()
         await_("The supervisor", lambda: self.looked_after(0))
 
-    def wish(self) -> None:
+    def request(self) -> None:
         """Request the stream, as `tidemark stream --detach` does."""
-        wishes.wish(self.settings, numbers_counted.name)
+        desired_streams.request(self.settings, numbers_counted.name)
 
     def rest(self) -> list[str]:
         """Stop the commands. Return messages about their unexpected exits."""
-        wishes.withdraw(self.settings, numbers_counted.name)
+        desired_streams.cancel(self.settings, numbers_counted.name)
         for name in ("daemon", "webserver", "watch"):
             services.service(self.settings, name).stop()
         for kept in (self.stream, self.ingest):

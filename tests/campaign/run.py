@@ -18,7 +18,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import end
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.sink import Outbox
+from tidemark_streaming.sink import SinkWriter
 
 PAIRS = 0.15
 """The probability of two kills at once."""
@@ -184,7 +184,7 @@ def _supervised(home: Home) -> Iterator[list[str]]:
     while True:
         for kind in SUPERVISED:
             # A new request resets the failures, after which the supervisor would give up.
-            home.wish()
+            home.request()
             yield [kind]
 
 
@@ -197,7 +197,7 @@ def _examined(settings: Settings, report: Report) -> list[str]:
         end(warehouse, declared())
         while incremental(warehouse, numbers_counted) is not None:
             pass
-        Outbox(warehouse, numbers_counted).emit()
+        SinkWriter(warehouse, numbers_counted).emit()
         return [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
     finally:
         # Otherwise it stays the default session of Spark's functions for later callers.

@@ -17,9 +17,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 from helpers.processes.commands import surround
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_assets.flights.feed import recording
-from tidemark_assets.weather.feed import recording as weather
-from tidemark_streaming.feed import Excerpt
+from tidemark_assets.flights.connectors import recording
+from tidemark_assets.weather.connectors import recording as weather
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.home import services
 
 CHROMIUM = shutil.which("chromium")
@@ -230,7 +230,7 @@ def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: 
     page.set_viewport_size({"width": 1600, "height": 900})
     page.goto("/locations/flights/asset-groups/flights")
     # The group is small enough for Dagster to draw names.
-    for name in ("flights_feed", "flights_log", "congestion_rolling", "day_totals"):
+    for name in ("flights_connector", "flights_log", "congestion_rolling", "day_totals"):
         expect(page.get_by_text(name, exact=True).first).to_be_in_viewport()
     look(page, "11 lineage")
 

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from pyspark.sql import SparkSession
 
-from helpers.data.landing import SOURCE, clock, feed, land, land_some
+from helpers.data.landing import SOURCE, clock, connector, land, land_some
 from helpers.data.runs import run_all
 from helpers.kafka.topics import Topics
 from helpers.processes.commands import surround
@@ -32,7 +32,7 @@ from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import EMIT, INGEST, LANE
 from tidemark_streaming.home import services
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.streams import noted, wishes
+from tidemark_streaming.streams import desired_streams, stream_status_file
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, TRIES, Stream
 from walled.transforms import clicks_by_10s
 from watched.transforms import by_minute
@@ -113,7 +113,7 @@ def look(page: Page, name: str) -> None:
 
 
 def bring(warehouse: Warehouse, settings: Settings) -> None:
-    list(ingest(warehouse, feed(settings.landing / SOURCE.name)))
+    list(ingest(warehouse, connector(settings.landing / SOURCE.name)))
     run_all(warehouse, by_minute)
 
 
@@ -174,7 +174,7 @@ def happening(count: int) -> list[bytes]:
 def test_kafka_lag_latency_and_sink_are_shown(
     page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings, topics: Topics
 ) -> None:
-    taking = topics.feed("clicks")
+    taking = topics.connector("clicks")
     for turn in range(5):
         for partition in range(3):
             topics.send("clicks", happening(20 + 15 * turn * (partition == 0)), partition)
@@ -204,9 +204,9 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     page: Page, complaints: list[str], settings: Settings
 ) -> None:
     now = time.time_ns() // 1000
-    runs, lost = (wishes.wish(settings, asset) for asset in ("by_minute", "by_hour"))
+    runs, lost = (desired_streams.request(settings, asset) for asset in ("by_minute", "by_hour"))
     why = "There is no topic 'x'."
-    noted.note(
+    stream_status_file.write_statuses(
         settings,
         "watched",
         {

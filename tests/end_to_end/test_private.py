@@ -29,7 +29,7 @@ from helpers.data.searched import found
 from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.topics import Topics
 from helpers.processes.commands import call, surround
-from private.feed import TOPIC
+from private.connectors import TOPIC
 from private.sources import orders
 from private.transforms import PANES, orders_hourly
 from tidemark.base.errors import ConflictError
@@ -41,7 +41,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.definitions import build_definitions
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.sink import Outbox
+from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
@@ -233,7 +233,7 @@ def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            Outbox(warehouse, asset).emit()
+            SinkWriter(warehouse, asset).emit()
         except ConflictError:
             assert time.monotonic() < deadline
             time.sleep(1)
@@ -301,7 +301,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     assert parity(warehouse, played.asset).equal
     # The topic still has the sent records until the sink retracts them.
     assert found(topics.files(PANES), published)
-    Outbox(warehouse, played.asset).emit()
+    SinkWriter(warehouse, played.asset).emit()
     table = Table("retracting")
     for record in records(topics.servers, PANES):
         table.take(*record)

@@ -20,7 +20,7 @@ from tidemark_assets.build import DagsterOptions
 from tidemark_assets.checks.stream_checks import check_stream
 from tidemark_assets.definitions import _parts
 from tidemark_assets.tables.source_assets import source_assets
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.streams.supervisor import GIVEN_UP, WAITING, Stream
@@ -105,11 +105,11 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 def test_a_live_event_log_has_a_freshness_policy(tmp_path: Path) -> None:
     source = PER_MINUTE.source
-    inlet = Inlet(source=source, feed=lambda landing: FileConnector(source, landing))
-    found = Domains({source.name: source}, {source.name: inlet}, {})
+    ingestion = Ingestion(source=source, connector=lambda landing: FileConnector(source, landing))
+    found = Domains({source.name: source}, {source.name: ingestion}, {})
     days = dg.DailyPartitionsDefinition("2026-01-01")
     show = DagsterOptions(partitions=days, arrives_within={source.name: "10 minutes"})
-    specs = source_assets(inlet, "shop", show).specs
+    specs = source_assets(ingestion, "shop", show).specs
     policies = {spec.key.to_user_string(): spec.freshness_policy for spec in specs}
     wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
     assert policies == {source.log_table: wanted}

@@ -24,7 +24,7 @@ from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
 from tidemark_assets.metadata import columns
-from tidemark_assets.tables.source_assets import feed_asset
+from tidemark_assets.tables.source_assets import connector_asset
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.home import orchestrator
@@ -212,9 +212,9 @@ def test_side_tables_are_listed_in_the_metadata_of_their_asset(reviewed: Setting
             assert f"`{table}`" in metadata["side tables"]
             assert len(metadata[f"columns of {table}"]) > 4
             assert table not in graph
-    for inlet in found.inlets.values():
-        log = graph[inlet.source.log_table]["metadata"]
-        beside = (inlet.source.timeline_table, inlet.source.dead_letters_table)
+    for ingestion in found.ingestions.values():
+        log = graph[ingestion.source.log_table]["metadata"]
+        beside = (ingestion.source.timeline_table, ingestion.source.dead_letters_table)
         assert {f"columns of {table}" for table in beside} <= log.keys()
     assert "departures_hourly" in graph["asset_reliability"]["parents"]
 
@@ -267,13 +267,13 @@ def test_partitions_of_an_unknown_asset_are_refused(
 
 
 def test_an_external_asset_has_the_kind_of_its_connector(tmp_path: Path) -> None:
-    feeds = {
+    connectors = {
         "file": FileConnector(READINGS, tmp_path),
         "kafka": KafkaConnector(READINGS, ["readings"], servers="127.0.0.1:1"),
         "deltalake": DeltaConnector(READINGS, str(tmp_path)),
     }
-    for kind, feed in feeds.items():
-        assert feed_asset(feed, "some", presentation).kinds == {kind}
+    for kind, connector in connectors.items():
+        assert connector_asset(connector, "some", presentation).kinds == {kind}
 
 
 def test_automation_of_an_unknown_asset_is_refused(

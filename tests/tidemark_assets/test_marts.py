@@ -27,14 +27,14 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import with_prefix
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
 from tidemark_assets.sensors.builds import builds
 from tidemark_assets.weather.transforms import temperature_hourly
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.dbt.mart_rows import resting_on
 from tidemark_streaming.dbt.marts import Marts, run
-from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest.play import play
 
 # Each start of dbt takes four seconds of CPU time.
@@ -62,8 +62,8 @@ class Platform:
 
     def arrive(self, excerpt: Excerpt) -> None:
         """Ingest flights, and publish the windows that they fire."""
-        landing = self.settings.landing / inlet.source.name
-        for _ in play(self.warehouse, inlet, landing, excerpt, batch=None):
+        landing = self.settings.landing / ingestion.source.name
+        for _ in play(self.warehouse, ingestion, landing, excerpt, batch=None):
             pass
         incremental(self.warehouse, departures_by_carrier)
 
@@ -134,7 +134,7 @@ class Platform:
         departed = F.from_utc_timestamp("departure", "America/New_York")
         lost = self.warehouse.read(departures_by_carrier.late_table).select(*EVENT)
         rows = (
-            Log(self.warehouse, inlet.source)
+            Log(self.warehouse, ingestion.source)
             .read(-1, 10**9)
             .join(lost, list(EVENT), "left_anti")
             .withColumns(
@@ -393,7 +393,7 @@ def test_lineage_runs_from_the_source_to_columns_of_the_mart(
 ) -> None:
     graph = platform.definitions.resolve_asset_graph()
     above = graph.get_ancestor_asset_keys(dg.AssetKey(MART))
-    assert {"flights_feed", "flights_log", "departures_by_carrier", STAGING} <= {
+    assert {"flights_connector", "flights_log", "departures_by_carrier", STAGING} <= {
         key.to_user_string() for key in above
     }
     node = graph.get(dg.AssetKey(MART))

@@ -110,7 +110,7 @@ def project(
         file.write_text(text)
     written = Path(starter.__file__).parent
     shutil.copytree(written / "project" / "shop", root / "src" / "shop")
-    shutil.copy(written / "files" / "shop" / "feed.py", root / "src" / "shop")
+    shutil.copy(written / "files" / "shop" / "connectors.py", root / "src" / "shop")
     shutil.copytree(written / "files" / "landing", root / "landing")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(root / "src"))

@@ -7,7 +7,7 @@ from tidemark_streaming.lane import Lane
 
 clicks_on = Lane(
     name="clicks_on",
-    feed=KafkaConnector(CLICKS, ["clicks"]),
+    connector=KafkaConnector(CLICKS, ["clicks"]),
     prepare=same,
     to=KafkaSink("clicks_at_once"),
 )

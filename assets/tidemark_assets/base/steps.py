@@ -168,8 +168,8 @@ def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
     if any(first < end and last >= start for first, last in times):
         return oldest, newest
-    there = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
+    span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
     raise DataError(
-        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({there}): "
+        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({span}): "
         "ingest more data, or choose other partitions."
     )

@@ -13,8 +13,8 @@ from tidemark_assets.base.cells import literal
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.page_checks import page_check
-from tidemark_streaming.streams import wishes
-from tidemark_streaming.streams.noted import read_statuses
+from tidemark_streaming.streams import desired_streams
+from tidemark_streaming.streams.stream_status_file import read_statuses
 from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream
 
 KEEPS_RUNNING = "stream_keeps_running"
@@ -29,7 +29,7 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         settings, name = tidemark.settings, transform.name
         stream = read_statuses(settings, time.time_ns() // 1000).get(name)
-        wished = wishes.of(settings, name) is not None
+        wished = desired_streams.find(settings, name) is not None
         return check_stream(names, transform, stream if wished else None, unseen=wished)
 
     description = (

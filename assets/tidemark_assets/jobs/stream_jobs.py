@@ -20,9 +20,9 @@ from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.steps import Failures, of_assets
-from tidemark_streaming.streams import continuous, queries, wishes
-from tidemark_streaming.streams.watcher import is_orphaned
-from tidemark_streaming.streams.wishes import Wish
+from tidemark_streaming.streams import continuous, desired_streams, queries
+from tidemark_streaming.streams.desired_streams import DesiredStream
+from tidemark_streaming.streams.query_owner import is_orphaned
 
 
 def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
@@ -63,14 +63,14 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         tidemark = names.tidemark(context)
         settings, failures = tidemark.settings, Failures(context)
         # The request comes first: it must also be stored if the engine can't be reached now.
-        wanted: dict[str, Wish] = {}
+        wanted: dict[str, DesiredStream] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
         for asset in config.assets:
-            wish, since = wishes.of(settings, asset), config.since.get(asset)
+            request, since = desired_streams.find(settings, asset), config.since.get(asset)
             if since is None:
-                wanted[asset] = wish or wishes.wish(settings, asset, limits)
-            elif wish is not None and wish.since == since:
-                wanted[asset] = wish
+                wanted[asset] = request or desired_streams.request(settings, asset, limits)
+            elif request is not None and request.since == since:
+                wanted[asset] = request
             else:
                 context.log.info(f"The stream of {asset} was stopped before it could be started.")
         if not wanted:
@@ -80,9 +80,9 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         except EngineError as error:
             # The supervisor retries, with growing waits.
             raise dg.Failure(str(error), allow_retries=False) from None
-        for asset, wish in wanted.items():
+        for asset, request in wanted.items():
             try:
-                context.log.info(_start_stream(settings, transforms[asset], wish))
+                context.log.info(_start_stream(settings, transforms[asset], request))
             except (TidemarkError, PySparkException) as error:
                 failures.add(str(error).strip().splitlines()[0])
         failures.raise_all()
@@ -111,7 +111,7 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
         tidemark = names.tidemark(context)
         settings, assets = tidemark.settings, config.assets
         for asset in assets:
-            wishes.withdraw(settings, asset)
+            desired_streams.cancel(settings, asset)
         try:
             running = queries.running(settings, assets)
             for asset in assets:
@@ -135,14 +135,14 @@ def start_op(domain: str, names: Names) -> str:
     return names.own(f"{domain}_stream_starts")
 
 
-def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
+def _start_stream(settings: Settings, transform: Definition, request: DesiredStream) -> str:
     """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
         if continuous.find(store, transform) is not None and not is_orphaned(store.spark):
             return f"The stream of {transform.name} is already running."
-        query = continuous.start(store, transform, admission=wish.admission)
-        wishes.record_start(settings, wish, str(query.id), str(query.runId))
-        if wishes.of(settings, transform.name) != wish:
+        query = continuous.start(store, transform, admission=request.admission)
+        desired_streams.record_start(settings, request, str(query.id), str(query.runId))
+        if desired_streams.find(settings, transform.name) != request:
             # A process that stopped the stream in the meantime may have looked for the query before
             # it existed.
             query.stop()

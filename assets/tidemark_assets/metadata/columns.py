@@ -31,9 +31,9 @@ def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
         **{name: _names(str(value)) for name, value in transform.aggregates.items()},
     }
     # SQL names are case-insensitive.
-    there = {column.lower(): column for column in source.columns}
+    declared = {column.lower(): column for column in source.columns}
     known = {
-        name: list(dict.fromkeys(there[c.lower()] for c in of if c.lower() in there))
+        name: list(dict.fromkeys(declared[c.lower()] for c in of if c.lower() in declared))
         for name, of in named.items()
     }
     return _lineage(names.key(source.log_table), known)

@@ -39,7 +39,7 @@ MEANINGS = {
     ),
     "status": "quarantined, or discarded manually",
     "run": "The run that quarantined the row",
-    "lag_seconds": ("How far the event was behind the watermark, in seconds"),
+    "lateness_seconds": ("How far the event was behind the watermark, in seconds"),
     "reason": (
         "too_late, no_event_time, invalid_timestamp, future_timestamp or window_out_of_range"
     ),
@@ -53,7 +53,7 @@ MEANINGS = {
     "schema_version": (
         "Schema version of the event log at the arrival; it increases when the source gains columns"
     ),
-    "references": "Versions of the source's references at the arrival, by name, as JSON",
+    "lookups": "Versions of the source's lookup tables at the arrival, by name, as JSON",
     "lost": "Number of events that were too late for the window",
     "pane": "Number of the firing of the window and keys: 0, 1, 2, …",
     "last": "Whether no later firing is possible",

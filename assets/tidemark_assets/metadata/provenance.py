@@ -39,7 +39,7 @@ def inputs(transform: Definition) -> list[str]:
     """Return the tables from which the windows of a transform are computed."""
     if isinstance(transform, RollUp):
         return [transform.base.table]
-    return [transform.source.log_table, *base_transform(transform).references]
+    return [transform.source.log_table, *base_transform(transform).lookups]
 
 
 def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:

@@ -28,7 +28,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.metadata import describe, pictures
 from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.side_tables import row_count, transform_side_tables
-from tidemark_streaming.ingest.accepted import passed_over
+from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
 QUARTER = 900_000_000
 """The granularity of counts: in all time zones, every partition begins at a quarter of an hour."""
@@ -59,7 +59,7 @@ def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) 
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
     marks = sum(a.unreadable_marks for a in arrivals)
     unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
-    lost = [loss for a in arrivals for loss in passed_over(a.position)]
+    lost = [loss for a in arrivals for loss in skipped_losses(a.position)]
     return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
@@ -181,15 +181,15 @@ def _measure(
 ) -> list[dict[str, Metadata]]:
     """Return the measures of some tables by partition; all tables are queried in parallel."""
     within = InRanges("window_start", ((min(begins.values()), end),))
-    there = [table for table in measures if warehouse.exists(table)]
-    sizes = [warehouse.at_most(table, within) for table in there]
+    existing = [table for table in measures if warehouse.exists(table)]
+    sizes = [warehouse.at_most(table, within) for table in existing]
     few = all(size <= SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
         asked = {
             table: warehouse.run_in_background(
                 partial(_quarters, warehouse, table, measures[table], within)
             )
-            for table in there
+            for table in existing
         }
         wait(asked.values())
     return [

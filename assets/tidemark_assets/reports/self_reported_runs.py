@@ -55,14 +55,14 @@ def unreported_partitions(
     touched = list(
         closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
     )
-    there = dg.AssetRecordsFilter(
+    records_filter = dg.AssetRecordsFilter(
         asset_key=names.key(transform.table),
         asset_partitions=[t.key for t in touched],
         after_timestamp=run["started_at"] / 1e6,
     )
     known, cursor, more = set[str | None](), None, bool(touched)
     while more:
-        page = instance.fetch_materializations(there, limit=_PAGE, cursor=cursor)
+        page = instance.fetch_materializations(records_filter, limit=_PAGE, cursor=cursor)
         known |= {r.partition_key for r in page.records if _run(r) == run["run"]}
         cursor, more = page.cursor, page.has_more
     return [t for t in touched if t.key not in known]

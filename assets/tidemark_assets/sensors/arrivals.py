@@ -1,7 +1,7 @@
 """Sensors that react to new files and arrivals, and the jobs that they launch.
 
-`<source>_landing` finds pending files or Kafka records of a source's feed and launches its ingest.
-If the source is blocked, it does so only if the cause may be fixed (`ingest_attempts`).
+`<source>_landing` finds pending files or Kafka records of a source's connector and launches its
+ingest. If the source is blocked, it does so only if the cause may be fixed (`ingest_attempts`).
 `<domain>_arrivals` finds arrivals that an asset has not processed, and runs of a base that its
 roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
 to date. There are two sensors because arrivals may also come in by other ways (`tidemark ingest`, a
@@ -29,12 +29,12 @@ from tidemark_assets.base.spans import PartitionsOf
 from tidemark_assets.base.steps import Failures, of_assets
 from tidemark_assets.reports.run_events import log_run
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.orchestrator import ENGINE_POOL, catch_up
 from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.standstill import refusal
+from tidemark_streaming.ingest.blocked_sources import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams import desired_streams
 
 TICK_SECONDS = 30
 """Seconds between two ticks."""
@@ -54,9 +54,9 @@ UNFINISHED = [
 ]
 
 
-def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
+def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
     """Create the sensor that launches a source's ingest if data is pending, and the ingest job."""
-    source = inlet.source
+    source = ingestion.source
     name, job = source.name, names.own(f"{source.name}_ingest")
 
     @dg.sensor(
@@ -72,8 +72,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         try:
             snapshot = tidemark.snapshot()
             timeline = snapshot.timeline(name)
-            feed = inlet.feed(tidemark.landing(source))
-            pending = feed.pending(timeline)
+            connector = ingestion.connector(tidemark.landing(source))
+            pending = connector.pending(timeline)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         if not pending:
@@ -81,7 +81,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         if is_running(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is already running.")
         now, last = (
-            current_attempt(feed, pending, time.time_ns() // 1000),
+            current_attempt(connector, pending, time.time_ns() // 1000),
             read_attempt(context.cursor),
         )
         # The number of arrivals is part of the key, because an arrival may advance only the time
@@ -90,7 +90,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             tidemark.settings.database, snapshot.tables.id(source.timeline_table)
         )
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
-        if (refused := refusal(tidemark.settings, name)) is not None:
+        if (refused := blocking_error(tidemark.settings, name)) is not None:
             if last is not None and last.still_applies(now, timeline):
                 return dg.SkipReason(
                     f"'{name}' is blocked: {refused} The sensor continues once the pending files "
@@ -144,7 +144,7 @@ def arrivals(
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        snapshot, kept = tidemark.snapshot(), wishes.all_of(tidemark.settings)
+        snapshot, kept = tidemark.snapshot(), desired_streams.read_all(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
         counted = (t for t in transforms.values() if t.follows is None)
@@ -169,18 +169,14 @@ def arrivals(
             return dg.SkipReason(
                 f"A run of {job} is already active. Waiting for it: {_list(behind)}."
             )
-        fresh = {
-            a: newest_arrival
-            for a, newest_arrival in behind.items()
-            if launched.get(a) != newest_arrival
-        }
+        fresh = {a: state for a, state in behind.items() if launched.get(a) != state}
         if not fresh:
             return dg.SkipReason(
                 f"The run for {_list(behind)} did not bring them up to date. See its run page for "
                 "the reason and re-execute it there; the next arrival launches another one."
             )
         request = dg.RunRequest(
-            run_key=" ".join(f"{asset}:{told}" for asset, told in fresh.items()),
+            run_key=" ".join(f"{asset}:{state}" for asset, state in fresh.items()),
             run_config={"ops": {increments: {"config": {"assets": list(fresh)}}}},
         )
         return dg.SensorResult([request], cursor=json.dumps(launched | fresh))

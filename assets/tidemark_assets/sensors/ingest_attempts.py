@@ -5,7 +5,7 @@ again only if something has changed since the last attempt:
 
 | change | possible fix |
 | --- | --- |
-| the source's definition, or its feed | a column's type was corrected, a change was accepted |
+| the source's definition, or its connector | a column's type was corrected, a change was accepted |
 | a file that was pending then | it was corrected, or moved out of the folder |
 | a day has passed | other causes are not visible to a tick: a registry, a key, a permission |
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from tidemark.base.instants import is_wait_over
 from tidemark.store.event_log.arrival import Arrival
-from tidemark_streaming.feed import Chunk, Feed
+from tidemark_streaming.connector import Chunk, Connector
 from tidemark_streaming.files import FileConnector
 
 RETRY_AFTER_MICROS = 86_400_000_000
@@ -40,7 +40,7 @@ class Attempt:
 
     Args:
         at: the time, in microseconds.
-        definition: a digest of the source and its feed.
+        definition: a digest of the source and its connector.
         files: the files that were pending, each by name with its position and time.
     """
 
@@ -70,11 +70,11 @@ class Attempt:
         return all(now.files.get(name) == self.files[name] for name in left)
 
 
-def current_attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
+def current_attempt(connector: Connector, pending: Sequence[Chunk], at: int) -> Attempt:
     """Return the state in which an ingest would be launched now."""
     # The memory address of a user's function is removed: it differs in each process.
-    text = _ADDRESS.sub("", repr((feed.source, feed)))
-    files = dict(_files(pending)) if isinstance(feed, FileConnector) else {}
+    text = _ADDRESS.sub("", repr((connector.source, connector)))
+    files = dict(_files(pending)) if isinstance(connector, FileConnector) else {}
     return Attempt(at, hashlib.sha256(text.encode()).hexdigest()[:12], files)
 
 

@@ -17,7 +17,7 @@ from tidemark.base.instants import is_wait_over
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.sensors.arrivals import TICK_SECONDS
 from tidemark_streaming.base import kafka_position as position
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector, losses
 
 REPORT_EVERY = 300.0
@@ -29,9 +29,9 @@ PATIENCE = 5.0
 """Seconds within which the brokers must respond."""
 
 
-def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
+def lags(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
     """Create the sensor that reports how far the log of a Kafka source is behind its topics."""
-    source = inlet.source
+    source = ingestion.source
     name = source.name
 
     @dg.sensor(
@@ -43,14 +43,14 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        feed = inlet.feed(tidemark.landing(source))
-        assert isinstance(feed, KafkaConnector)
+        connector = ingestion.connector(tidemark.landing(source))
+        assert isinstance(connector, KafkaConnector)
         try:
             timeline = reversed(tidemark.snapshot().timeline(name))
             stands = next((a.position for a in timeline if position.parse(a.position)), None)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
-        found = _observe(feed, stands)
+        found = _observe(connector, stands)
         before, now = json.loads(context.cursor or '{"at": 0}'), time.time()
         summary = ", ".join(f"{key}: {value}" for key, value in found.items())
         stands_so = {"brokers": found["brokers"], "lost": LOST in found}
@@ -67,9 +67,9 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(sensors=[sensor])
 
 
-def _observe(feed: KafkaConnector, stands: str | None) -> dict[str, str | int]:
+def _observe(connector: KafkaConnector, stands: str | None) -> dict[str, str | int]:
     try:
-        lag = feed.lag(stands, PATIENCE)
+        lag = connector.lag(stands, PATIENCE)
     except TidemarkError as error:
         return {"brokers": "do not respond" if error.retriable else "refuse", "why": str(error)}
     found: dict[str, str | int] = {
@@ -79,5 +79,5 @@ def _observe(feed: KafkaConnector, stands: str | None) -> dict[str, str | int]:
         **{f"{t}-{n} lag": count for (t, n), count in sorted(lag.waiting.items())},
     }
     if lag.lost:
-        found[LOST] = losses.error_message(feed.source.name, lag.lost)
+        found[LOST] = losses.error_message(connector.source.name, lag.lost)
     return found

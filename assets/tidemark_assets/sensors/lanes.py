@@ -14,10 +14,10 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.instants import is_wait_over
-from tidemark.define.source import reference_name
+from tidemark.define.source import lookup_name
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.sensors.arrivals import TICK_SECONDS
-from tidemark_assets.tables.source_assets import feed_asset, reference_assets
+from tidemark_assets.tables.source_assets import connector_asset, reference_assets
 from tidemark_assets.tables.windows import DagsterOptions
 from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.lane import Lane
@@ -36,8 +36,8 @@ def lane_assets(
     """Return the topics of a domain's lanes, and origins of their records that no ingest has."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
     for lane in found.lanes.values():
-        if lane.source.name not in found.inlets:
-            before = [feed_asset(lane.feed, group, show, names)]
+        if lane.source.name not in found.ingestions:
+            before = [connector_asset(lane.connector, group, show, names)]
             before += reference_assets(lane.source, group, show, names)
             specs |= {spec.key: spec for spec in before}
         specs |= {spec.key: spec for spec in _topics(lane, group, show, names)}
@@ -130,7 +130,7 @@ def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluati
 
 
 def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Iterator[dg.AssetSpec]:
-    above = [f"{lane.source.name}_feed", *map(reference_name, lane.references)]
+    above = [f"{lane.source.name}_connector", *map(lookup_name, lane.lookups)]
     servers = {topic.name: topic.at for topic in lane.topics}
     for key in topic_keys(lane, names):
         topic = key.path[-1]
@@ -142,7 +142,7 @@ def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Itera
                 "topic": topic,
                 "servers": servers[topic],
                 "lane": lane.name,
-                "from": ", ".join(lane.feed.topics),
+                "from": ", ".join(lane.connector.topics),
                 "checkpoint every": lane.checkpoint,
             },
             group_name=names.own(group),

@@ -28,9 +28,9 @@ from tidemark_assets.sensors.arrivals import TICK_SECONDS, is_running
 from tidemark_assets.sensors.stream_logs import LoggedRuns, log_runs, log_state
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
-from tidemark_streaming.streams import supervisor, wishes
+from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.lease import renew
-from tidemark_streaming.streams.noted import note
+from tidemark_streaming.streams.stream_status_file import write_statuses
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
 LEASE_SECONDS = 4 * TICK_SECONDS
@@ -72,7 +72,7 @@ def streams(
             renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
             starting = is_running(context.instance, start.name)
             found = supervisor.look(settings, transforms, known, now, starting=starting)
-            note(settings, domain, found, now)
+            write_statuses(settings, domain, found, now)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
@@ -196,7 +196,7 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
 
 
 def _lease(settings: Settings, domain: str) -> Path:
-    return wishes.folder(settings) / f".{domain}_supervisor.lease"
+    return desired_streams.folder(settings) / f".{domain}_supervisor.lease"
 
 
 def _owner(instance: dg.DagsterInstance) -> str:

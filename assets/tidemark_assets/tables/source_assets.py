@@ -13,7 +13,7 @@ from dagster import AssetExecutionContext
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import duration
-from tidemark.define.source import Source, reference_name
+from tidemark.define.source import Source, lookup_name
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import IngestConfig, failing_with_message
 from tidemark_assets.checks import clock_checks, dead_letter_check
@@ -21,26 +21,28 @@ from tidemark_assets.checks.page_checks import as_result
 from tidemark_assets.metadata import describe, run_metadata, side_tables
 from tidemark_assets.metadata.provenance import log_data_version
 from tidemark_assets.tables.windows import KINDS, DagsterOptions, tags_of
+from tidemark_streaming.connector import Connector, Excerpt, Ingestion
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.feed import Excerpt, Feed, Inlet
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 from tidemark_streaming.ingest.ingest import furnish, ingest
 from tidemark_streaming.ingest.play import play
 from tidemark_streaming.kafka import KafkaConnector
 
 
-def feed_asset(feed: Feed, group: str, show: DagsterOptions, names: Names = PLAIN) -> dg.AssetSpec:
+def connector_asset(
+    connector: Connector, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> dg.AssetSpec:
     """Return the outside system of a source's events, with which the lineage begins."""
-    description = f"The external origin of the events of {feed.source.name}."
-    match feed:
+    description = f"The external origin of the events of {connector.source.name}."
+    match connector:
         case KafkaConnector():
             kind = "kafka"
         case DeltaConnector():
             kind = "deltalake"
         case _:
             kind = "file"
-    key = names.key(_feed(feed.source))
-    return _outside(key, description, kind, feed.source, names.own(group), show)
+    key = names.key(_connector(connector.source))
+    return _outside(key, description, kind, connector.source, names.own(group), show)
 
 
 def reference_assets(
@@ -53,14 +55,14 @@ def reference_assets(
     )
     return [
         _outside(
-            names.key(reference_name(reference)),
+            names.key(lookup_name(lookup)),
             description,
             "deltalake",
             source,
             names.own(group),
             show,
         )
-        for reference in source.lookups
+        for lookup in source.lookups
     ]
 
 
@@ -78,10 +80,10 @@ def _outside(
 
 
 def source_assets(
-    inlet: Inlet, group: str, show: DagsterOptions, names: Names = PLAIN
+    ingestion: Ingestion, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
     """Return the asset of a source's log: materializing it ingests pending data."""
-    source = inlet.source
+    source = ingestion.source
     within = show.arrives_within.get(source.name)
     live = None
     if within is not None:
@@ -90,7 +92,7 @@ def source_assets(
     log = dg.AssetSpec(
         names.key(source.log_table),
         freshness_policy=live,
-        deps=[names.key(_feed(source))],
+        deps=[names.key(_connector(source))],
         description=f"The event log of {source.name}: every event, with the data of its arrival.",
         metadata={
             **describe.log(source),
@@ -118,11 +120,11 @@ def source_assets(
             warehouse, landing = tidemark.warehouse, tidemark.landing(source)
             if config.play_days:
                 commits = play(
-                    warehouse, inlet, landing, Excerpt(days=config.play_days), batch=None
+                    warehouse, ingestion, landing, Excerpt(days=config.play_days), batch=None
                 )
             else:
-                furnish(warehouse, inlet)
-                commits = ingest(warehouse, inlet.feed(landing), batch=None)
+                furnish(warehouse, ingestion)
+                commits = ingest(warehouse, ingestion.connector(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"Ingested {format_count(len(arrivals), 'arrival')}.")
             found = run_metadata.ingest_metadata(warehouse, source, arrivals)
@@ -134,5 +136,5 @@ def source_assets(
     return bring
 
 
-def _feed(source: Source) -> str:
-    return f"{source.name}_feed"
+def _connector(source: Source) -> str:
+    return f"{source.name}_connector"

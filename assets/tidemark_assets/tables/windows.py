@@ -62,7 +62,7 @@ class DagsterOptions:
         owners: email addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
         fresh_within: how far the windows' watermark may be behind the newest event.
-        arrives_within: for live feeds, by source: how long, by the wall clock, the log may be
+        arrives_within: for live connectors, by source: how long, by the wall clock, the log may be
             without an arrival. After that, a freshness policy marks it as stale in Dagster.
         automation: when assets are materialized automatically, by name of the asset.
     """

@@ -111,10 +111,12 @@ def _misfit(
     name: str, signature: inspect.Signature, kwargs: Mapping[str, object], error: str
 ) -> DefinitionError:
     """Return the error for a call that does not match a signature."""
-    there = [p for p in signature.parameters if p != "self"]
-    listed = f"Its parameters are {', '.join(there)}." if there else "It takes no parameters."
-    for odd in (k for k in kwargs if k not in there):
-        close = get_close_matches(odd, there, n=1)
+    parameters = [p for p in signature.parameters if p != "self"]
+    listed = (
+        f"Its parameters are {', '.join(parameters)}." if parameters else "It takes no parameters."
+    )
+    for odd in (k for k in kwargs if k not in parameters):
+        close = get_close_matches(odd, parameters, n=1)
         meant = f" Did you mean '{close[0]}'?" if close else ""
         return DefinitionError(f"{name} has no parameter '{odd}'. {listed}{meant}")
     return DefinitionError(f"{name}: {error}. {listed}")

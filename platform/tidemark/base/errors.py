@@ -66,7 +66,7 @@ class DefinitionChangedError(TidemarkError):
 
 def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the error message for an unknown name, with the known names and the closest match."""
-    there = sorted(known)
-    close = get_close_matches(name, there, n=1)
+    available = sorted(known)
+    close = get_close_matches(name, available, n=1)
     meant = f" Did you mean '{close[0]}'?" if close else ""
-    return f"There is no {what} '{name}'. Available: {', '.join(there) or 'none'}.{meant}"
+    return f"There is no {what} '{name}'. Available: {', '.join(available) or 'none'}.{meant}"

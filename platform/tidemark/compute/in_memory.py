@@ -168,7 +168,7 @@ def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
         return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _no_slack)
     if function in ("min", "max"):
         return (
-            _Merging([(partials, function)], _return_merged, _no_slack)
+            _Merging([(partials, function)], _pass_through, _no_slack)
             if _has_engine_order(partials)
             else None
         )
@@ -179,12 +179,12 @@ def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     if not _is_far_from_overflow(partials):
         return None
     if not pa.types.is_decimal128(kind):
-        return _Merging(parts, _return_merged, _sum_slack)
+        return _Merging(parts, _pass_through, _sum_slack)
     wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
     return _Merging(parts, lambda merged, *_: pc.cast(merged, wider), _sum_slack)
 
 
-def _return_merged(merged: Array, *_: Array) -> Array:
+def _pass_through(merged: Array, *_: Array) -> Array:
     return merged
 
 

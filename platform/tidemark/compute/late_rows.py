@@ -37,7 +37,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     commit_number = uncompiled_literal(marker.commit_number)
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
-        .withColumns({"lag_seconds": lag, "reason": reason, "commit_number": commit_number})
+        .withColumns({"lateness_seconds": lag, "reason": reason, "commit_number": commit_number})
         .drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
     )
 
@@ -50,8 +50,8 @@ def add_missing_columns(
     The table's rows stay unchanged, whichever columns the source and the function have gained or
     lost.
     """
-    there = set(events.columns)
-    lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in there]
+    existing = set(events.columns)
+    lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in existing]
     return events.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in lacking))
 
 
@@ -101,11 +101,11 @@ def late_loss(
     )
     complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost"))
     streamed = finish_windows(stored, transform, log, at).select(window.alias("_some"), *values)
-    there = complete.where("lost > 0").select(
+    lost_windows = complete.where("lost > 0").select(
         *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}{COMPLETE}") for v in values)
     )
     return (
-        there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
+        lost_windows.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
         .drop("_all", "_some")
         .withColumn("commit_number", uncompiled_literal(marker.commit_number))
     )

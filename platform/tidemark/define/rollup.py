@@ -114,12 +114,12 @@ def rollup(
 
 
 def _select(
-    name: str, what: str, base: str, there: tuple[str, ...], asked: Sequence[str] | None
+    name: str, what: str, base: str, available: tuple[str, ...], asked: Sequence[str] | None
 ) -> tuple[str, ...]:
     for column in asked or ():
-        if column not in there:
+        if column not in available:
             raise DefinitionError(
                 f"Roll-up '{name}': '{base}' has no {what} '{column}'; it has: "
-                f"{', '.join(there) or 'none'}."
+                f"{', '.join(available) or 'none'}."
             )
-    return there if asked is None else tuple(asked)
+    return available if asked is None else tuple(asked)

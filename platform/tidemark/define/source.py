@@ -58,7 +58,7 @@ class Source:
     Raises:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
             timestamp; the watermark's column is missing; a column has the name of an arrival column
-            or of a column that runs add; a reference has no usable name; `max_future_skew` is
+            or of a column that runs add; a lookup table has no usable name; `max_future_skew` is
             negative; a column can't be protected in this way.
     """
 
@@ -116,11 +116,11 @@ class Source:
                 f"Source '{self.name}': max_future_skew must not be negative "
                 f"(got '{self.max_future_skew}')."
             )
-        names = [reference_name(r) for r in self.lookups]
+        names = [lookup_name(r) for r in self.lookups]
         for name in names:
             if not NAME.fullmatch(name) or names.count(name) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': functions can't have a parameter for the reference "
+                    f"Source '{self.name}': functions can't have a parameter for the lookup table "
                     f"'{name}'. Its name must have only lowercase letters, digits and "
                     "underscores, start with a letter, and occur once."
                 )
@@ -221,16 +221,16 @@ class Source:
         return [self.log_table, self.timeline_table, self.dead_letters_table]
 
     def lookup_table(self, name: str) -> TableName:
-        """Return the name of a lookup table that the source's feed fills."""
-        return TableName(name, tables.source(self.name), Role.REFERENCE)
+        """Return the name of a lookup table that the source's connector fills."""
+        return TableName(name, tables.source(self.name), Role.LOOKUP)
 
     def _table(self, suffix: str, role: Role) -> TableName:
         return TableName(f"{self.name}_{suffix}", tables.source(self.name), role)
 
 
-def reference_name(reference: str) -> str:
-    """Return a reference's parameter name in functions: the table, or its path's last part."""
-    return reference.rstrip("/").rpartition("/")[2]
+def lookup_name(lookup: str) -> str:
+    """Return a lookup table's parameter name in functions: the table, or its path's last part."""
+    return lookup.rstrip("/").rpartition("/")[2]
 
 
 def check_name(what: str, name: str) -> None:

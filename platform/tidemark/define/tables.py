@@ -1,4 +1,4 @@
-"""Table names: one namespace for the tables of sources, assets, references and Tidemark itself.
+"""Table names: one namespace for the tables of sources, assets, lookup tables and Tidemark itself.
 
 A table's name carries its owner and its role in it. Both become properties of the Delta table,
 which identify an existing table; its name alone never does. A writer refuses a table of another
@@ -26,7 +26,7 @@ class Role(StrEnum):
     EVENT_LOG = "event log"
     TIMELINE = "timeline"
     DEAD_LETTERS = "dead-letter table"
-    REFERENCE = "lookup table"
+    LOOKUP = "lookup table"
     STATE = "state"
     PUBLISHED = "published table"
     PANES = "panes table"

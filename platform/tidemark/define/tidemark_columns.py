@@ -18,7 +18,7 @@ ARRIVAL_COLUMNS = {
 """The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
 
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
-MISSED = {"lag_seconds": "double", "reason": "string", "commit_number": "bigint"}
+MISSED = {"lateness_seconds": "double", "reason": "string", "commit_number": "bigint"}
 """The facts of a too-late event, in the late table."""
 
 PUBLISHED = {

@@ -21,7 +21,7 @@ from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.sink import Sink
-from tidemark.define.source import Source, reference_name
+from tidemark.define.source import Source, lookup_name
 from tidemark.define.tables import Role, TableName
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
 from tidemark.define.triggers.trigger import Trigger
@@ -58,18 +58,18 @@ class WindowedTransform(Definition):
                 f"the columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
 
-        known = [reference_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.references if name not in known]
+        known = [lookup_name(r) for r in self.source.lookups]
+        unknown = [name for name in self.lookups if name not in known]
         if unknown:
             raise DefinitionError(
                 f"Asset '{self.name}': its function has the parameter '{unknown[0]}', which is "
-                f"not among the references of source '{self.source.name}': "
+                f"not among the lookup tables of source '{self.source.name}': "
                 f"{', '.join(known) or 'none'}."
             )
 
     @property
-    def references(self) -> list[str]:
-        """The references that the function takes in addition to the rows, by name."""
+    def lookups(self) -> list[str]:
+        """The lookup tables that the function takes in addition to the rows, by name."""
         return parameters(f"Asset '{self.name}'", self.function)[1:]
 
     @property
@@ -105,29 +105,27 @@ class WindowedTransform(Definition):
             self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, sink=None
         )
 
-    def prepare(
-        self, rows: DataFrame, references: Mapping[str, DataFrame] | None = None
-    ) -> DataFrame:
+    def prepare(self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None) -> DataFrame:
         """Return the prepared rows, after a check that they have the event time, arrival and keys.
 
         Args:
-            references: the tables that the function takes in addition to the rows, by name.
+            lookups: the tables that the function takes in addition to the rows, by name.
 
         Raises:
             DefinitionError: the function drops a key or a column that later steps need.
         """
-        prepared = self._call_function(rows, references or {})
-        if _CHECKED not in self.__dict__ or references:
+        prepared = self._call_function(rows, lookups or {})
+        if _CHECKED not in self.__dict__ or lookups:
             self._check_prepared(prepared.columns)
             # Reading the columns sends the rows to the engine, so it is done once: the same source
             # columns always give the same result.
             object.__setattr__(self, _CHECKED, True)
         return prepared
 
-    def _call_function(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
+    def _call_function(self, rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
         """Call the user's function and return its result."""
         try:
-            prepared: object = self.function(rows, **references)
+            prepared: object = self.function(rows, **lookups)
         except TidemarkError:
             raise
         except Exception as error:
@@ -193,8 +191,8 @@ def windowed_asset(
 
     The function takes rows of the event log and returns rows. It works row by row: it may add,
     cast, filter and explode, but must not change the event time. It may join the source's
-    references, which it takes as further parameters by their names. Its name is the asset's name,
-    and its docstring is the asset's description.
+    lookup tables, which it takes as further parameters by their names. Its name is the asset's
+    name, and its docstring is the asset's description.
 
     Example:
         @windowed_asset(

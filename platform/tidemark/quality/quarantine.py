@@ -83,9 +83,9 @@ class Choice:
         """
         for key in self.keys:
             if key not in transform.keys:
-                there = ", ".join(transform.keys) or "none"
+                available = ", ".join(transform.keys) or "none"
                 raise DefinitionError(
-                    f"Asset '{transform.name}' has no key '{key}'; its keys are {there}."
+                    f"Asset '{transform.name}' has no key '{key}'; its keys are {available}."
                 )
 
 

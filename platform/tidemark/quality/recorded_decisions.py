@@ -147,14 +147,18 @@ def _published_expectation(
     listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
 
     def judge(rows: DataFrame, _: Evidence) -> Verdict:
-        there = asset.warehouse.read(table).where(F.col("commit_number") >= marker.commit_number)
-        there = there.select(start.alias(_AT), keys.alias(_KEYS), F.lit("").alias(_OBSERVED))
+        published = asset.warehouse.read(table).where(
+            F.col("commit_number") >= marker.commit_number
+        )
+        published = published.select(
+            start.alias(_AT), keys.alias(_KEYS), F.lit("").alias(_OBSERVED)
+        )
         if listed:
             more = [(*place, "") for place in listed]
-            there = there.unionByName(
-                rows.sparkSession.createDataFrame(more, there.schema)
+            published = published.unionByName(
+                rows.sparkSession.createDataFrame(more, published.schema)
             ).distinct()
-        found = rows.withColumns({_AT: start, _KEYS: keys}).join(there, [_AT, _KEYS], "left")
+        found = rows.withColumns({_AT: start, _KEYS: keys}).join(published, [_AT, _KEYS], "left")
         return Verdict(found, F.col(_OBSERVED).isNull(), F.lit("not published"))
 
     return Windowed(

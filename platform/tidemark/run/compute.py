@@ -281,23 +281,25 @@ class _State:
         new = new.where(window_starts_in(ranges).sql())
         if marker.commit_number == 0 or (marker.replaces and ranges == marker.ranges):
             return new
-        there = stored.read(ranges)
+        partials = stored.read(ranges)
         if marker.replaces:
-            there = there.where(f"NOT {window_starts_in(marker.ranges).sql()}")
-        return there.unionByName(new)
+            partials = partials.where(f"NOT {window_starts_in(marker.ranges).sql()}")
+        return partials.unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
         """Return the same partials of an increment in memory, or None if the new ones are not."""
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None
-        there = None if self._marker.commit_number == 0 and new is not None else stored.take(ranges)
+        partials = (
+            None if self._marker.commit_number == 0 and new is not None else stored.take(ranges)
+        )
         if new is None:
-            return there
+            return partials
         new = new.filter(window_starts_in(ranges).expression())
-        if there is None:
+        if partials is None:
             return new
-        return pa.concat_tables([there, new.select(there.column_names).cast(there.schema)])
+        return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
 
     def lacking(self) -> Ranges:
         """Return the starts of the windows that lack the commit's too-late events."""

@@ -264,12 +264,12 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
     found = pa.table(opened.get_add_actions(flatten=True))
     for path, size in zip(*(found[c].to_pylist() for c in ("path", "size_bytes")), strict=True):
         try:
-            there = Path(place, path).stat().st_size
+            actual_size = Path(place, path).stat().st_size
         except FileNotFoundError:
             return f"is missing the data file '{path}' at version {opened.version()}"
-        if there != size:
+        if actual_size != size:
             return (
-                f"has the data file '{path}' with {format_count(there, 'byte')} instead of "
+                f"has the data file '{path}' with {format_count(actual_size, 'byte')} instead of "
                 f"{size:,} at version "
                 f"{opened.version()}"
             )
@@ -298,11 +298,11 @@ def _rows_lacking(
 ) -> Iterator[Damage]:
     arrived = expected_rows(tables, source, timeline, table)
     opened, total = tables.open(table), sum(arrived.values())
-    there = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
-    if there != total:
+    actual = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
+    if actual != total:
         yield Damage(
             table,
-            f"has {format_count(there, 'row')} (version {tables.version(table)}), but the table "
+            f"has {format_count(actual, 'row')} (version {tables.version(table)}), but the table "
             f"'{source.timeline_table}' records {total:,}",
         )
 
@@ -487,8 +487,8 @@ def _find_missing_arrivals(tables: Tables, source: Source) -> Iterator[Damage]:
 
 
 def _behind(version: int, vouched: int, by: str) -> str:
-    there = "does not exist" if version < 0 else f"is at version {version}"
-    return f"{there}, but '{by}' depends on its version {vouched}"
+    state = "does not exist" if version < 0 else f"is at version {version}"
+    return f"{state}, but '{by}' depends on its version {vouched}"
 
 
 def _vouch(app: str, table: str) -> str:

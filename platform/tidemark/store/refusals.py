@@ -85,7 +85,7 @@ def translate_refusals(what: str) -> Iterator[None]:
         if missing := _GONE.search(text):
             raise DataError(
                 f"Can't {what}: the file '{missing[1]}', which it reads, does not exist any more. "
-                "The versions of a reference that arrivals recorded are kept only if the table "
+                "The versions of a lookup table that arrivals recorded are kept only if the table "
                 "is not vacuumed."
             ) from error
         raise

@@ -137,8 +137,8 @@ class Warehouse:
 
     def add_columns(self, table: str, schema: pa.Schema) -> None:
         """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
-        there = set(self.schema(table).names)
-        lacking = [field for field in schema if field.name not in there]
+        existing = set(self.schema(table).names)
+        lacking = [field for field in schema if field.name not in existing]
         if lacking:
             self.committer.add_columns(table, pa.schema(lacking))
 
@@ -154,8 +154,8 @@ class Warehouse:
     def restore(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
         for place in (self, self.marts()):
-            if place.registered and (there := place.committer.tables()):
-                place.catalog.restore(there)
+            if place.registered and (existing := place.committer.tables()):
+                place.catalog.restore(existing)
 
     def marts(self, *, registered: bool | None = None) -> "Warehouse":
         """Return the database of the marts, which dbt writes.

@@ -258,9 +258,13 @@ def _add_changed_windows(
 
     streamed = compute_windows(stored)
     complete = compute_windows(stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE))
-    there = {f.name: f.dataType for f in published.schema.fields}
+    published_types = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
-    both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED]
+    both = [
+        c
+        for c in here
+        if published_types.get(c) == here[c] and c not in _BY and c not in _NOT_COMPARED
+    ]
     other = (c for c in (*transform.aggregates, *_changed_aggregates(changes)) if c not in both)
     rows = compare_rows(published, streamed, complete, _BY, both, F.col(f"key.{_KEYS}"))
     rows = place.materialize_frame(rows, few=few)

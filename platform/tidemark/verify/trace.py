@@ -239,8 +239,8 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
         ranges = _window_ranges(transform, newest)
         complete = place.verdict == judge.VERDICTS[judge.TOO_LATE]
         fired, found = _find_firings(asset, event, coverage, ranges, place, complete=complete)
-    there = place.row is not None and place.row["as_of"] >= event.arrival.arrival
-    return replace(place, in_row=there and fired, panes=found)
+    is_included = place.row is not None and place.row["as_of"] >= event.arrival.arrival
+    return replace(place, in_row=is_included and fired, panes=found)
 
 
 def _find_firings(
@@ -267,10 +267,10 @@ def _find_firings(
         return bool(mine), []
     which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
     counted = compute_panes(stored, own, asset.log, at).where(f"`{name}` > 0").select(*which)
-    there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
+    counted_rows = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = InRanges("window_start", ranges)
     rows = as_told(asset.warehouse.take(table, bound))
-    kept = [row for row in rows if tuple(row[name] for name in which) in there]
+    kept = [row for row in rows if tuple(row[name] for name in which) in counted_rows]
     kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
 

@@ -60,7 +60,7 @@ class Outage:
         if not lost and not (isinstance(error, TidemarkError) and error.retriable):
             raise error
         self._begun = self._begun or time.monotonic()
-        message = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
+        message = str(error) if isinstance(error, TidemarkError) else "The engine has exited."
         if message not in self._reported:
             self._reported.add(message)
             self._report(f"{message} Waiting until it is back.")

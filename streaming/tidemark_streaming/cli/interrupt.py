@@ -18,7 +18,7 @@ _AGAIN = 0.005
 """Seconds after which it is tried again to interrupt."""
 
 
-def until_terminated() -> None:
+def handle_termination() -> None:
     """Let SIGTERM end this process as Ctrl-C does: so services are stopped, and unlike Ctrl-C it is
     not inherited as ignored by what a shell starts in the background.
 

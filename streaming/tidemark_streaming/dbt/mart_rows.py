@@ -45,12 +45,12 @@ def resting_on(
     for mart, views in marts.readers(transform.table).items():
         try:
             rows = warehouse.spark.table(marts.relation(mart))
-            there = set(rows.columns)
+            mart_columns = set(rows.columns)
         except AnalysisException:
             # The mart has not been built yet.
             yield MartRows(mart)
             continue
-        made = (_made_of(warehouse, marts.relation(v), there, transform, row) for v in views)
+        made = (_made_of(warehouse, marts.relation(v), mart_columns, transform, row) for v in views)
         by = next((found for found in made if found is not None), None)
         if by is None:
             yield MartRows(mart)
@@ -63,7 +63,7 @@ def resting_on(
 def _made_of(
     warehouse: Warehouse,
     view: str,
-    there: set[str],
+    mart_columns: set[str],
     transform: Definition,
     row: Mapping[str, Any],
 ) -> dict[str, Any] | None:
@@ -73,9 +73,9 @@ def _made_of(
     mart.
 
     Args:
-        there: the mart's columns.
+        mart_columns: the mart's columns.
     """
-    own = {c for c in there if find_table(c, WINDOW_TABLES) is None}
+    own = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
     told_apart = own - {*transform.aggregates}
     try:
         rows = warehouse.spark.table(view)

@@ -1,5 +1,5 @@
 """A source connector for Delta tables that another program writes."""
 
-from tidemark_streaming.delta.feed import CHANGE, DeltaConnector
+from tidemark_streaming.delta.connector import CHANGE, DeltaConnector
 
 __all__ = ["CHANGE", "DeltaConnector"]

@@ -25,7 +25,7 @@ from tidemark.define.helper_columns import helper
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
-from tidemark_streaming.feed import CHUNK
+from tidemark_streaming.connector import CHUNK
 
 POSITION = helper("position")
 """The index of a row in its chunk."""

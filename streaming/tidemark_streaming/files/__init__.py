@@ -1,5 +1,5 @@
 """A source connector for files in a folder."""
 
-from tidemark_streaming.files.feed import FileConnector
+from tidemark_streaming.files.connector import FileConnector
 
 __all__ = ["FileConnector"]

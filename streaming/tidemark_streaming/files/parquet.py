@@ -14,8 +14,8 @@ from tidemark.define.column_type import simple_type
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.event_log.dead_letters import dead_letter
-from tidemark_streaming.feed import CHUNK
-from tidemark_streaming.ingest.guarded import BLOCK, FILE, ROW
+from tidemark_streaming.connector import CHUNK
+from tidemark_streaming.ingest.row_masking import BLOCK, FILE, ROW
 from tidemark_streaming.payloads.payload import misfit_reason
 
 PATH = helper("path")
@@ -66,8 +66,8 @@ def _times(path: Path, source: Source) -> tuple[Times, Times]:
         return Times(), Times()
     kinds = {field.name.lower(): field.type for field in schema}
     wanted = (name for name, kind in source.fields.items() if simple_type(kind) == "timestamp")
-    there = {name: kinds[name.lower()] for name in wanted if name.lower() in kinds}
-    times = {name: kind for name, kind in there.items() if pa.types.is_timestamp(kind)}
+    existing = {name: kinds[name.lower()] for name in wanted if name.lower() in kinds}
+    times = {name: kind for name, kind in existing.items() if pa.types.is_timestamp(kind)}
     nanos = Times(name for name, kind in times.items() if kind.unit == "ns")
     return nanos, Times(name for name, kind in times.items() if kind.tz is None)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidemark.base.errors import DataError
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
-from tidemark_streaming.feed import CHUNK
+from tidemark_streaming.connector import CHUNK
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv

@@ -18,7 +18,7 @@ import pandas as pd
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, duration, instant
 from tidemark.define.source import Source
-from tidemark_streaming.feed import Excerpt, Inlet, Landed, Span
+from tidemark_streaming.connector import Excerpt, Ingestion, Landed, Span
 from tidemark_streaming.files import FileConnector
 
 ARRIVES = "arrives"
@@ -40,9 +40,11 @@ class Recording:
     records: Callable[[], pd.DataFrame]
 
     @property
-    def inlet(self) -> Inlet:
-        """The inlet of the played data."""
-        return Inlet(source=self.source, feed=self._feed, play=self.play, spans=self.spans)
+    def ingestion(self) -> Ingestion:
+        """The ingestion of the played data."""
+        return Ingestion(
+            source=self.source, connector=self._connector, play=self.play, spans=self.spans
+        )
 
     def play(self, landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
         """Write the records as CSV files, one for each span of arrivals, as `Player` describes.
@@ -93,7 +95,7 @@ class Recording:
             part = rows.iloc[bounds[n] - bounds[0] : bounds[n + 1] - bounds[0]]
             yield Span(part, opens + step, n + 1, len(starts))
 
-    def _feed(self, landing: Path) -> FileConnector:
+    def _connector(self, landing: Path) -> FileConnector:
         return FileConnector(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,8 @@
-"""Domains: the packages in which users define sources, feeds and transforms.
+"""Domains: the packages in which users define sources, connectors and transforms.
 
-A domain is a Python package. Its modules `sources`, `feed`, `transforms` and `lanes`, each of them
-optional, contain `Source`, `Inlet`, `Definition` and `Lane` objects under any name. The settings
-list the domains; this module imports them and finds their objects by name.
+A domain is a Python package. Its modules `sources`, `connectors`, `transforms` and `lanes`, each of
+them optional, contain `Source`, `Ingestion`, `Definition` and `Lane` objects under any name. The
+settings list the domains; this module imports them and finds their objects by name.
 """
 
 import sys
@@ -23,11 +23,11 @@ from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.define.tables import REBUILD, TableName
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.lane import Lane
 
-_MODULES = ("sources", "feed", "transforms", "lanes")
-T = TypeVar("T", Source, Inlet, Definition, Lane)
+_MODULES = ("sources", "connectors", "transforms", "lanes")
+T = TypeVar("T", Source, Ingestion, Definition, Lane)
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class Domains:
     """All objects that the configured domains define, by name."""
 
     sources: Mapping[str, Source]
-    inlets: Mapping[str, Inlet]
+    ingestions: Mapping[str, Ingestion]
     transforms: Mapping[str, Definition]
     lanes: Mapping[str, Lane] = field(default_factory=dict[str, Lane])
 
     def all_sources(self) -> Iterable[Source]:
-        """Return the sources, including those that only a feed or an asset uses."""
-        used = [*self.inlets.values(), *self.transforms.values()]
+        """Return the sources, including those that only a connector or an asset uses."""
+        used = [*self.ingestions.values(), *self.transforms.values()]
         return {**self.sources, **{each.source.name: each.source for each in used}}.values()
 
     def tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
-        inlets, definitions = self.inlets.values(), self.transforms.values()
+        ingestions, definitions = self.ingestions.values(), self.transforms.values()
         for source in self.all_sources():
             yield from source.tables
-        for inlet in inlets:
-            yield from map(inlet.source.lookup_table, inlet.lookups)
+        for ingestion in ingestions:
+            yield from map(ingestion.source.lookup_table, ingestion.lookups)
         for definition in definitions:
             yield from definition.tables
             if definition.follows is None:
@@ -62,9 +62,9 @@ def source(settings: Settings, name: str) -> Source:
     return _find(settings, "source", name, load(settings.domains).sources)
 
 
-def inlet(settings: Settings, source: str) -> Inlet:
-    """Return the inlet of a source, or raise a DefinitionError that lists all sources with one."""
-    return _find(settings, "source", source, load(settings.domains).inlets)
+def ingestion(settings: Settings, source: str) -> Ingestion:
+    """Return a source's ingestion, or raise a DefinitionError that lists all sources with one."""
+    return _find(settings, "source", source, load(settings.domains).ingestions)
 
 
 def transform(settings: Settings, name: str) -> Definition:
@@ -105,7 +105,7 @@ def check_names(domains: Iterable[str]) -> None:
 def _collect_domains(found: Sequence[ModuleType]) -> Domains:
     known = Domains(
         sources=_collect(found, Source, lambda s: s.name),
-        inlets=_collect(found, Inlet, lambda i: i.source.name),
+        ingestions=_collect(found, Ingestion, lambda i: i.source.name),
         transforms=_collect(found, Definition, lambda t: t.name),
         lanes=_collect(found, Lane, lambda one: one.name),
     )

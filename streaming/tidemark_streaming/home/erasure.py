@@ -25,9 +25,9 @@ from tidemark_streaming.dbt import marts
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams import desired_streams
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def erase(
             found = marts.Marts(settings).build(address, names, full_refresh=True)
             marts.refuse(marts.describe_failure(found))
 
-    with sole(warehouse, source):
+    with lock_ingest(warehouse, source):
         done = run.erase(
             warehouse,
             source,
@@ -133,7 +133,7 @@ def erase(
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
-    asked = wishes.all_of(settings)
+    asked = desired_streams.read_all(settings)
     for each in own:
         if each.name in asked:
             raise DataError(
@@ -144,12 +144,12 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
 
 def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
     """Return the existing marts that read one of the assets."""
-    there = set(warehouse.marts(registered=False).committer.tables())
-    if not there or not marts.present(settings):
+    existing = set(warehouse.marts(registered=False).committer.tables())
+    if not existing or not marts.present(settings):
         return []
     project = marts.Marts(settings)
     readers = {name for d in own for table in d.tables for name in project.readers(table)}
-    return sorted(readers & there)
+    return sorted(readers & existing)
 
 
 def _until(done: ErasureReport) -> str | None:
@@ -159,7 +159,7 @@ def _until(done: ErasureReport) -> str | None:
 def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:
     """Return notes on the places that have the same events and that Tidemark does not delete."""
     sentences = list[str]()
-    if wanted.source.name in known.inlets:
+    if wanted.source.name in known.ingestions:
         sentences.append(_outside(settings, known, wanted.source))
     if wanted.source.lookups:
         sentences.append(
@@ -180,7 +180,7 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
             "retention deletes the others."
         )
     for lane in known.lanes.values():
-        if lane.feed.source.name == wanted.source.name:
+        if lane.connector.source.name == wanted.source.name:
             sentences.append(
                 f"The topics of the lane '{lane.name}' still have the events that the lane wrote "
                 "there."
@@ -193,13 +193,14 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
 
 
 def _outside(settings: Settings, known: Domains, source: Source) -> str:
-    feed = known.inlets[source.name].feed(settings.landing / source.name)
-    if isinstance(feed, KafkaConnector):
-        where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} are unchanged"
-    elif isinstance(feed, FileConnector):
-        where = f"The files in '{feed.path}' are unchanged"
-    elif isinstance(feed, DeltaConnector):
-        where = f"The table '{feed.path}' is unchanged"
+    connector = known.ingestions[source.name].connector(settings.landing / source.name)
+    if isinstance(connector, KafkaConnector):
+        topics = ", ".join(connector.topics)
+        where = f"The records in the topics {topics} at {connector.at} are unchanged"
+    elif isinstance(connector, FileConnector):
+        where = f"The files in '{connector.path}' are unchanged"
+    elif isinstance(connector, DeltaConnector):
+        where = f"The table '{connector.path}' is unchanged"
     else:
         where = f"The data that the connector of '{source.name}' reads are unchanged"
     return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
@@ -231,9 +232,9 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return a note on tables in the marts' database that no dbt model creates any more."""
     place = warehouse.marts(registered=False)
-    there = place.committer.tables()
-    known = marts.Marts(settings).names() if there and marts.present(settings) else []
-    odd = sorted(set(there) - set(known))
+    existing = place.committer.tables()
+    known = marts.Marts(settings).names() if existing and marts.present(settings) else []
+    odd = sorted(set(existing) - set(known))
     if not odd:
         return []
     return [

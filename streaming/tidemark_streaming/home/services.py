@@ -158,7 +158,14 @@ def make_archive(settings: Settings) -> bool:
         return False
     process = service(settings, "archive")
     if process.running() is None:
-        command = ["nice", "-n", "19", sys.executable, "-m", "tidemark_streaming.home.rehearsal"]
+        command = [
+            "nice",
+            "-n",
+            "19",
+            sys.executable,
+            "-m",
+            "tidemark_streaming.home.archive_warmup",
+        ]
         process.start(command, 0, os.environ, Path.cwd())
     return True
 

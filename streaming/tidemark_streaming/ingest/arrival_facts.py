@@ -17,7 +17,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.feed import BYTES, CHUNK, Chunk
+from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
@@ -217,7 +217,7 @@ def fold(
     """Return the chunks as arrivals that follow `last`, with their watermarks.
 
     Args:
-        versions: the versions of the source's references, as JSON.
+        versions: the versions of the source's lookup tables, as JSON.
         schema_version: the schema version of the event log.
     """
     arrivals: list[Arrival] = []
@@ -243,7 +243,7 @@ def fold(
             bytes=chunk.bytes + found.bytes,
             position=chunk.position,
             watermark_state=state,
-            references=versions,
+            lookups=versions,
             dead_letters=found.dead_letters,
             schema_version=schema_version,
             unreadable_marks=found.unreadable_marks,

@@ -26,7 +26,7 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
+from tidemark_streaming.connector import CHUNK, DEAD, Chunk, Connector, Decoder
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.snapshot.history import REPROCESSED, Place, reprocessed_letters
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -90,28 +90,30 @@ class Outcome:
     refused: Mapping[Place, str]
 
 
-def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
+def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Outcome:
     """Decode dead letters again, and add those that now fit to the log, as new arrivals.
 
     The processing time of these arrivals is now, and their lateness is classified by the current
     watermark. Dead letters that were reprocessed before are skipped.
 
     Args:
-        feed: the source's feed, which decodes them.
+        connector: the source's connector, which decodes them.
         letters: rows of their table, in which `bytes` may be corrected.
 
     Raises:
         ConflictError: an ingest of the source is running.
-        DataError: the feed can't decode single rows, or the stream has ended.
+        DataError: the connector can't decode single rows, or the stream has ended.
     """
     if not letters.num_rows:
         return Outcome((), 0, {})
-    if not isinstance(feed, Decoder):
-        raise DataError(f"The connector of source '{feed.source.name}' can't decode dead letters.")
+    if not isinstance(connector, Decoder):
+        raise DataError(
+            f"The connector of source '{connector.source.name}' can't decode dead letters."
+        )
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
-    rows = feed.decode(numbered).sort_by("position")
+    rows = connector.decode(numbered).sort_by("position")
     rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):
         rows = rows.append_column(name, letters[name])
@@ -120,14 +122,14 @@ def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
         found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
         refused = {place: letter["reason"] for place, letter in found if letter is not None}
         fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
-    commits = list(ingest(warehouse, _Mended(feed.source, fit)))
+    commits = list(ingest(warehouse, _Mended(connector.source, fit)))
     arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
     return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
 
 
 @dataclass(frozen=True)
 class _Mended:
-    """A feed of dead letters that now fit: `rows` with their arrivals and positions."""
+    """A connector of dead letters that now fit: `rows` with their arrivals and positions."""
 
     source: Source
     rows: pa.Table

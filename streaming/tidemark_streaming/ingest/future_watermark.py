@@ -31,9 +31,9 @@ from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
+from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
 from tidemark_streaming.ingest.arrival_facts import Facts, observe
-from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FAR = duration("1 hour")
@@ -152,7 +152,7 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table):
         raise DataError(f"Source '{source.name}' has no arrivals yet.")
-    with sole(warehouse, source):
+    with lock_ingest(warehouse, source):
         log.create()
         log.recover()
         recorded = log.timeline()
@@ -225,7 +225,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _only(arrival: int) -> list[Condition]:
-    """The rows of one arrival."""
+    """Return the condition for the rows of one arrival."""
     return [InRanges("arrival", ((arrival, arrival + 1),), instants=False)]
 
 

@@ -1,4 +1,4 @@
-"""Ingest a feed's records into the event log, exactly once.
+"""Ingest a connector's records into the event log, exactly once.
 
 Every commit is a set of whole arrivals, and the timeline lists the committed ones. A process that
 is killed at any point leaves at most log rows that the timeline does not list. The next process
@@ -29,19 +29,19 @@ from tidemark.run.run_span import list_arrivals
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.reference import current_versions
+from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import SMALL_BATCH_ROWS, Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
-from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
+from tidemark_streaming.connector import CHUNK, Ahead, Chunk, Connector, Ingestion, Noticing
 from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
-from tidemark_streaming.ingest.changed import ColumnChanged, check
-from tidemark_streaming.ingest.sole import sole
-from tidemark_streaming.ingest.standstill import record_error
+from tidemark_streaming.ingest.blocked_sources import record_error
+from tidemark_streaming.ingest.changed_columns import ColumnChangedError, check
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.ingest.time_range import each_in_range, in_range
 
 FURNISHED = "furnish"
-"""The application ID of the transaction that fills a table which an inlet provides, once."""
+"""The application ID of the transaction that fills a table which an ingestion provides, once."""
 
 FEW_BYTES = 4 << 20
 """The total size of files below which their rows count as few."""
@@ -49,7 +49,7 @@ FEW_BYTES = 4 << 20
 LOOK_EVERY = 0.2
 
 TOGETHER_BYTES = 128 << 20
-"""The approximate limit of bytes per commit, if the feed has its rows in memory.
+"""The approximate limit of bytes per commit, if the connector has its rows in memory.
 
 The same amount is read ahead while the commit is written and counted.
 """
@@ -83,7 +83,9 @@ class Ingested:
         return RecentArrivals(self.arrivals, self.rows)
 
 
-def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
+def ingest(
+    warehouse: Warehouse, connector: Connector, *, batch: int | None = 1
+) -> Iterator[Ingested]:
     """Ingest the pending arrivals, and yield after each commit.
 
     Args:
@@ -95,13 +97,13 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
         DataError: the data can't be read, or the warehouse can't be written.
         DefinitionError: the source's watermark can't be computed from its columns.
     """
-    with _open_log(warehouse, feed.source) as log:
-        yield from _bring(log, log.timeline(), feed, batch)
+    with _open_log(warehouse, connector.source) as log:
+        yield from _bring(log, log.timeline(), connector, batch)
 
 
 def follow(
     warehouse: Warehouse,
-    feed: Feed,
+    connector: Connector,
     every: float = LOOK_EVERY,
     *,
     then: Callable[[Warehouse, RecentArrivals], None] | None = None,
@@ -110,8 +112,8 @@ def follow(
 ) -> Iterator[Ingested]:
     """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
-    If a feed's servers or the engine do not respond, it waits for them. It stays the source's only
-    ingest during that time.
+    If a connector's servers or the engine do not respond, it waits for them. It stays the source's
+    only ingest during that time.
 
     Args:
         every: seconds between two polls.
@@ -124,11 +126,15 @@ def follow(
     Raises:
         ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
     """
-    source, outage = feed.source, Outage(on_progress)
+    source, outage = connector.source, Outage(on_progress)
     log: Log | None = None
     timeline: list[Arrival] = []
     behind = then is not None
-    with sole(warehouse, source), record_error(warehouse, source) as begun, ExitStack() as planned:
+    with (
+        lock_ingest(warehouse, source),
+        record_error(warehouse, source) as begun,
+        ExitStack() as planned,
+    ):
         while True:
             brought = False
             try:
@@ -139,12 +145,12 @@ def follow(
                     log = _trim_log(warehouse, source)
                     timeline = log.timeline()
                 if then is not None and behind and timeline:
-                    with begun.doing():
+                    with begun.other_work():
                         then(warehouse, NO_ARRIVALS)
-                for commit in _bring(log, timeline, feed, None):
+                for commit in _bring(log, timeline, connector, None):
                     if then is not None:
                         behind = True
-                        with begun.doing():
+                        with begun.other_work():
                             then(warehouse, commit.recent)
                     brought = True
                     yield commit
@@ -187,15 +193,15 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
         return arrivals[0]
 
 
-def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
-    """Create and fill the tables that an inlet provides, unless they were filled before."""
-    for name, load in inlet.lookups.items():
-        table = inlet.source.lookup_table(name)
+def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
+    """Create and fill the tables that an ingestion provides, unless they were filled before."""
+    for name, load in ingestion.lookups.items():
+        table = ingestion.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
         # filled it. The transaction that filled the table is what counts.
         if warehouse.transaction(table, FURNISHED) < 0:
             rows = load(warehouse.spark)
-            if not warehouse.create(table, rows, f"Lookup tables of {inlet.source.name}."):
+            if not warehouse.create(table, rows, f"Lookup tables of {ingestion.source.name}."):
                 warehouse.register(table)
             warehouse.append(rows, table, FURNISHED, 0)
 
@@ -203,14 +209,14 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
 def ingest_each(
     warehouse: Warehouse,
     source: Source,
-    feeds: Iterable[tuple[Feed, int, int]],
+    connectors: Iterable[tuple[Connector, int, int]],
     *,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
-    """Ingest the pending arrivals of each of these feeds of a source, as one writer.
+    """Ingest the pending arrivals of each of these connectors of a source, as one writer.
 
     Args:
-        feeds: each with its number, counted from 1, and the total number of feeds.
+        connectors: each with its number, counted from 1, and the total number of connectors.
         batch: as for `ingest`.
 
     Raises:
@@ -218,15 +224,15 @@ def ingest_each(
     """
     with _open_log(warehouse, source) as log:
         timeline = log.timeline()
-        for feed, number, total in feeds:
-            for commit in _bring(log, timeline, feed, batch):
+        for connector, number, total in connectors:
+            for commit in _bring(log, timeline, connector, batch):
                 yield replace(commit, done=number, pending=total)
 
 
 @contextmanager
 def _open_log(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """Yield the source's log, with this process as its only writer."""
-    with sole(warehouse, source), record_error(warehouse, source):
+    with lock_ingest(warehouse, source), record_error(warehouse, source):
         yield _trim_log(warehouse, source)
 
 
@@ -239,14 +245,16 @@ def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     return log
 
 
-def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
+def _bring(
+    log: Log, timeline: list[Arrival], connector: Connector, batch: int | None
+) -> Iterator[Ingested]:
     """Commit the arrivals that are pending after `timeline`, and append them to it."""
-    if log.source.mask and not getattr(feed, "protects", False):
+    if log.source.mask and not getattr(connector, "protects", False):
         raise DefinitionError(
-            f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
-            "protect them: use a connector of Tidemark."
+            f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
+            "does not protect them: use a connector of Tidemark."
         )
-    chunks = list(feed.pending(timeline))
+    chunks = list(connector.pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:
         raise DataError(
@@ -256,24 +264,24 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
     try:
         while part:
-            stops: ColumnChanged | None = None
+            stops: ColumnChangedError | None = None
             following = _together(chunks[done + len(part) :], timeline, batch, TOGETHER_BYTES)
             try:
-                arrivals, rows = _commit(log, feed, last, part, following)
-            except ColumnChanged as changed:
+                arrivals, rows = _commit(log, connector, last, part, following)
+            except ColumnChangedError as changed:
                 if not changed.before:
                     raise
                 # The arrivals before the changed column are ingested first.
                 stops, part = changed, part[: changed.before]
-                arrivals, rows = _commit(log, feed, last, part)
+                arrivals, rows = _commit(log, connector, last, part)
             timeline += arrivals
             last, done, part = arrivals[-1], done + len(part), following
             yield Ingested(tuple(arrivals), done, len(chunks), rows)
             if stops is not None:
                 raise stops
     finally:
-        if isinstance(feed, Ahead):
-            feed.ahead([])
+        if isinstance(connector, Ahead):
+            connector.ahead([])
 
 
 def _together(
@@ -282,9 +290,9 @@ def _together(
     """Return the first chunks, those that one commit ingests.
 
     Args:
-        most: the approximate limit in bytes, if the feed has its rows in memory.
+        most: the approximate limit in bytes, if the connector has its rows in memory.
     """
-    # A feed that knows the number of rows has them in memory.
+    # A connector that knows the number of rows has them in memory.
     if batch is not None or not any(chunk.rows for chunk in chunks):
         return chunks[:batch]
     known = next((a for a in reversed(timeline) if a.rows), None)
@@ -295,7 +303,7 @@ def _together(
 
 def _commit(
     log: Log,
-    feed: Feed,
+    connector: Connector,
     last: Arrival | None,
     chunks: Sequence[Chunk],
     following: Sequence[Chunk] = (),
@@ -303,7 +311,7 @@ def _commit(
     """Commit chunks. Return their arrivals, and the rows that were written if they are few.
 
     Args:
-        following: the chunks that will be requested from the feed next.
+        following: the chunks that will be requested from the connector next.
     """
     clock = Clock()
     try:
@@ -315,9 +323,9 @@ def _commit(
                 sum(c.bytes for c in chunks) <= FEW_BYTES
                 and sum(c.rows for c in chunks) <= SMALL_BATCH_ROWS
             )
-            rows = feed.read(log.warehouse.spark, chunks)
-            if isinstance(feed, Ahead):
-                feed.ahead(following)
+            rows = connector.read(log.warehouse.spark, chunks)
+            if isinstance(connector, Ahead):
+                connector.ahead(following)
             clock.after("read")
             asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
@@ -329,17 +337,17 @@ def _commit(
                 else:
                     rows = place.gather(each_in_range(log.source, rows))
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
-                if not getattr(feed, "accept_change", True):
+                if not getattr(connector, "accept_change", True):
                     check(log.source.name, facts)
-                if isinstance(feed, Noticing):
-                    seen = feed.undeclared_fields()
+                if isinstance(connector, Noticing):
+                    seen = connector.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
                 logged = log.append(_number_arrivals(rows, arrivals[0].arrival), arrivals)
                 clock.after("write")
     except PySparkException as error:
-        known = feed.explain(error)
+        known = connector.explain(error)
         if known is None:
             raise
         raise known from error

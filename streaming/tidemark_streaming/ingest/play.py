@@ -1,6 +1,6 @@
 """Play a recording: write its data as files to a source's folder, and ingest them.
 
-A source with recorded data (`Inlet.play`) is therefore ingested in the same way as a live one.
+A source with recorded data (`Ingestion.play`) is therefore ingested in the same way as a live one.
 """
 
 import json
@@ -12,13 +12,13 @@ from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Excerpt, Inlet
+from tidemark_streaming.connector import Excerpt, Ingestion
 from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest, ingest_each
 
 
 def play(
     warehouse: Warehouse,
-    inlet: Inlet,
+    ingestion: Ingestion,
     landing: Path,
     excerpt: Excerpt,
     *,
@@ -33,17 +33,17 @@ def play(
         DataError: the source has no recorded data, or its log has records from Kafka.
         ConflictError, DefinitionError: as `ingest`.
     """
-    if inlet.play is None:
-        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
-    _check_way(warehouse, inlet.source)
-    furnish(warehouse, inlet)
-    landed = inlet.play(landing, excerpt)
+    if ingestion.play is None:
+        raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")
+    _check_way(warehouse, ingestion.source)
+    furnish(warehouse, ingestion)
+    landed = ingestion.play(landing, excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
-        yield from ingest(warehouse, inlet.feed(landing), batch=batch)
+        yield from ingest(warehouse, ingestion.connector(landing), batch=batch)
         return
-    feeds = ((inlet.feed(landing), file.number, file.total) for file in landed)
-    yield from ingest_each(warehouse, inlet.source, feeds, batch=batch)
+    connectors = ((ingestion.connector(landing), file.number, file.total) for file in landed)
+    yield from ingest_each(warehouse, ingestion.source, connectors, batch=batch)
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:

@@ -71,8 +71,8 @@ class Cluster:
         Raises:
             DataError: a topic does not exist, or the brokers do not answer.
         """
-        there = self._topics()
-        found = [t for name in names for t in self._matching(name, there)]
+        existing = self._topics()
+        found = [t for name in names for t in self._matching(name, existing)]
         if not found:
             return {}
         asked = self._admin.describe_topics(TopicCollection(found), request_timeout=self._patience)
@@ -107,8 +107,8 @@ class Cluster:
         Raises:
             DataError: the brokers do not answer.
         """
-        there = self._topics()
-        return all(name in there for name in names)
+        existing = self._topics()
+        return all(name in existing for name in names)
 
     def create(self, wanted: Sequence[NewTopic]) -> None:
         """Create the missing ones of these topics, and wait until they can be used.
@@ -116,8 +116,8 @@ class Cluster:
         Raises:
             DataError: the brokers refuse or do not answer.
         """
-        there = self._topics()
-        missing = [topic for topic in wanted if topic.topic not in there]
+        existing = self._topics()
+        missing = [topic for topic in wanted if topic.topic not in existing]
         if not missing:
             return
         asked = self._admin.create_topics(missing, request_timeout=self._patience)
@@ -199,11 +199,11 @@ class Cluster:
                 self._brokers.record_response()
                 return found
 
-    def _matching(self, name: str, there: Mapping[str, Any]) -> list[str]:
-        own = sorted(t for t in there if not t.startswith("__"))
+    def _matching(self, name: str, existing: Mapping[str, Any]) -> list[str]:
+        own = sorted(t for t in existing if not t.startswith("__"))
         if name.startswith("^"):
             return [topic for topic in own if matches(name, topic)]
-        if name in there:
+        if name in existing:
             return [name]
         # A topic that this client may not see is missing from the list. Only a request for the
         # topic itself reports the missing permission.

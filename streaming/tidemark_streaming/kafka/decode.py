@@ -10,7 +10,7 @@ from tidemark.define.protection import Drop, Tokenize
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.feed import BYTES, CHUNK
+from tidemark_streaming.connector import BYTES, CHUNK
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import (

@@ -19,8 +19,8 @@ from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
-from tidemark_streaming.payloads import Json, Payload, undeclared
-from tidemark_streaming.payloads.undeclared import Fields
+from tidemark_streaming.payloads import Json, Payload, undeclared_fields
+from tidemark_streaming.payloads.undeclared_fields import Fields
 
 _COSTLY = {
     "kafka_timestamp": "timestamp",
@@ -74,11 +74,13 @@ class Intake:
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
-                fields.append(undeclared.sample_fields(records, self._source.fields))
+                fields.append(undeclared_fields.sample_fields(records, self._source.fields))
             rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
-        return pa.concat_tables(rows, promote_options="default"), undeclared.merge_samples(fields)
+        return pa.concat_tables(rows, promote_options="default"), undeclared_fields.merge_samples(
+            fields
+        )
 
     def decode(self, records: pa.Table) -> pa.Table:
         """Return records as decoded rows, protected as the source declares."""

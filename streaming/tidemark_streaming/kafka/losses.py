@@ -20,16 +20,16 @@ class Loss(NamedTuple):
     offsets: int = 0
 
 
-def find_losses(at: Position, there: Position) -> list[Loss]:
+def find_losses(at: Position, available: Position) -> list[Loss]:
     """Return the losses between the last arrival's position and the current state of the topics.
 
     Args:
         at: per partition, the offsets that the last arrival ingested.
-        there: per partition, the available offsets from the first to the end.
+        available: per partition, the available offsets from the first to the end.
     """
     found: list[Loss] = []
     for name, before in at.items():
-        now = there.get(name)
+        now = available.get(name)
         if now is None:
             found.append(Loss(f"topic '{name}' was deleted"))
             continue

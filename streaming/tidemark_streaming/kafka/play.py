@@ -23,43 +23,43 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import kafka_position as position
-from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
+from tidemark_streaming.connector import Chunk, Excerpt, Ingestion, Span
 from tidemark_streaming.ingest.ingest import Ingested, furnish, ingest_each
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.feed import KafkaConnector
+from tidemark_streaming.kafka.connector import KafkaConnector
 
 PARTITIONS = 3
 
 
 @dataclass(frozen=True)
-class PlayedFeed:
+class PlayedConnector:
     """A connector whose records arrive by the clock of a recording.
 
     Args:
-        feed: reads the records.
+        connector: reads the records.
         clock: the processing time of the arrivals, in microseconds. An empty span becomes an
             arrival without records.
     """
 
-    feed: KafkaConnector
+    connector: KafkaConnector
     clock: int
     protects: ClassVar[bool] = True
 
     @property
     def source(self) -> Source:
-        return self.feed.source
+        return self.connector.source
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         stands = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
-        found = self.feed.pending(timeline) or [Chunk(position.to_json(stands), 0)]
+        found = self.connector.pending(timeline) or [Chunk(position.to_json(stands), 0)]
         return [replace(chunk, arrived_at=self.clock) for chunk in found]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
-        return self.feed.read(spark, chunks)
+        return self.connector.read(spark, chunks)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        return self.feed.explain(error)
+        return self.connector.explain(error)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ class Stage:
     key: str
 
 
-def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> Iterator[Ingested]:
+def play(
+    warehouse: Warehouse, ingestion: Ingestion, stage: Stage, excerpt: Excerpt
+) -> Iterator[Ingested]:
     """Play recorded data through a topic into the event log, as JSON with the source's columns.
 
     Args:
@@ -90,20 +92,20 @@ def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> 
         DataError: the source has no recorded data, or the brokers do not answer.
         ConflictError, DefinitionError: as `ingest`.
     """
-    if inlet.spans is None:
-        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
-    furnish(warehouse, inlet)
+    if ingestion.spans is None:
+        raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")
+    furnish(warehouse, ingestion)
     _create(stage)
-    feed = KafkaConnector(inlet.source, [stage.topic], servers=stage.servers)
-    log = Log(warehouse, inlet.source)
+    connector = KafkaConnector(ingestion.source, [stage.topic], servers=stage.servers)
+    log = Log(warehouse, ingestion.source)
     log.create()
     # Taking over the transactional ID commits or aborts a transaction that another process left
     # open. The poll below must come after it.
     sender = _Sender(stage)
-    waiting = any(chunk.rows for chunk in feed.pending(log.timeline()))
-    sent = _send_spans(inlet.spans(excerpt), sender, waiting)
-    feeds = ((PlayedFeed(feed, span.ends), span.number, span.total) for span in sent)
-    yield from ingest_each(warehouse, inlet.source, feeds)
+    waiting = any(chunk.rows for chunk in connector.pending(log.timeline()))
+    sent = _send_spans(ingestion.spans(excerpt), sender, waiting)
+    connectors = ((PlayedConnector(connector, span.ends), span.number, span.total) for span in sent)
+    yield from ingest_each(warehouse, ingestion.source, connectors)
 
 
 def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
@@ -148,8 +150,8 @@ class _Sender:
             self._ends[place.partition()] = place.offset() + 1
 
     def _visible(self) -> bool:
-        there = self._cluster.topics([self._stage.topic])[self._stage.topic].offsets
-        return all(there[partition][1] >= end for partition, end in self._ends.items())
+        available = self._cluster.topics([self._stage.topic])[self._stage.topic].offsets
+        return all(available[partition][1] >= end for partition, end in self._ends.items())
 
     def _ask(self, question: Callable[[], object]) -> None:
         try:

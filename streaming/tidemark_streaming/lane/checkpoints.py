@@ -37,18 +37,20 @@ class Checkpoint:
         return sum(end - known[place] for place, end in self.ends.items() if place in known)
 
 
-def recreated_topics(home: Path, there: Mapping[str, str]) -> list[str]:
+def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
     """Return the topics that were recreated since a lane's checkpoints. If there are none, store
     the IDs of new topics.
 
     Args:
         home: the lane's folder.
-        there: the IDs of the existing topics, by name.
+        topic_ids: the IDs of the existing topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
-    recreated = sorted(name for name, told in there.items() if known.get(name, told) != told)
-    if not recreated and (more := {**known, **there}) != known:
+    recreated = sorted(
+        name for name, topic_id in topic_ids.items() if known.get(name, topic_id) != topic_id
+    )
+    if not recreated and (more := {**known, **topic_ids}) != known:
         make_folder(file.parent)
         atomic.write(file, json.dumps(more))
     return recreated

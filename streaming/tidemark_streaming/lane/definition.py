@@ -19,9 +19,9 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.column_type import data_type
 from tidemark.define.protection import Tokenize
-from tidemark.define.source import Source, check_name, reference_name
+from tidemark.define.source import Source, check_name, lookup_name
+from tidemark_streaming.kafka.connector import KafkaConnector
 from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.kafka.feed import KafkaConnector
 from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.lane.options import check_client
 
@@ -48,14 +48,14 @@ class Lane:
     Example:
         Lane(
             name="visits_seen",
-            feed=KafkaConnector(visits, topics=["visits"]),
+            connector=KafkaConnector(visits, topics=["visits"]),
             prepare=visits_hourly.function,
             to=KafkaSink("visits_seen"),
         )
 
     Args:
         name: lowercase letters, digits and underscores.
-        feed: the connector that reads the records, with their format and protected columns.
+        connector: the connector that reads the records, with their format and protected columns.
         prepare: maps the source's rows to the rows to write, row by row: the function of a windowed
             transform, or one like it. Further parameters are lookup tables of the source, by their
             names, which are read when the lane starts.
@@ -75,7 +75,7 @@ class Lane:
     """
 
     name: str
-    feed: KafkaConnector
+    connector: KafkaConnector
     prepare: Callable[..., DataFrame]
     to: KafkaSink | Mapping[str, KafkaSink]
     route: str | None = None
@@ -109,10 +109,10 @@ class Lane:
                     f"{self} writes to {first} and {other} with one client, so both must have the "
                     "same servers and properties."
                 )
-        if not isinstance(self.feed.format, str):
+        if not isinstance(self.connector.format, str):
             raise DefinitionError(
                 f"{self} can decode only JSON: ingest its source to decode "
-                f"{type(self.feed.format).__name__}."
+                f"{type(self.connector.format).__name__}."
             )
         for column, kind in self.source.columns.items():
             if column not in RECORD and isinstance(data_type(kind), _NESTED):
@@ -131,14 +131,15 @@ class Lane:
             raise DefinitionError(
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
-        known = [reference_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.references if name not in known]
+        known = [lookup_name(r) for r in self.source.lookups]
+        unknown = [name for name in self.lookups if name not in known]
         if unknown:
             raise DefinitionError(
-                f"{self}: its function has the parameter '{unknown[0]}', which is not a reference "
-                f"of source '{self.source.name}'; its references are {', '.join(known) or 'none'}."
+                f"{self}: its function has the parameter '{unknown[0]}', which is not a lookup "
+                f"table of source '{self.source.name}'; its lookup tables are "
+                f"{', '.join(known) or 'none'}."
             )
-        check_client(self.feed.client, str(self))
+        check_client(self.connector.client, str(self))
         check_client(first.client, str(self))
 
     def __str__(self) -> str:
@@ -147,10 +148,10 @@ class Lane:
     @property
     def source(self) -> Source:
         """The source of its records."""
-        return self.feed.source
+        return self.connector.source
 
     @property
-    def references(self) -> list[str]:
+    def lookups(self) -> list[str]:
         """The names of the lookup tables that the function takes in addition to the rows."""
         return parameters(str(self), self.prepare)[1:]
 

@@ -56,7 +56,7 @@ def ensure(
         on_progress(f"{lane} has more partitions than before: restarting its Spark")
         engine.stop(own)
         own = settings_of(settings, lane.name)
-    with _environment({**secrets(lane.feed.client), **secrets(lane.letters.client)}):
+    with _environment({**secrets(lane.connector.client), **secrets(lane.letters.client)}):
         engine.ensure(own, on_progress, tasks=tasks)
     return own
 
@@ -113,9 +113,9 @@ def _session_id(own: Settings) -> str:
 
 
 def _tasks(lane: Lane) -> int:
-    feed = lane.feed
-    there = Cluster(feed.at, feed.client).topics(feed.topics)
-    return sum(len(topic.offsets) for topic in there.values()) + 1
+    connector = lane.connector
+    available = Cluster(connector.at, connector.client).topics(connector.topics)
+    return sum(len(topic.offsets) for topic in available.values()) + 1
 
 
 def _has(own: Settings) -> int:

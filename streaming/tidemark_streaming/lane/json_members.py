@@ -16,6 +16,7 @@ from tidemark_streaming.payloads.json_values import (
     NOT_UTF8,
     duplicate_reason,
 )
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 
 # Each quantifier is possessive, so that Java matches without backtracking and without recursion.
 _SPACE = r"[ \t\n\r]*+"

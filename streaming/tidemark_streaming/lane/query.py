@@ -23,7 +23,7 @@ from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.base.instants import duration, instant
 from tidemark.compute.events import plan_check
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark.store.event_log import reference
+from tidemark.store.event_log import lookup_tables
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane.checkpoints import recreated_topics
@@ -100,7 +100,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     for query in _active(spark, lane).values():
         # One query may have ended without the other.
         query.stop()
-    tables = _references(warehouse, lane)
+    tables = _lookups(warehouse, lane)
     check(spark, lane, tables)
     letters = lane.letters
     wanted = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
@@ -126,7 +126,7 @@ def find(spark: SparkSession, lane: Lane) -> Queries | None:
     return Queries(active[RECORDS], active[LETTERS]) if len(active) == len(_PARTS) else None
 
 
-def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) -> None:
+def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
     """Refuse a function that does not work record by record, and conditions that are not boolean.
 
     Raises:
@@ -146,13 +146,13 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
             raise DefinitionError(
                 f"{lane} needs a boolean condition, but '{condition}' is a {kind}."
             )
-    named = {name: table.alias(plan_check.REFERENCE) for name, table in references.items()}
+    named = {name: table.alias(plan_check.LOOKUP) for name, table in lookups.items()}
     fault = plan_check.find_misuse(rows, lane.prepare(rows, **named))
     if fault is not None:
         raise DefinitionError(
             f"{lane}: its function {fault}. A lane processes one record at a time and keeps no "
             "state, so its function must work row by row: add, cast, filter, explode, or join with "
-            "a reference. For everything else, use a windowed asset."
+            "a lookup table. For everything else, use a windowed asset."
         )
 
 
@@ -162,8 +162,8 @@ def failure_reason(failure: PySparkException) -> str:
     if refused := _REFUSED.search(text):
         return (
             f"its function needs {refused['what']}, which Spark's real-time mode does not support: "
-            "it supports SQL functions, and joins only with references that fit in memory. Use the "
-            "trigger micro-batch instead."
+            "it supports SQL functions, and joins only with lookup tables that fit in memory. Use "
+            "the trigger micro-batch instead."
         )
     if _EXPIRED.search(text):
         return (
@@ -207,25 +207,30 @@ def _start_query(
 
 
 def _source(lane: Lane) -> dict[str, str]:
-    feed = lane.feed
-    patterns = [topic.removeprefix("^") for topic in feed.topics if topic.startswith("^")]
-    plain = [re.escape(topic) for topic in feed.topics if not topic.startswith("^")]
+    connector = lane.connector
+    patterns = [topic.removeprefix("^") for topic in connector.topics if topic.startswith("^")]
+    plain = [re.escape(topic) for topic in connector.topics if not topic.startswith("^")]
     which = (
         {"subscribePattern": "|".join(f"({p})" for p in (*patterns, *plain))}
         if patterns
-        else {"subscribe": ",".join(feed.topics)}
+        else {"subscribe": ",".join(connector.topics)}
     )
-    named = feed.start in ("earliest", "latest")
+    named = connector.start in ("earliest", "latest")
     begin = (
-        {"startingOffsets": feed.start}
+        {"startingOffsets": connector.start}
         if named
-        else {"startingTimestamp": str(instant(feed.start) // 1000)}
+        else {"startingTimestamp": str(instant(connector.start) // 1000)}
     )
-    connection = {**options(feed.at, feed.client), **isolation(feed.client), **which, **begin}
+    connection = {
+        **options(connector.at, connector.client),
+        **isolation(connector.client),
+        **which,
+        **begin,
+    }
     return {
         **connection,
         "includeHeaders": "true",
-        "failOnDataLoss": str(not feed.accept_loss).lower(),
+        "failOnDataLoss": str(not connector.accept_loss).lower(),
     }
 
 
@@ -235,9 +240,9 @@ def _check_topics(lane: Lane, home: Path) -> None:
     Raises:
         DataError: a topic was recreated.
     """
-    feed = lane.feed
-    there = Cluster(feed.at, feed.client).topics(feed.topics)
-    if recreated := recreated_topics(home, {name: topic.id for name, topic in there.items()}):
+    connector = lane.connector
+    available = Cluster(connector.at, connector.client).topics(connector.topics)
+    if recreated := recreated_topics(home, {name: topic.id for name, topic in available.items()}):
         raise DataError(
             f"{lane} can't continue: topic '{recreated[0]}' was deleted and recreated since its "
             "last checkpoint, so its offsets have other records. To start from the existing "
@@ -245,11 +250,11 @@ def _check_topics(lane: Lane, home: Path) -> None:
         )
 
 
-def _references(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
-    if not lane.references:
+def _lookups(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
+    if not lane.lookups:
         return {}
-    now = reference.current_versions(warehouse, lane.source)
-    return {n: reference.read(warehouse, lane.source, n, now[n]) for n in lane.references}
+    now = lookup_tables.current_versions(warehouse, lane.source)
+    return {n: lookup_tables.read(warehouse, lane.source, n, now[n]) for n in lane.lookups}
 
 
 def _name(lane: Lane, part: str) -> str:

@@ -33,7 +33,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     Args:
         records: the records, with their headers.
     """
-    source, feed = lane.source, lane.feed
+    source, connector = lane.source, lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {
         source.field_of(name): kind
@@ -43,9 +43,9 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
-    rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, feed.options)
+    rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
-    correlation = F.coalesce(header(feed.correlation), place)
+    correlation = F.coalesce(header(connector.correlation), place)
     columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
     lost = [
         record_fault(name, kind)
@@ -70,11 +70,11 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
 
 
-def output_records(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) -> DataFrame:
+def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
     """Return the output of decoded records: `topic`, `key`, `value` and `headers`.
 
     Args:
-        references: the lookup tables that the lane's function takes in addition to the rows, by
+        lookups: the lookup tables that the lane's function takes in addition to the rows, by
             name.
 
     Raises:
@@ -83,7 +83,7 @@ def output_records(rows: DataFrame, lane: Lane, references: Mapping[str, DataFra
     facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
     own = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
     good = rows.where(F.isnull(REASON)).select(*own, *(c.alias(n) for n, c in facts.items()))
-    small = {name: F.broadcast(table) for name, table in references.items()}
+    small = {name: F.broadcast(table) for name, table in lookups.items()}
     result = lane.prepare(good, **small)
     _check(result, lane)
     fields = [c for c in result.columns if c not in ARRIVAL_COLUMNS and c not in RECORD]

@@ -53,16 +53,16 @@ class Backlogs:
         self._answers = Answers[Backlog](EVERY)
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=KEPT))
 
-    def backlog(self, feed: KafkaConnector, position: str | None) -> Backlog:
+    def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
         """Return the backlog of a few seconds ago at most. Wait for the first answer.
 
         Args:
             position: the position of the source's newest arrival in the timeline.
         """
         found = self._answers.newest(
-            feed.source.name, partial(self._ask, feed, position), 2 * PATIENCE
+            connector.source.name, partial(self._ask, connector, position), 2 * PATIENCE
         )
-        where = feed.servers or "kafka_servers"
+        where = connector.servers or "kafka_servers"
         nothing = Backlog({}, f"Kafka at {where} has not responded yet.", retriable=True)
         return nothing if found is None else found
 
@@ -70,11 +70,11 @@ class Backlogs:
         """Return the times of a source's answers, in microseconds, each with its total lag."""
         return list(self._past[source])
 
-    def _ask(self, feed: KafkaConnector, position: str | None) -> Backlog:
+    def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:
         try:
-            found = Backlog(feed.waiting(position, PATIENCE))
+            found = Backlog(connector.waiting(position, PATIENCE))
         except TidemarkError as error:
             return Backlog({}, str(error), retriable=error.retriable)
         total = sum(found.waiting.values())
-        self._past[feed.source.name].append((time.time_ns() // 1000, total))
+        self._past[connector.source.name].append((time.time_ns() // 1000, total))
         return found

@@ -20,8 +20,8 @@ from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.monitor.answers import Answers
-from tidemark_streaming.sink.outbox import topic_of
 from tidemark_streaming.sink.status import sink_status
+from tidemark_streaming.sink.writer import topic_of
 
 EVERY = 5.0
 """Seconds between two requests for a sink or a lane."""
@@ -117,21 +117,21 @@ def _sink(settings: Settings, asset: Definition) -> SinkOverview:
 
 
 def _describe(lane: Lane) -> LaneOverview:
-    return LaneOverview(lane.name, tuple(lane.feed.topics), tuple(t.name for t in lane.topics))
+    return LaneOverview(lane.name, tuple(lane.connector.topics), tuple(t.name for t in lane.topics))
 
 
 def _lane(settings: Settings, lane: Lane) -> LaneOverview:
     overview, at = _describe(lane), newest(home.lane_folder(settings, lane.name))
     if at is None:
         return overview
-    feed = lane.feed
+    connector = lane.connector
     try:
-        there = Cluster(feed.at, feed.client, PATIENCE).topics(feed.topics)
+        available = Cluster(connector.at, connector.client, PATIENCE).topics(connector.topics)
     except TidemarkError as error:
         return replace(overview, batch=at.batch, trouble=str(error))
     waiting = {
         (name, n): max(0, end - at.ends.get((name, n), low))
-        for name, topic in there.items()
+        for name, topic in available.items()
         for n, (low, end) in topic.offsets.items()
     }
     return replace(overview, batch=at.batch, waiting=waiting)

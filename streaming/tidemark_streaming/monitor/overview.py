@@ -209,20 +209,20 @@ class Monitor:
         self._settings = settings
         found = domains.load(settings.domains)
         self._transforms = found.transforms
-        named = {i.source.name: i.source for i in found.inlets.values()}
+        named = {i.source.name: i.source for i in found.ingestions.values()}
         named |= {t.source.name: t.source for t in found.transforms.values()}
         self._sources = named
-        recordings = {n for n, inlet in found.inlets.items() if inlet.play is not None}
+        recordings = {n for n, ingestion in found.ingestions.items() if ingestion.play is not None}
         self._recordings = recordings
         self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
         self._tables = self._snapshot.tables
         self._services = ServiceMonitor(settings, named, found.lanes)
         self._outputs = Outputs(settings, found.transforms.values(), found.lanes.values())
         self._backlogs = Backlogs()
-        self._feeds = {
-            name: feed
-            for name, inlet in found.inlets.items()
-            if isinstance(feed := inlet.feed(settings.landing / name), KafkaConnector)
+        self._connectors = {
+            name: connector
+            for name, ingestion in found.ingestions.items()
+            if isinstance(connector := ingestion.connector(settings.landing / name), KafkaConnector)
         }
 
     def read(self) -> Overview:
@@ -266,7 +266,7 @@ class Monitor:
         return list(dict.fromkeys(found))
 
     def _source(self, name: str, now: int) -> SourceOverview:
-        source, feed = self._sources[name], self._feeds.get(name)
+        source, connector = self._sources[name], self._connectors.get(name)
         timeline, found = self._snapshot.arrivals_of(name), self._snapshot.source(source)
         played, newest = name in self._recordings, found.newest_event
         dead = self._tables.listing(source.dead_letters_table)
@@ -276,8 +276,10 @@ class Monitor:
             clock=newest if played and newest is not None else now,
             bytes=timeline.bytes,
             dead_letters=0 if dead is None else dead.rows,
-            backlog=None if feed is None else self._backlogs.backlog(feed, timeline.position),
-            waited=() if feed is None else self._backlogs.past(name),
+            backlog=None
+            if connector is None
+            else self._backlogs.backlog(connector, timeline.position),
+            waited=() if connector is None else self._backlogs.past(name),
             warning=self._warning(source, found),
         )
 

@@ -16,10 +16,10 @@ from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM, Command
 from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.sole import at_work
-from tidemark_streaming.ingest.standstill import refusal
+from tidemark_streaming.ingest.blocked_sources import blocking_error
+from tidemark_streaming.ingest.ingest_lock import is_ingesting
 from tidemark_streaming.lane import home
-from tidemark_streaming.streams import noted, wishes
+from tidemark_streaming.streams import desired_streams, stream_status_file
 from tidemark_streaming.streams.supervisor import RUNNING
 
 EVERY = 2.0
@@ -144,9 +144,9 @@ class ServiceMonitor:
             streams=_streams(settings, found, engine=up[ENGINE]),
             ingests={
                 name: IngestState(
-                    at_work(settings, name),
+                    is_ingesting(settings, name),
                     of.get((INGEST, name)),
-                    refusal(settings, name),
+                    blocking_error(settings, name),
                     by_sensor=polls.recent(settings, name, time.time()),
                 )
                 for name in self._sources
@@ -170,10 +170,13 @@ def _streams(
     settings: Settings, commands: Iterable[Command], *, engine: bool
 ) -> dict[str, StreamState]:
     """Return the streams that should run: requested ones, and those of running commands."""
-    found, seen = dict[str, StreamState](), noted.read_statuses(settings, time.time_ns() // 1000)
-    for asset, wish in wishes.all_of(settings).items():
+    found, seen = (
+        dict[str, StreamState](),
+        stream_status_file.read_statuses(settings, time.time_ns() // 1000),
+    )
+    for asset, request in desired_streams.read_all(settings).items():
         stream = seen.get(asset)
-        if stream is None or stream.since != wish.since:
+        if stream is None or stream.since != request.since:
             found[asset] = StreamState("unknown" if engine else "engine down")
         else:
             state = stream.state if engine else "engine down"

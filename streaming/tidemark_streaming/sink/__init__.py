@@ -1,5 +1,5 @@
 """Sink: publish the changes of an asset's published table to a Kafka topic, exactly once."""
 
-from tidemark_streaming.sink.outbox import Outbox, PublishResult
+from tidemark_streaming.sink.writer import PublishResult, SinkWriter
 
-__all__ = ["Outbox", "PublishResult"]
+__all__ = ["PublishResult", "SinkWriter"]

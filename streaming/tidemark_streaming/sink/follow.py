@@ -14,7 +14,7 @@ from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.base.outage import engine_lost
-from tidemark_streaming.sink.outbox import Outbox, PublishResult
+from tidemark_streaming.sink.writer import PublishResult, SinkWriter
 
 POLL_SECONDS = 0.5
 """Seconds between two polls of the table, which take a millisecond."""
@@ -43,14 +43,14 @@ def follow(
             from a failure.
         on_failure: takes the error whenever publishing failed.
     """
-    outbox, wait, done, fails = Outbox(warehouse, transform), POLL_SECONDS, None, False
+    writer, wait, done, fails = SinkWriter(warehouse, transform), POLL_SECONDS, None, False
     looked = time.monotonic()
     while not stop.is_set():
         try:
             head = warehouse.head(transform.table)
             rests = head == done and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
-                emitted = outbox.emit()
+                emitted = writer.emit()
                 if emitted.transactions or fails:
                     on_published(emitted)
                 done, wait, fails, looked = head, POLL_SECONDS, False, time.monotonic()

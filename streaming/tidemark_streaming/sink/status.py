@@ -6,7 +6,7 @@ from functools import partial
 
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.sink.outbox import is_current, open_channel, topic_of
+from tidemark_streaming.sink.writer import is_current, open_topic, topic_of
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
         DefinitionError: the asset does not publish to a topic, or the topic has an asset of this
             name from another database.
     """
-    name, way = topic_of(transform).name, open_channel(transform, warehouse)
-    known, there = way.position(), way.there()
+    name, way = topic_of(transform).name, open_topic(transform, warehouse)
+    known, topic = way.position(), way.find_topic()
     head = warehouse.head(transform.table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
-    if known is not None and (known.table != head.table_id or not is_current(known, there)):
+    if known is not None and (known.table != head.table_id or not is_current(known, topic)):
         known = None
     version = -1 if known is None else known.version
     behind = head.version - version

@@ -199,8 +199,8 @@ class Snapshot:
         """Return the assets that are not up to date through the arrival `newest`."""
         wanted = list(assets)
         # File statistics skip older runs, however long the ledger is.
-        there = at_least("through_arrival", newest)
-        done = self._newest_of(there, _of(wanted) & _WHOLE)
+        commits = at_least("through_arrival", newest)
+        done = self._newest_of(commits, _of(wanted) & _WHOLE)
         # An asset that was rolled back, or continues with another log, was there before.
         elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)

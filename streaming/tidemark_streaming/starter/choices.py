@@ -24,7 +24,16 @@ TEMPLATE = {
 FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
 """Names that the project's package can't have, because files next to it have them. `marts` is a
 code location in Dagster."""
-USED_NAMES = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
+USED_NAMES = (
+    "agg",
+    "between",
+    "complete",
+    "hours",
+    "ingestion",
+    "not_null",
+    "order",
+    "presentation",
+)
 """Names that the project's modules already use."""
 COLUMNS = ("counted", "day", "highest", "mean", "total")
 """Names of the project's own columns."""

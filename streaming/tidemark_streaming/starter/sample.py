@@ -85,17 +85,17 @@ def read_sample(path: Path) -> Sample:
             misfits.append(f"{format_count(odd, 'row')} of '{name}' without a valid {kinds[name]}")
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
-        there = [name for kind in wanted for name in kinds if kinds[name] == kind]
-        fit = [name for name in there if name_problem(name) is None]
-        if not there:
+        matching = [name for kind in wanted for name in kinds if kinds[name] == kind]
+        fit = [name for name in matching if name_problem(name) is None]
+        if not matching:
             raise DataError(
                 f"'{path}' has no column of {what} such as {example}, which the project's windows "
                 f"need; its columns are {', '.join(f'{n} ({k})' for n, k in kinds.items())}."
             )
         if not fit:
             raise DataError(
-                f"'{path}' has only '{there[0]}' as a column of {what}, and the project can't use "
-                f"that name ({name_problem(there[0])}): rename the column in the header."
+                f"'{path}' has only '{matching[0]}' as a column of {what}, and the project can't "
+                f"use that name ({name_problem(matching[0])}): rename the column in the header."
             )
         # The sum of an identifier is meaningless, and windows by an identifier have one event each,
         # so these columns come last.

@@ -41,7 +41,7 @@ from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.sink.follow import follow_in_background
 from tidemark_streaming.streams import resuming
-from tidemark_streaming.streams.watcher import is_orphaned, watching
+from tidemark_streaming.streams.query_owner import is_orphaned, owned_by_process
 
 _STARTS = 4
 _NOTE = "write the checkpoint of the stream"
@@ -70,7 +70,7 @@ def start(
     Args:
         admission: the limits of a run, by default none, as always for a roll-up.
         available_now: stop when all available arrivals are processed.
-        watched: the query belongs to this process, which will stop it (`watcher`).
+        watched: the query belongs to this process, which will stop it (`query_owner`).
 
     Raises:
         DataError: the source was never ingested, or the query's checkpoint can't be changed.
@@ -93,7 +93,7 @@ def start(
         .foreachBatch(_batch(warehouse.place, transform, admission))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
-    with watching(warehouse.spark, watched):
+    with owned_by_process(warehouse.spark, watched):
         return _start_with_retries(writer)
 
 

@@ -33,7 +33,7 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
             among the assets, so that the base may run at any time or never.
         EngineError: the stream of an asset is running: runs of both would conflict.
     """
-    there = {t.name for t in transforms}
+    names = {t.name for t in transforms}
     for transform in transforms:
         base = transform.follows
         if transform.source.name != source:
@@ -41,7 +41,7 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
                 f"'{transform.name}' is computed from source '{transform.source.name}', so the "
                 f"ingest of '{source}' can't run it: leave it out."
             )
-        if base is not None and base not in there:
+        if base is not None and base not in names:
             raise DefinitionError(
                 f"'{transform.name}' is a roll-up of '{base}', which this ingest does not run: add "
                 f"`--run {base}`, or leave the roll-up to its own stream."

@@ -1,11 +1,11 @@
 """Supervise streams: compare the streams that should run with those that do.
 
-Each poll compares the requests (`wishes`) with the engine's queries, and returns the streams to
-start now. It starts nothing itself. A stream that ended or could not be started waits before its
-next start. The wait is half a minute, then twice as long each time, up to half an hour. After
-`TRIES` failures in a row without steady work, the supervisor gives it up until a user starts it. If
-the engine did not respond, the stream is restarted as soon as it responds again, even during a
-wait.
+Each poll compares the requests (`desired_streams`) with the engine's queries, and returns the
+streams to start now. It starts nothing itself. A stream that ended or could not be started waits
+before its next start. The wait is half a minute, then twice as long each time, up to half an hour.
+After `TRIES` failures in a row without steady work, the supervisor gives it up until a user starts
+it. If the engine did not respond, the stream is restarted as soon as it responds again, even during
+a wait.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
@@ -24,7 +24,7 @@ from pyspark.sql.connect.streaming.query import StreamingQuery
 from tidemark import engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.streams import continuous, queries, wishes
+from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.queries import Query
 
 SECOND = 1_000_000
@@ -94,7 +94,7 @@ def look(
         now: the time, in microseconds.
         starting: true if a run that starts streams is in progress.
     """
-    wanted = {a: w for a, w in wishes.all_of(settings).items() if a in set(assets)}
+    wanted = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
     if not wanted:
         return {}
     before = {
@@ -107,7 +107,7 @@ def look(
     except EngineError as error:
         away = error
     if not starting:
-        before = _mark_started(settings, before, running)
+        before = _with_running(settings, before, running)
         if away is None:
             before = {asset: _end_outage(stream, now) for asset, stream in before.items()}
     try:
@@ -124,7 +124,7 @@ def look(
     return {asset: _asked_anew(stream, known.get(asset)) for asset, stream in found.items()}
 
 
-def _mark_started(
+def _with_running(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Stream]:
     """Return the streams, with those that have started and ended since the last poll as running.
@@ -135,7 +135,7 @@ def _mark_started(
     for asset, stream in streams.items():
         if stream.state != STARTING or asset in running:
             continue
-        start = wishes.start_of(settings, asset)
+        start = desired_streams.find_start(settings, asset)
         if start is None or start.since != stream.since or start.run == stream.query_run:
             continue
         restarts = stream.restarts + (stream.query_run is not None)

@@ -71,7 +71,7 @@ class Trials:
         content: dict[str, Any] = {
             "name": transform.name,
             "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
-            **({} if lookups is None else {"references": lookups}),
+            **({} if lookups is None else {"lookups": lookups}),
             **({} if clock_start is None else {"clock_start": clock_start}),
             "arrivals": items(arrivals),
             "open": not ends,

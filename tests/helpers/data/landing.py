@@ -49,7 +49,7 @@ def clock(seconds: int) -> str | None:
     return iso((T0 + seconds) * 1_000_000)
 
 
-def feed(folder: Path) -> FileConnector:
+def connector(folder: Path) -> FileConnector:
     return FileConnector(SOURCE, folder, options={"header": True})
 
 

@@ -114,7 +114,7 @@ def ingest(
             bytes=0,
             position="{}",
             watermark_state=state,
-            references=versions,
+            lookups=versions,
         )
         added.append(last)
         rows += [(e.ts, e.key, e.value, number, p) for p, e in enumerate(events)]

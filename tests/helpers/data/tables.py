@@ -46,7 +46,7 @@ def arrive(
             "max_event_time": as_datetime(newest),
             "bytes": 1,
             "position": positions[n - first] if positions else "{}",
-            "references": "{}",
+            "lookups": "{}",
             "dead_letters": dead_letters,
             "schema_version": 1,
             **dict.fromkeys(("future_timestamps", "unreadable_marks"), 0),

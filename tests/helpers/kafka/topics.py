@@ -120,7 +120,7 @@ class Topics:
         topic = self.admin.list_topics(timeout=30).topics.get(name)
         return None if topic is None else sum(p.leader >= 0 for p in topic.partitions.values())
 
-    def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaConnector:  # noqa: ANN401
+    def connector(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaConnector:  # noqa: ANN401
         return KafkaConnector(source, names, servers=self.servers, **more)
 
 

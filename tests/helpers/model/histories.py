@@ -22,7 +22,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import Scenario
-from tidemark_streaming.scenario.run.memory import MemoryFeed
+from tidemark_streaming.scenario.run.memory import MemoryConnector
 from tidemark_streaming.scenario.run.outcome import Rows, outcome
 from tidemark_streaming.scenario.run.simulate import small
 from tidemark_streaming.streams import continuous
@@ -77,7 +77,7 @@ class _Asset:
     def arrive(self, count: int) -> None:
         self.arrived = min(self.arrived + count, len(self.scenario.arrivals))
         here = self.scenario.arrivals[: self.arrived]
-        list(ingest(self.warehouse, MemoryFeed(self.scenario.source, here), batch=None))
+        list(ingest(self.warehouse, MemoryConnector(self.scenario.source, here), batch=None))
 
     def run(self, limit: int) -> None:
         run.incremental(self.warehouse, self.scenario.transform, limit=limit)

@@ -11,7 +11,7 @@ An arrival is processed in this order, and all its rows are classified against t
 
 1. Each row is classified for each of its windows: on time while W < end, late while W < end +
    lateness. After that it is too late and becomes a row of `late`, as does a row without an event
-   time. For a session the row is classified by its own [t, t + gap). With `unique`, a row is
+   time. For a session the row is classified by its own [t, t + gap). With `deduplicate`, a row is
    skipped if an earlier row has the same ID and its event time is at most `within` away.
 2. A counted row joins its window. A session merges with all sessions of the key that it overlaps
    or touches, and continues from the highest of their pane indexes. A count trigger is evaluated
@@ -107,7 +107,7 @@ class _Stream:
         self.late: Row = trigger.get("late") or {"arrival": {}}
         self.accumulation: str = transform.get("accumulation", "accumulating")
         self.aggregates: Row = transform["aggregates"]
-        self.unique: Row = transform.get("unique") or {}
+        self.unique: Row = transform.get("deduplicate") or {}
         self.seen: dict[Key, list[int]] = {}
         self.watermark: Instant = -math.inf
         self.newest: Instant = -math.inf
@@ -189,7 +189,7 @@ class _Stream:
 
     def refuse(self, start: Instant, end: Instant, row: Row, lag: float | None) -> None:
         missed = {"window_start": text(start), "window_end": text(end)}
-        facts = {"watermark": text(self.watermark), "lag_seconds": lag}
+        facts = {"watermark": text(self.watermark), "lateness_seconds": lag}
         self.too_late.append((start, end, self.key(row), row | missed | facts))
 
     def join(self, start: Instant, end: Instant, key: Key, event: Event) -> None:

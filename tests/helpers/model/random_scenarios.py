@@ -137,7 +137,7 @@ def scenarios(
     if trigger := {when: firing for when, firing in firings.items() if firing is not None}:
         transform["trigger"] = _stretched(trigger, step)
     if unique := draw(uniques):
-        transform["unique"] = unique | {"within": _stretched(unique["within"], step)}
+        transform["deduplicate"] = unique | {"within": _stretched(unique["within"], step)}
     clock = st.sampled_from(_seconds(1, 2, 4, 7)).map(lambda by: {"clock": _stretched(by, step)})
     # Hypothesis shrinks to one row; an arrival without rows comes last.
     sizes = st.sampled_from([*range(1, most_rows + 1), 0])

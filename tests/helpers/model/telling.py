@@ -94,4 +94,4 @@ def _shows(example: Example) -> set[str]:
             f"nameless {nameless}",
             f"{kind} {row['late_events'] > 0}",
         }
-    return seen | ({"duplicates"} if "unique" in transform else set())
+    return seen | ({"duplicates"} if "deduplicate" in transform else set())

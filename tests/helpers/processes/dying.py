@@ -23,10 +23,10 @@ from pathlib import Path
 from pyspark import cloudpickle
 
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.sink import outbox
+from tidemark_streaming.sink import writer
 
 # So there is more than one transaction to be killed in.
-outbox.MAX_VERSIONS = 1
+writer.MAX_VERSIONS = 1
 print("ready", flush=True)
 for line in sys.stdin:
     file, step, location, database = line.split()
@@ -36,7 +36,7 @@ for line in sys.stdin:
         transform = cloudpickle.loads(Path(file).read_bytes())
         warehouse = Warehouse(None, location, database, registered=False)
         print(os.getpid(), flush=True)
-        outbox.Outbox(warehouse, transform).emit()
+        writer.SinkWriter(warehouse, transform).emit()
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """

@@ -17,16 +17,18 @@ T = TypeVar("T")
 class Following:
     """An ingest that follows its source in a thread until `end` is called."""
 
-    def __init__(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
+    def __init__(self, warehouse: Warehouse, connector: KafkaConnector) -> None:
         self._said: queue.Queue[str | Exception] = queue.Queue()
         self._rows: queue.Queue[int | Exception] = queue.Queue()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, args=(warehouse, feed), daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow, args=(warehouse, connector), daemon=True
+        )
         self._thread.start()
 
-    def _follow(self, warehouse: Warehouse, feed: KafkaConnector) -> None:
+    def _follow(self, warehouse: Warehouse, connector: KafkaConnector) -> None:
         try:
-            for commit in follow(warehouse, feed, on_progress=self._said.put):
+            for commit in follow(warehouse, connector, on_progress=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))
                 if self._stop.is_set():
                     return

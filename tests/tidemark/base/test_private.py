@@ -20,8 +20,8 @@ from tidemark.engine.launch.file_lock import lock_folder
 from tidemark.engine.server import stop
 from tidemark_streaming.base import foreground
 from tidemark_streaming.home import orchestrator
-from tidemark_streaming.ingest import sole
-from tidemark_streaming.streams import lease, wishes
+from tidemark_streaming.ingest import ingest_lock
+from tidemark_streaming.streams import desired_streams, lease
 
 LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 
@@ -40,7 +40,7 @@ def used(tmp_path: Path) -> Settings:
         lock_folder(home / "alone" / "made"),
     ):
         lease.renew(home / "leases" / "some", "me", 60)
-        wishes.wish(settings, "some")
+        desired_streams.request(settings, "some")
         orchestrator.prepare(home)
         process = ManagedProcess(home, "process")
         process.start(("sleep", "60"), 1, os.environ, tmp_path)
@@ -98,10 +98,10 @@ def test_object_store_locks_follow_no_links_in_temporary_folders(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     for name in ("tidemark_s3___bucket_path", "tidemark_s3a___bucket_path"):
         (temporary / name).symlink_to(victim)
-    monkeypatch.setattr(sole, "_SHARED", tmp_path / "own")
+    monkeypatch.setattr(ingest_lock, "_SHARED", tmp_path / "own")
     warehouse: Any = SimpleNamespace(location="s3://bucket/path", database="some")
     source: Any = SimpleNamespace(name="orders")
-    with sole.sole(warehouse, source):
+    with ingest_lock.lock_ingest(warehouse, source):
         assert [*victim.iterdir(), *temporary.glob("*/*")] == []
         (lock,) = (tmp_path / "own").rglob("*.lock")
         assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)

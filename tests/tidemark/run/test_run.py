@@ -143,12 +143,12 @@ def test_the_late_table_has_the_events_that_no_window_counts(logged: Warehouse) 
     streamed, filled = renamed(PER_MINUTE, "late_streamed"), renamed(PER_MINUTE, "late_filled")
     run_all(logged, streamed, 4)
     backfill(logged, filled)
-    columns = ["correlation_id", "window_start", "lag_seconds", "reason"]
+    columns = ["correlation_id", "window_start", "lateness_seconds", "reason"]
     rows = sorted(logged.read(streamed.late_table).select(*columns).collect())
     assert rows == sorted(logged.read(filled.late_table).select(*columns).collect())
     counted = sum(r["events"] for r in reference(ARRIVALS).values())
     assert len({r["correlation_id"] for r in rows}) == len(rows) == 5 * 40 - counted
-    lags = {r["lag_seconds"] for r in rows if r["reason"] == "too_late"}
+    lags = {r["lateness_seconds"] for r in rows if r["reason"] == "too_late"}
     assert min(lags) >= 2 * MINUTE / 1e6
     assert {r["reason"] for r in rows} == {"too_late", "no_event_time"}
 

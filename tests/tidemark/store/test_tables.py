@@ -18,7 +18,7 @@ from tidemark.define.tables import SYSTEM_TABLES, TableName, check_names
 from tidemark.store.upkeep.dropping import drop
 from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.domains import Domains
 
 NAMES = st.text("ab_", min_size=1, max_size=4).map(lambda rest: f"a{rest}")
@@ -64,10 +64,10 @@ def test_two_tables_of_one_name_are_refused(
 
 
 def test_lookup_tables_share_the_namespace() -> None:
-    inlet = Inlet(
+    ingestion = Ingestion(
         READINGS, lambda _: cast("Any", None), lookups={"per_minute": lambda _: cast("Any", 0)}
     )
-    found = Domains({}, {"readings": inlet}, {"per_minute": PER_MINUTE})
+    found = Domains({}, {"readings": ingestion}, {"per_minute": PER_MINUTE})
     with pytest.raises(DefinitionError, match="lookup table of source 'readings'"):
         check_names(found.tables())
 

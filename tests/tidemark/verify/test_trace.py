@@ -225,7 +225,10 @@ def test_a_too_late_event_counts_after_a_correction(log: Warehouse) -> None:
     (missed,) = own.places
     assert (missed.verdict, missed.counts, missed.in_row) == ("too_late", False, False)
     assert missed.late is not None
-    assert (missed.late["reason"], missed.late["lag_seconds"]) == ("too_late", pytest.approx(314.4))
+    assert (missed.late["reason"], missed.late["lateness_seconds"]) == (
+        "too_late",
+        pytest.approx(314.4),
+    )
     assert larger.state == LEFT_OUT
     correct(log, GATED)
     incremental(log, PAIRS)

@@ -9,9 +9,9 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.flights import transforms
-from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.ingest.play import play
 
 OTHER_WINDOWS = [
@@ -27,7 +27,7 @@ KEY = "window_start"
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Return a warehouse with the flights of three days around the end of a month."""
     excerpt = Excerpt(start="2013-01-31", days=3)
-    list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 

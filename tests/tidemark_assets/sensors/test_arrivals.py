@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from helpers.dagster.ticks import of as ticks_of
-from helpers.data.landing import SOURCE, feed, land
+from helpers.data.landing import SOURCE, connector, land
 from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
 from helpers.data.tables import arrive, ran
 from helpers.kafka.topics import CLICKS, Topics, clicks
@@ -27,12 +27,12 @@ from tidemark.store.upkeep.dropping import drop
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files.folder import list_files
 from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.standstill import record_error
+from tidemark_streaming.ingest.blocked_sources import record_error
 from tidemark_streaming.monitor.services import ServiceMonitor
-from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams import desired_streams
 
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
 
@@ -68,7 +68,7 @@ def test_only_an_active_sensor_is_shown_as_the_ingest(
     """The live page reads the record of each tick. A disabled sensor leaves no record."""
     page, name = ServiceMonitor(settings, [SOURCE.name]), SOURCE.name
     assert not page.read().ingests[name].by_sensor
-    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     ticks.skipped()
     assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
     assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
@@ -175,7 +175,7 @@ def test_a_rollup_behind_its_base_is_launched_alone(
     drop(warehouse, base)
     backfill(warehouse, base)
     assert ticks.launched() == ["five"]
-    wishes.wish(settings, "five")
+    desired_streams.request(settings, "five")
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 
@@ -184,10 +184,10 @@ def test_an_asset_with_a_stream_is_not_launched(
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
-    wishes.wish(settings, "one")
+    desired_streams.request(settings, "one")
     assert ticks.launched() == ["two"]
     ran(settings, "two", commit_number=0, through=3, watermark=0)
-    wishes.wish(settings, "two")
+    desired_streams.request(settings, "two")
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 
@@ -207,7 +207,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
 
 
 def test_a_new_file_launches_an_ingest(instance: dg.DagsterInstance, settings: Settings) -> None:
-    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     folder = settings.landing / "sensors"
     assert "from which source 'sensors' reads" in ticks.skipped()
     folder.mkdir(parents=True)
@@ -233,7 +233,7 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A killed process leaves no error record, and the next file may be a day away."""
-    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     folder = settings.landing / "sensors"
     folder.mkdir(parents=True)
     land(folder, "1.csv", "at,sensor,value\n", 0)
@@ -267,7 +267,7 @@ def test_a_failed_or_canceled_ingest_is_launched_again(
 def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     tables, folder = TidemarkResource(settings).tables, standing(settings)
     assert isinstance(ticks.tick(), dg.RunRequest)
     refuse(tables)
@@ -279,7 +279,7 @@ def test_a_blocked_source_launches_nothing_until_a_new_ingest_starts(
         assert isinstance(ticks.tick(), dg.RunRequest)
     # An error of an asset's run in the ingest process does not block the source.
     land(folder, "3.csv", "at,sensor,value\n", 2)
-    with pytest.raises(DataError), record_error(tables, SOURCE) as ingest, ingest.doing():
+    with pytest.raises(DataError), record_error(tables, SOURCE) as ingest, ingest.other_work():
         raise DataError("The table of per_minute can't be written.")
     assert isinstance(ticks.tick(), dg.RunRequest)
 
@@ -289,7 +289,7 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
 ) -> None:
     tables, folder = TidemarkResource(settings).tables, standing(settings)
     land(folder, "2.csv", "at,sensor,value\n", 1)
-    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     keys = set[str | None]()
 
     def tried_once() -> None:
@@ -309,7 +309,9 @@ def test_a_blocked_source_is_retried_after_a_possible_fix(
     # The source's definition was changed.
     mended = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
     ticks.sensor = ticks_of(
-        arrivals.landing(Inlet(mended, lambda landing: replace(feed(landing), source=mended))),
+        arrivals.landing(
+            Ingestion(mended, lambda landing: replace(connector(landing), source=mended))
+        ),
         instance,
         settings,
     ).sensor
@@ -366,8 +368,8 @@ def test_kafka_records_launch_an_ingest(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics
 ) -> None:
     name = topics.create()
-    inlet = Inlet(CLICKS, lambda _: topics.feed(name))
-    ticks = ticks_of(arrivals.landing(inlet), instance, settings)
+    ingestion = Ingestion(CLICKS, lambda _: topics.connector(name))
+    ticks = ticks_of(arrivals.landing(ingestion), instance, settings)
     # The position of an empty topic must be recorded before retention deletes any record.
     for offsets in ("[0,0]", "[0,2]"):
         launched = ticks.tick()

@@ -12,7 +12,7 @@ from helpers.processes.clocks import shift_clock
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_assets.sensors import lags
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 
 
@@ -31,8 +31,8 @@ def test_consumer_lag_is_reported_by_partition_at_intervals(
 ) -> None:
     name = topics.create(partitions=2)
     topics.send(name, clicks(1, 2, 3), 1)
-    inlet = Inlet(source=CLICKS, feed=lambda _: topics.feed(name))
-    ticks = ticks_of(lags.lags(inlet), instance, settings)
+    ingestion = Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))
+    ticks = ticks_of(lags.lags(ingestion), instance, settings)
     assert "lag in records: 3" in ticks.skipped()
     (found,) = observed(instance)
     assert found["lag in records"] == 3
@@ -50,11 +50,13 @@ def test_lost_offsets_are_reported_at_once(
 ) -> None:
     name = topics.create()
     topics.send(name, clicks(1, 2))
-    (chunk,) = topics.feed(name).pending([])
+    (chunk,) = topics.connector(name).pending([])
     arrive(settings, "clicks", 0, 0, positions=[chunk.position])
     topics.send(name, clicks(3, 4, 5, 6))
     ticks = ticks_of(
-        lags.lags(Inlet(source=CLICKS, feed=lambda _: topics.feed(name))), instance, settings
+        lags.lags(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
+        instance,
+        settings,
     )
     ticks.skipped()
     topics.forget(name, 5)
@@ -76,7 +78,9 @@ def test_reports_continue_after_the_clock_is_set_back(
 ) -> None:
     name = topics.create()
     ticks = ticks_of(
-        lags.lags(Inlet(source=CLICKS, feed=lambda _: topics.feed(name))), instance, settings
+        lags.lags(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
+        instance,
+        settings,
     )
     ticks.skipped()
     shift_clock(monkeypatch, -1)
@@ -92,17 +96,17 @@ def test_broker_failures_are_reported_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lags, "PATIENCE", 1.0)
-    feeds = [
-        topics.feed("none"),
+    connectors = [
+        topics.connector("none"),
         KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}"),
-        topics.feed(topics.create()),
+        topics.connector(topics.create()),
     ]
-    inlet = Inlet(source=CLICKS, feed=lambda _: feeds[-1])
-    ticks = ticks_of(lags.lags(inlet), instance, settings)
+    ingestion = Ingestion(source=CLICKS, connector=lambda _: connectors[-1])
+    ticks = ticks_of(lags.lags(ingestion), instance, settings)
     ticks.skipped()
-    feeds.pop()
+    connectors.pop()
     assert "do not respond" in ticks.skipped()
-    feeds.pop()
+    connectors.pop()
     assert "refuse" in ticks.skipped()
     found = observed(instance)
     assert [o["brokers"] for o in found] == ["respond", "do not respond", "refuse"]

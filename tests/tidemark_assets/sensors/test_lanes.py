@@ -29,7 +29,7 @@ def seen(clicks: DataFrame) -> DataFrame:
 
 LANE = Lane(
     name="clicks_seen",
-    feed=KafkaConnector(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
+    connector=KafkaConnector(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
     prepare=seen,
     to={
         "JFK": KafkaSink("clicks.near", servers="127.0.0.1:1"),
@@ -79,10 +79,10 @@ def test_topics_of_a_lane_are_assets_downstream_of_its_source(settings: Settings
     for key in topic_keys(LANE):
         node = graph.get(key)
         assert node.is_external
-        assert node.parent_keys == {dg.AssetKey("clicks_feed")}
+        assert node.parent_keys == {dg.AssetKey("clicks_connector")}
         assert node.kinds == {"kafka"}
         assert {check.name for check in node.check_keys} == {RUNS}
-    assert graph.get(dg.AssetKey("clicks_feed")).kinds == {"kafka"}
+    assert graph.get(dg.AssetKey("clicks_connector")).kinds == {"kafka"}
     near, far, letters = (graph.get(key).description or "" for key in topic_keys(LANE))
     assert near.startswith("Clicks, each by itself.\n\nRecords of clicks, transformed by Lane ")
     assert near.endswith("if `kafka_topic` is 'JFK', 'LGA'.")

@@ -44,7 +44,7 @@ from tidemark_assets.checks.stream_checks import KEEPS_RUNNING, stream_check
 from tidemark_assets.sensors.streams import streams
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.streams import continuous, queries, supervisor, wishes
+from tidemark_streaming.streams import continuous, desired_streams, queries, supervisor
 
 ARRIVALS = some_arrivals(count=4)
 ASSETS = {"per_minute": PER_MINUTE}
@@ -139,7 +139,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
     monkeypatch.setattr(supervisor, "TRIES", 2)
     assert asked(instance, settings).description == "No stream should be running."
-    wishes.wish(settings, "per_minute")
+    desired_streams.request(settings, "per_minute")
     assert not asked(instance, settings).passed
     # The engine is unreachable: each start is requested and fails.
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
@@ -163,7 +163,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
     assert states == ["starting", "waiting", "starting", "given up"]
 
     # A stop on purpose is not a failure.
-    wishes.withdraw(settings, "per_minute")
+    desired_streams.cancel(settings, "per_minute")
     assert ticks.skipped() == "No stream should be running."
     assert kept(instance)[-1] == (True, warned, "No stream should be running.")
 
@@ -171,7 +171,7 @@ def test_a_stream_given_up_fails_the_check_of_its_asset(
 def test_a_clock_set_back_delays_neither_starts_nor_reports(
     settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes.wish(settings, "per_minute")
+    desired_streams.request(settings, "per_minute")
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
     assert "will be restarted in 30 seconds" in ticks.skipped()
@@ -295,7 +295,7 @@ def test_a_stream_that_fails_between_two_ticks_reports_the_cause(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = {"per_minute": replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))}
-    wishes.wish(here, "per_minute")
+    desired_streams.request(here, "per_minute")
     ticks = ticks_of(streams("some", lacking), instance, here)
     for n in range(2):
         assert ticks.launched() == ["per_minute"]
@@ -328,7 +328,7 @@ def test_a_changed_definition_between_two_ticks_restarts_the_stream(
     here = engine.model_copy(update={"database": warehouse.database})
     ingest(warehouse, READINGS, ARRIVALS)
     older = {"per_minute": replace(PER_MINUTE, function=changed)}
-    wishes.wish(here, "per_minute")
+    desired_streams.request(here, "per_minute")
     ticks = ticks_of(streams("some", older), instance, here)
     assert ticks.launched() == ["per_minute"]
     assert job(here, instance, "some_start_streams", older).success
@@ -443,7 +443,7 @@ def test_a_stop_during_a_start_wins(
     monkeypatch.setattr(continuous, "start", stopped_meanwhile)
     assert job(here, instance, "some_start_streams").success
     assert not queries.running(here, ASSETS)
-    assert wishes.all_of(here) == {}
+    assert desired_streams.read_all(here) == {}
 
 
 def test_a_tick_over_fifty_streams_queries_each_once(
@@ -452,7 +452,7 @@ def test_a_tick_over_fifty_streams_queries_each_once(
     here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
     assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
     for asset in assets:
-        wishes.wish(here, asset)
+        desired_streams.request(here, asset)
     connect, ask = Channel.toChannel, queries._of_session
     connections, questions = list[str](), list[str]()
 
@@ -497,7 +497,7 @@ def test_an_unreachable_engine_is_retried_until_the_stop(
 def test_a_start_requested_before_a_stop_does_nothing(
     settings: Settings, instance: dg.DagsterInstance
 ) -> None:
-    wishes.wish(settings, "per_minute")
+    desired_streams.request(settings, "per_minute")
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     result = ticks.tick()
     assert isinstance(result, dg.SensorResult)
@@ -505,19 +505,19 @@ def test_a_start_requested_before_a_stop_does_nothing(
     assert job(settings, instance, "some_stop_streams").success
     # The queued request runs only now. It does not contact the unreachable engine.
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
-    assert wishes.all_of(settings) == {}
+    assert desired_streams.read_all(settings) == {}
     assert ticks.skipped() == "No stream should be running."
 
     # It does not act for a newer request either.
-    again = wishes.wish(settings, "per_minute", Admission(3))
+    again = desired_streams.request(settings, "per_minute", Admission(3))
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
-    assert wishes.all_of(settings) == {"per_minute": again}
+    assert desired_streams.read_all(settings) == {"per_minute": again}
 
 
 def test_a_second_supervisor_reports_the_first_and_stays_idle(
     settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    wishes.wish(settings, "per_minute")
+    desired_streams.request(settings, "per_minute")
     with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other")), QUIET) as other:
         first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
         assert first.launched() == ["per_minute"]

@@ -12,9 +12,9 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets import nycflights13
-from tidemark_assets.weather.feed import inlet
+from tidemark_assets.weather.connectors import ingestion
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days
-from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.ingest.play import play
 
 
@@ -22,7 +22,7 @@ from tidemark_streaming.ingest.play import play
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Return a warehouse with the readings around the clock change in spring."""
     excerpt = Excerpt(start="2013-03-01", days=12)
-    list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play(shared, ingestion, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 
@@ -66,7 +66,7 @@ def test_an_impossible_wind_speed_is_quarantined(
 ) -> None:
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
     excerpt = Excerpt(start="2013-02-12", days=1)
-    list(play(warehouse, inlet, tmp_path, excerpt, batch=None))
+    list(play(warehouse, ingestion, tmp_path, excerpt, batch=None))
     backfill(warehouse, temperature_hourly)
     (withheld,) = warehouse.read(temperature_hourly.quarantine_table).collect()
     assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")

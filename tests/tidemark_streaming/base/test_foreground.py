@@ -15,7 +15,7 @@ from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, STREAM, commands
-from tidemark_streaming.ingest.sole import at_work, beside
+from tidemark_streaming.ingest.ingest_lock import ingest_file, is_ingesting
 
 FOLLOWING = """
 import sys, time
@@ -38,8 +38,8 @@ def test_a_command_is_listed_until_it_is_stopped(settings: Settings) -> None:
     with foreground.running(settings, STREAM, "one") as entry:
         (known,) = commands(settings)
         assert (known.kind, known.name, known.runs, known.error) == (STREAM, "one", True, None)
-        entry.waits(DataError("The engine is gone.\nIn all detail."))
-        assert commands(settings)[0].error == "The engine is gone."
+        entry.waits(DataError("The engine has exited.\nIn all detail."))
+        assert commands(settings)[0].error == "The engine has exited."
         entry.goes_on(again=True)
         (known,) = commands(settings)
         assert (known.error, known.restarts) == (None, 1)
@@ -85,22 +85,22 @@ def test_an_unwritable_home_does_not_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     settings = Settings(home=tmp_path / "home")
     with foreground.running(settings, STREAM, "one") as entry:
-        entry.waits(DataError("The engine is gone."))
+        entry.waits(DataError("The engine has exited."))
     assert commands(settings) == []
 
 
 def test_a_pid_left_by_a_killed_ingest_is_ignored(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, warehouse=str(tmp_path / "warehouse"))
-    assert not at_work(settings, "clicks")
-    lock = beside(settings.warehouse, settings.database, "clicks", "lock")
+    assert not is_ingesting(settings, "clicks")
+    lock = ingest_file(settings.warehouse, settings.database, "clicks", "lock")
     lock.parent.mkdir(parents=True)
     # By now, the PID may belong to any process, for example this one.
     lock.write_text(str(os.getpid()))
-    assert not at_work(settings, "clicks")
+    assert not is_ingesting(settings, "clicks")
     with lock.open() as handle:
         assert locks.take(handle.fileno())
-        assert at_work(settings, "clicks")
-    assert not at_work(settings, "clicks")
+        assert is_ingesting(settings, "clicks")
+    assert not is_ingesting(settings, "clicks")
 
 
 def test_inspecting_a_lock_does_not_block_it(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.arrival_facts import Facts, fold
 from tidemark_streaming.kafka import KafkaConnector, losses
-from tidemark_streaming.kafka.play import PlayedFeed
+from tidemark_streaming.kafka.play import PlayedConnector
 
 MINUTE = 60_000_000
 IMPATIENT = replace(
@@ -52,9 +52,9 @@ def test_chunks_list_the_partitions_with_pending_records(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replace(CLICKS, watermark=PerPartition(by, "10 seconds"))
-    feed = KafkaConnector(source, ["t"], rows=5)
+    connector = KafkaConnector(source, ["t"], rows=5)
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(10, 2, 0))
-    chunks = feed.pending([])
+    chunks = connector.pending([])
     prefix = "t-" if by == "kafka_topic_partition" else ""
     told = [[part.removeprefix(prefix) for part in chunk.waiting] for chunk in chunks]
     assert told == [["0", "1"], ["0"], []]
@@ -102,10 +102,10 @@ def test_an_empty_span_of_a_recording_repeats_no_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
-    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
-    timeline = fold(feed.source, None, feed.pending([]), {}, "{}", 1)
+    connector = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
+    timeline = fold(connector.source, None, connector.pending([]), {}, "{}", 1)
     assert position.count_offsets(position.parse(timeline[-1].position)) == 5
-    (chunk,) = PlayedFeed(feed, 7).pending(timeline)
+    (chunk,) = PlayedConnector(connector, 7).pending(timeline)
     assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
 
 
@@ -119,15 +119,15 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A broker with stale metadata omits new partitions."""
-    feed = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
+    connector = KafkaConnector(replace(CLICKS, watermark=Perfect()), ["t"])
     timeline = list[Arrival]()
     brought = list[int]()
     for seen in (of(10, 5), of(12), of(12, 6)):
         monkeypatch.setattr(
             "tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_, seen=seen: seen
         )
-        chunks = feed.pending(timeline)
+        chunks = connector.pending(timeline)
         brought.append(sum(position.count_offsets(position.parse(c.position)) for c in chunks))
         last = timeline[-1] if timeline else None
-        timeline += fold(feed.source, last, chunks, {}, "{}", 1)
+        timeline += fold(connector.source, last, chunks, {}, "{}", 1)
     assert brought == [15, 2, 1]

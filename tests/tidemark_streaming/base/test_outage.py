@@ -40,7 +40,7 @@ def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
 def test_an_unreachable_engine_is_retried(error: Exception) -> None:
     said: list[str] = []
     Outage(said.append, lambda _: None).wait(error)
-    assert said == ["The engine is gone. Waiting until it is back."]
+    assert said == ["The engine has exited. Waiting until it is back."]
 
 
 @pytest.mark.parametrize(

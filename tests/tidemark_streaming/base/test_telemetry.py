@@ -29,7 +29,7 @@ from tidemark.run.runner import backfill
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.sink import Outbox
+from tidemark_streaming.sink import SinkWriter
 from watched.transforms import by_hour, by_minute
 
 STEPS = ["count", "compute", "validate", "store", "publish"]
@@ -140,7 +140,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     first, second = run_all(warehouse, asset, 2)
     (rolled,) = run_all(warehouse, by_hour)
     backfill(warehouse, asset)
-    emitted = Outbox(warehouse, asset).emit()
+    emitted = SinkWriter(warehouse, asset).emit()
     telemetry.flush()
 
     traces = receiver.traces()

@@ -27,7 +27,7 @@ from tidemark_streaming.cli.processing.live import Look, View
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import queries
 from tidemark_streaming.streams.continuous import find, session_id
-from tidemark_streaming.streams.watcher import is_orphaned
+from tidemark_streaming.streams.query_owner import is_orphaned
 
 pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
@@ -106,7 +106,7 @@ def test_a_stream_keeps_its_query_after_an_engine_outage(
     monkeypatch.setattr(stream, "follow_query", interrupted)
     result = call("stream", ASSET, "--until-caught-up")
     assert result.exit_code == 0, result.stderr
-    assert "The engine is gone. Waiting until it is back." in result.stderr
+    assert "The engine has exited. Waiting until it is back." in result.stderr
     assert "The outage ended after" in result.stderr
     assert len(runs) == 2
     assert runs[0] == runs[1]

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from helpers.data.landing import SOURCE, feed, land_some
+from helpers.data.landing import SOURCE, connector, land_some
 from helpers.data.support import PER_MINUTE
 from helpers.processes.commands import handlers_kept
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.processing import stream
 from tidemark_streaming.cli.processing.live import Look, View
 from tidemark_streaming.ingest.ingest import ingest
@@ -28,7 +28,7 @@ COUNTED = replace(PER_MINUTE, source=SOURCE, aggregates={"n": agg.count()})
 def interruptible() -> Iterator[None]:
     """Install the command's signal handlers and restore the previous ones afterwards."""
     with handlers_kept():
-        until_terminated()
+        handle_termination()
         yield
 
 
@@ -44,7 +44,7 @@ def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
     asks: bool,
 ) -> None:
     land_some(tmp_path / "in", 2)
-    list(ingest(warehouse, feed(tmp_path / "in")))
+    list(ingest(warehouse, connector(tmp_path / "in")))
     incremental(warehouse, COUNTED)
     settings = engine.model_copy(update={"database": warehouse.database})
     monkeypatch.setattr(stream, "LOOK_EVERY", 0)

@@ -86,7 +86,7 @@ def test_a_source_without_a_recording_cannot_be_played(
     domain = tmp_path / f"live_{tmp_path.name}"
     domain.mkdir()
     (domain / "__init__.py").touch()
-    (domain / "feed.py").write_text(LIVE)
+    (domain / "connectors.py").write_text(LIVE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TIDEMARK_DOMAINS", domain.name)
     result = call("play", "readings", "--days", "3")
@@ -101,10 +101,10 @@ def test_a_source_without_a_recording_cannot_be_played(
 
 LIVE = """
 from helpers.data.support import READINGS
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 
-readings = Inlet(source=READINGS, feed=lambda folder: FileConnector(READINGS, folder))
+readings = Ingestion(source=READINGS, connector=lambda folder: FileConnector(READINGS, folder))
 """
 
 

@@ -55,7 +55,7 @@ message_type {
 FEED = """
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.payloads import Avro, Protobuf
 
@@ -65,7 +65,7 @@ source = Source(
     event_time="at",
     watermark=BoundedOutOfOrderness("10 seconds"),
 )
-inlet = Inlet(
+ingestion = Ingestion(
     source, lambda _: KafkaConnector(source, [{topic!r}], servers={servers!r}, format={format})
 )
 """
@@ -89,7 +89,7 @@ def domain(tmp_path: Path, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> D
         package.mkdir()
         (package / "__init__.py").touch()
         text = FEED.format(topic=topic, servers=topics.servers, format=format_)
-        (package / "feed.py").write_text(text)
+        (package / "connectors.py").write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
         monkeypatch.setenv("TIDEMARK_DOMAINS", package.name)
@@ -130,9 +130,9 @@ def test_avro_records_are_decoded_with_the_schemas_of_their_producers(
     ]
 
     # A new schema, while the registry is down.
-    feed = domains.inlet(Settings(), name).feed(Path())
-    assert isinstance(feed, KafkaConnector)
-    following = Following(tables, feed)
+    connector = domains.ingestion(Settings(), name).connector(Path())
+    assert isinstance(connector, KafkaConnector)
+    following = Following(tables, connector)
     noted = notes({"at": AT, "n": 5, "note": "new"}, place)
     registered.fails = 503
     topics.send(name, [noted])

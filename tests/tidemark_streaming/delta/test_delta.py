@@ -36,9 +36,9 @@ from tidemark.run.runner import incremental
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import CHANGE, DeltaConnector
-from tidemark_streaming.delta import feed as delta_feed
+from tidemark_streaming.delta import connector as delta_connector
 from tidemark_streaming.delta.versions import drop_unchanged
-from tidemark_streaming.ingest.accepted import passed_over
+from tidemark_streaming.ingest.accepted_losses import skipped_losses
 from tidemark_streaming.ingest.ingest import follow, ingest
 
 REGISTERED = False
@@ -69,16 +69,16 @@ def write(path: Path, rows: pa.Table, **more: Any) -> None:  # noqa: ANN401
     write_deltalake(path, rows, mode="append", **more)
 
 
-def done(feed: DeltaConnector) -> list[Arrival]:
+def done(connector: DeltaConnector) -> list[Arrival]:
     """Return the pending arrivals as if they had been ingested."""
     return [
         Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
-        for n, c in enumerate(feed.pending([]))
+        for n, c in enumerate(connector.pending([]))
     ]
 
 
-def versions(feed: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int]:
-    return [json.loads(chunk.position)["version"] for chunk in feed.pending(timeline)]
+def versions(connector: DeltaConnector, timeline: Sequence[Arrival] = ()) -> list[int]:
+    return [json.loads(chunk.position)["version"] for chunk in connector.pending(timeline)]
 
 
 def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def test_windows_are_equal_for_any_batch_size(
             list(ingest(warehouse, piecemeal))
     list(ingest(warehouse, piecemeal))
     whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
-    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+    monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
     assert len(list(ingest(whole, piecemeal, batch=None))) == 1
     assert log(whole, ORDERS) == log(warehouse, ORDERS)
     assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
@@ -125,12 +125,12 @@ def test_row_changes_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
     on = {"delta.enableChangeDataFeed": "true"}
     write(path, orders([0, 1, 2, 3]), configuration=on)
     write(path, orders([4, 5], "b"))
-    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
-    list(ingest(warehouse, feed))
+    connector = DeltaConnector(CHANGED, str(path), change_feed=True)
+    list(ingest(warehouse, connector))
     table = DeltaTable(path)
     table.update(predicate="price = 2", updates={"price": "20"})
     table.delete("shop = 'b' AND price = 5")
-    list(ingest(warehouse, feed))
+    list(ingest(warehouse, connector))
     rows = log(warehouse, CHANGED)
     assert [
         (r["arrival"], r["_change_type"], r["_commit_version"], r["price"]) for r in rows[6:]
@@ -168,9 +168,9 @@ def test_unchanged_rows_of_rewritten_files_are_not_changes(tmp_path: Path) -> No
     rewrite(path)
     rewrite(path, orders([1, 2]))
     DeltaTable(path).delete("price = 0")
-    feed = DeltaConnector(replace(CHANGED, mask={"shop": Drop()}), str(path), change_feed=True)
-    chunks = feed.pending([])
-    found = [feed.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
+    connector = DeltaConnector(replace(CHANGED, mask={"shop": Drop()}), str(path), change_feed=True)
+    chunks = connector.pending([])
+    found = [connector.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
     assert [
         [(row["_change_type"], row["price"]) for row in cast(pa.Table, rows).to_pylist()]
         for rows in found
@@ -224,8 +224,8 @@ def test_ingestion_starts_with_the_table_at_the_start_version(
     write(path, orders([1]))
     DeltaTable(path).delete("price = 0")
     write(path, orders([2]))
-    feed = DeltaConnector(ORDERS, str(path), start=2)
-    list(ingest(warehouse, feed))
+    connector = DeltaConnector(ORDERS, str(path), start=2)
+    list(ingest(warehouse, connector))
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
 
 
@@ -269,11 +269,11 @@ list(ingest(warehouse, cloudpickle.loads(Path(file).read_bytes()), batch=2))
 def test_after_a_kill_in_a_commit_each_version_is_ingested_once(
     engine: Settings, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    path, file = tmp_path / "orders", tmp_path / "feed"
+    path, file = tmp_path / "orders", tmp_path / "connector"
     for minute in range(3):
         write(path, orders([minute]))
-    feed = DeltaConnector(ORDERS, str(path))
-    file.write_bytes(cloudpickle.dumps(feed))
+    connector = DeltaConnector(ORDERS, str(path))
+    file.write_bytes(cloudpickle.dumps(connector))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(file), address(engine), json.dumps(warehouse.place)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TIDEMARK_FAIL_AT": "timeline"},
@@ -281,7 +281,7 @@ def test_after_a_kill_in_a_commit_each_version_is_ingested_once(
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    list(ingest(warehouse, feed))
+    list(ingest(warehouse, connector))
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
 
 
@@ -291,13 +291,13 @@ def test_a_version_that_changes_rows_stops_the_source(tmp_path: Path) -> None:
     write(path, orders([2]))
     DeltaTable(path).delete("price = 1")
     write(path, orders([3]))
-    feed = DeltaConnector(ORDERS, str(path))
-    assert versions(feed) == [0, 1]
+    connector = DeltaConnector(ORDERS, str(path))
+    assert versions(connector) == [0, 1]
     with pytest.raises(DataError, match=r"Version 2 of .*orders' updates or deletes rows, but"):
-        feed.pending(done(feed))
-    assert versions(replace(feed, skip_change_commits=True), done(feed)) == [2, 3]
+        connector.pending(done(connector))
+    assert versions(replace(connector, skip_change_commits=True), done(connector)) == [2, 3]
     with pytest.raises(DataError, match=r"has no change data feed: enable it with ALTER TABLE"):
-        replace(feed, change_feed=True).pending(done(feed))
+        replace(connector, change_feed=True).pending(done(connector))
 
 
 def test_rows_of_a_skipped_version_are_not_ingested(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -320,8 +320,8 @@ def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> No
     path = tmp_path / "orders"
     for minute in range(5):
         write(path, orders([minute]))
-    feed = DeltaConnector(ORDERS, str(path))
-    timeline = done(feed)[:1]
+    connector = DeltaConnector(ORDERS, str(path))
+    timeline = done(connector)[:1]
     # The result of VACUUM for two versions whose rows were compacted.
     table = DeltaTable(path)
     table.optimize.compact()
@@ -330,11 +330,11 @@ def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> No
         file.unlink()
     sentence = r"orders' no longer has versions 1 to 2: VACUUM .* --allow-data-loss, or .*start=5\."
     with pytest.raises(DataError, match=sentence):
-        feed.pending(timeline)
-    accepting = replace(feed, accept_loss=True)
+        connector.pending(timeline)
+    accepting = replace(connector, accept_loss=True)
     chunks = accepting.pending(timeline)
     assert [json.loads(c.position)["version"] for c in chunks] == [3, 4, 5]
-    assert [passed_over(c.position) for c in chunks] == [["versions 1 to 2 (deleted)"], [], []]
+    assert [skipped_losses(c.position) for c in chunks] == [["versions 1 to 2 (deleted)"], [], []]
     # A later loss was not accepted.
     (third,) = added(path, 3)
     third.rename(tmp_path / "gone")
@@ -346,8 +346,8 @@ def test_deleted_versions_are_reported_and_can_be_accepted(tmp_path: Path) -> No
     for version in range(3):
         (path / f"_delta_log/{version:020}.json").unlink()
     with pytest.raises(DataError, match=r"no longer has versions 0 to 2"):
-        feed.pending([])
-    assert versions(replace(feed, start=5)) == [5]
+        connector.pending([])
+    assert versions(replace(connector, start=5)) == [5]
 
 
 def test_changes_deleted_by_vacuum_are_reported(tmp_path: Path) -> None:
@@ -359,14 +359,14 @@ def test_changes_deleted_by_vacuum_are_reported(tmp_path: Path) -> None:
     table.delete("price = 1")
     table.update(predicate="price = 0", updates={"price": "10"})
     write(path, orders([2]))
-    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
-    timeline = done(feed)[:1]
-    assert versions(feed, timeline) == [1, 2, 3]
+    connector = DeltaConnector(CHANGED, str(path), change_feed=True)
+    timeline = done(connector)[:1]
+    assert versions(connector, timeline) == [1, 2, 3]
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*start=3\."):
-        feed.pending(timeline)
+        connector.pending(timeline)
     # VACUUM itself commits its start and its end.
-    assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
+    assert versions(replace(connector, accept_loss=True), timeline) == [3, 4, 5]
 
 
 def test_a_recreated_table_is_reported(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_recreated_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"recreated under its path after version 0\. .* --allow"):
         anew.pending(timeline)
     (chunk,) = replace(anew, accept_loss=True).pending(timeline)
-    assert passed_over(chunk.position) == ["it was recreated under its path after version 0"]
+    assert skipped_losses(chunk.position) == ["it was recreated under its path after version 0"]
 
 
 ANEW = r"orders' of source 'orders' was recreated under its path while it was read"
@@ -390,21 +390,21 @@ def test_a_table_recreated_between_poll_and_read_is_reported(
 ) -> None:
     """Otherwise its rows would be ingested as those of the old table, and again as its own."""
     if not few:
-        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(2):
         write(path, orders([minute]))
-    feed = DeltaConnector(ORDERS, str(path))
-    chunks = feed.pending([])
+    connector = DeltaConnector(ORDERS, str(path))
+    chunks = connector.pending([])
     path.rename(tmp_path / "old")
     # With fewer versions, with as many, and without a table.
     for minute in (5, 6):
         write(path, orders([minute]))
         with pytest.raises(DataError, match=ANEW):
-            feed.read(nobody, chunks)
+            connector.read(nobody, chunks)
     shutil.rmtree(path)
     with pytest.raises(DataError, match="There is no Delta table at"):
-        feed.read(nobody, chunks)
+        connector.read(nobody, chunks)
 
 
 @pytest.mark.parametrize("few", [True, False])
@@ -414,10 +414,10 @@ def test_a_table_recreated_during_a_read_is_reported(
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(3):
         write(path, orders([minute]))
-    feed = DeltaConnector(ORDERS, str(path))
-    chunks, look = feed.pending([]), delta_feed.read_commit
+    connector = DeltaConnector(ORDERS, str(path))
+    chunks, look = connector.pending([]), delta_connector.read_commit
     if not few:
-        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
 
     def replaced(*given: Any) -> Any:  # noqa: ANN401
         if (tmp_path / "new").exists():
@@ -425,12 +425,12 @@ def test_a_table_recreated_during_a_read_is_reported(
             (tmp_path / "new").rename(path)
         return look(*given)
 
-    monkeypatch.setattr(delta_feed, "read_commit", replaced)
+    monkeypatch.setattr(delta_connector, "read_commit", replaced)
     for count in (3, 1):
         for minute in range(count):
             write(tmp_path / "new", orders([minute + 5]))
         with pytest.raises(DataError, match=ANEW):
-            feed.read(nobody, chunks)
+            connector.read(nobody, chunks)
         shutil.rmtree(path)
         (tmp_path / "old").rename(path)
 
@@ -476,13 +476,13 @@ def test_timestamps_without_a_zone_use_the_declared_time_zone(
     local = pa.array([datetime.fromisoformat(hour) for hour in hours], pa.timestamp("us"))
     rows = pa.table({"ts": local, "shop": ["a"] * len(hours), "price": range(len(hours))})
     write(tmp_path, rows)
-    feed = DeltaConnector(ORDERS, str(tmp_path))
+    connector = DeltaConnector(ORDERS, str(tmp_path))
     with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone to 'UTC'"):
-        feed.pending([])
+        connector.pending([])
     with pytest.raises(DefinitionError, match=r"unknown time zone, 'Mars'"):
-        replace(feed, time_zone="Mars")
-    monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 100 if few else 0)
-    list(ingest(warehouse, replace(feed, time_zone="Europe/Berlin")))
+        replace(connector, time_zone="Mars")
+    monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 100 if few else 0)
+    list(ingest(warehouse, replace(connector, time_zone="Europe/Berlin")))
     found = [row["ts"].astimezone(UTC).isoformat()[:-6] for row in log(warehouse, ORDERS)]
     assert found == [
         *("2025-12-31T23:00:00", "2026-03-29T00:59:00", "2026-03-29T01:30:00"),
@@ -492,32 +492,32 @@ def test_timestamps_without_a_zone_use_the_declared_time_zone(
 
 def test_invalid_tables_and_arguments_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "orders"
-    feed = DeltaConnector(ORDERS, str(path))
+    connector = DeltaConnector(ORDERS, str(path))
     with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which so"):
-        feed.pending([])
+        connector.pending([])
     write(path, orders([0]))
     with pytest.raises(DataError, match=r"does not have version 4 yet: its newest version is 0\."):
-        replace(feed, start=4).pending([])
+        replace(connector, start=4).pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
     with pytest.raises(DefinitionError, match=r"'note' as STRING, but .* has no such column; its"):
-        replace(feed, source=other).pending([])
+        replace(connector, source=other).pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "price": "DOUBLE"})
     with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, but .* has it as bigint; its"):
-        replace(feed, source=other).pending([])
+        replace(connector, source=other).pending([])
     with pytest.raises(DefinitionError, match=r"`start` of 0 or greater \(got -1\)"):
-        replace(feed, start=-1)
+        replace(connector, start=-1)
     with pytest.raises(DefinitionError, match=r"can have change_feed or skip_change_commits"):
-        replace(feed, change_feed=True, skip_change_commits=True)
+        replace(connector, change_feed=True, skip_change_commits=True)
 
 
 def test_a_change_data_feed_enabled_later_is_reported(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     write(path, orders([0]))
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    feed = DeltaConnector(CHANGED, str(path), change_feed=True)
+    connector = DeltaConnector(CHANGED, str(path), change_feed=True)
     with pytest.raises(DataError, match=r"change data feed for version 0, .*start=1 first reads"):
-        list(ingest(warehouse, feed))
-    list(ingest(warehouse, replace(feed, start=1)))
+        list(ingest(warehouse, connector))
+    list(ingest(warehouse, replace(connector, start=1)))
     (row,) = log(warehouse, CHANGED)
     assert (row["_change_type"], row["_commit_version"]) == ("insert", 1)
 
@@ -531,12 +531,12 @@ def test_undeclared_columns_may_have_any_type(tmp_path: Path) -> None:
     )
     assert "interval" in text
     file.write_text(text)
-    feed = DeltaConnector(replace(ORDERS, mask={"shop": Drop()}), str(tmp_path))
-    rows: Any = feed.read(cast(SparkSession, None), feed.pending([]))
+    connector = DeltaConnector(replace(ORDERS, mask={"shop": Drop()}), str(tmp_path))
+    rows: Any = connector.read(cast(SparkSession, None), connector.pending([]))
     assert isinstance(rows, pa.Table)
     assert rows.column("price").to_pylist() == [0]
     other = replace(ORDERS, columns={**ORDERS.columns, "other": "STRING"})
     with pytest.raises(
         DefinitionError, match=r"'other' as STRING, but .* has it as interval day to"
     ):
-        replace(feed, source=other).pending([])
+        replace(connector, source=other).pending([])

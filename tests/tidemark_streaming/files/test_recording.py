@@ -10,7 +10,7 @@ import pytest
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Perfect
-from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.files.recording import ARRIVES, Recording
 
 SOURCE = Source(

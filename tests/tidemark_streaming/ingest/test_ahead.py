@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.ingest.ingest import end, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
-from tidemark_streaming.scenario.run.memory import MemoryFeed
+from tidemark_streaming.scenario.run.memory import MemoryConnector
 
 FAR = instant("2099-01-01")
 TIMES = [
@@ -37,7 +37,7 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
         ScenarioArrival(tuple((time, "a", 1.0, None) for time in times), T0 + (n + 1) * MINUTE)
         for n, times in enumerate(TIMES)
     ]
-    list(ingest(warehouse, MemoryFeed(source, arrivals), batch=2))
+    list(ingest(warehouse, MemoryConnector(source, arrivals), batch=2))
     end(warehouse, source)
     return replace(PER_MINUTE, source=source)
 
@@ -64,7 +64,7 @@ def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, wind
     assert rows[0] == overlap * len(BELIEVED)
     assert rows[1].year == 2023
     late = warehouse.read(asset.late_table).orderBy("ts").collect()
-    told = {(r["reason"], r["window_start"], r["lag_seconds"]) for r in late}
+    told = {(r["reason"], r["window_start"], r["lateness_seconds"]) for r in late}
     assert told == {("future_timestamp", None, None), ("no_event_time", None, None)}
     assert [r["reason"] for r in late] == ["no_event_time", "future_timestamp", "future_timestamp"]
     assert late[2]["ts"].year == 2099

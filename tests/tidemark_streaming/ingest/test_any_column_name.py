@@ -39,9 +39,9 @@ from tidemark.quality import one_of
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_streaming.connector import Connector
 from tidemark_streaming.delta import CHANGE, DeltaConnector
-from tidemark_streaming.delta import feed as delta_feed
-from tidemark_streaming.feed import Feed
+from tidemark_streaming.delta import connector as delta_connector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import ingest as streaming_ingest
 from tidemark_streaming.ingest.ingest import ingest
@@ -73,7 +73,7 @@ def written(names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def feed(form: str, folder: Path, names: Sequence[str]) -> Feed:
+def connector(form: str, folder: Path, names: Sequence[str]) -> Connector:
     folder.mkdir()
     rows, of = written(names), source(names)
     if form == "csv":
@@ -107,12 +107,12 @@ def test_source_columns_may_have_internal_names(
 ) -> None:
     """Covers only some columns of text formats, because parsing them takes long."""
     if not few:
-        monkeypatch.setattr(delta_feed, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
         monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
     beside = CHANGE if form == "delta" else {}
     names = [name for name in ALL if name != "ts" and name not in beside]
     names = sorted({*names[::step], "block", "row", "file", "chunk", "dead_letter", "bytes"})
-    came = feed(form, tmp_path / "landed", names)
+    came = connector(form, tmp_path / "landed", names)
     list(ingest(warehouse, came))
     rows = warehouse.take("named_log").sort_by("position").to_pylist()
     assert warehouse.take("named_dead_letters").num_rows == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.data.landing import HEADER, SOURCE, T0, clock, feed, land
+from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land
 from helpers.processes.clocks import shift_clock
 from tidemark.base.instants import is_wait_over
 from tidemark.define import aggregates as agg
@@ -43,7 +43,7 @@ JUMPS = [0, HOUR, -HOUR, 0, 3 * HOUR, -5 * HOUR]
 def test_runs_over_clock_jumps_equal_a_batch(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chance, files = random.Random(3), replace(feed(tmp_path / "in"), source=IDLING)
+    chance, files = random.Random(3), replace(connector(tmp_path / "in"), source=IDLING)
     for number, jump in enumerate(JUMPS):
         at = number * 60
         rows = [f"{clock(at - chance.randrange(200))},{chance.choice('ab')},1" for _ in range(9)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers.data.landing import HEADER, SOURCE, T0, clock, feed, land, land_some, log_rows
+from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land, land_some, log_rows
 from helpers.data.runs import dies
 from helpers.data.support import PER_MINUTE
 from helpers.kafka.topics import CLICKS, Topics, clicks
@@ -37,14 +37,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from helpers.data.landing import feed
+from helpers.data.landing import connector
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
 
 _, remote, place, folder, columns = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
-came = feed(Path(folder))
+came = connector(Path(folder))
 list(ingest(warehouse, replace(came, source=replace(came.source, columns=json.loads(columns)))))
 """
 
@@ -121,7 +121,7 @@ def test_a_kill_while_columns_are_added_loses_nothing(
 ) -> None:
     folder = tmp_path / "in"
     land_some(folder, 2)
-    list(ingest(warehouse, feed(folder)))
+    list(ingest(warehouse, connector(folder)))
     before = log_rows(warehouse)
     land(folder, "9.csv", f"{HEADER.strip()},unit\n{clock(600)},a,7,C\n", 600)
     assert dies(_DYING, engine, warehouse, where, str(folder), json.dumps(WIDER.columns))
@@ -142,7 +142,7 @@ def test_a_kill_while_columns_are_added_loses_nothing(
 def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     land_some(folder, 3)
-    list(ingest(warehouse, feed(folder)))
+    list(ingest(warehouse, connector(folder)))
     odd = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
     other = replace(SOURCE, name="others")
     land(folder, "9.csv", f"{HEADER}{clock(600)},a,7\n", 600)
@@ -152,7 +152,7 @@ def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path
     # Ingested events are counted, even with the changed definition.
     incremental(warehouse, replace(COUNTED, source=odd))
     assert len(Log(warehouse, SOURCE).timeline()) == 3
-    list(ingest(warehouse, feed(folder)))
+    list(ingest(warehouse, connector(folder)))
     incremental(warehouse, COUNTED)
     assert parity(warehouse, COUNTED).equal
     mine, theirs = (log_rows(warehouse, each) for each in (SOURCE, other))
@@ -162,13 +162,13 @@ def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path
 def test_new_fields_of_kafka_records_are_ingested(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create()
     topics.send(name, clicks(1))
-    list(ingest(warehouse, topics.feed(name)))
+    list(ingest(warehouse, topics.connector(name)))
     wider = replace(CLICKS, columns={**CLICKS.columns, "page": "STRING"})
     more = clicks(3)[0].replace(b"}", b', "page": "/x"}')
     topics.send(name, [*clicks(2), more])
-    list(ingest(warehouse, topics.feed(name, source=wider)))
+    list(ingest(warehouse, topics.connector(name, source=wider)))
     rows = warehouse.take(CLICKS.log_table, columns=["n", "page"]).sort_by("n").to_pylist()
     assert rows == [{"n": 1, "page": None}, {"n": 2, "page": None}, {"n": 3, "page": "/x"}]
     assert versions(warehouse, CLICKS) == [1, 2]
     with pytest.raises(DefinitionError, match="the column 'page', which is no longer declared"):
-        list(ingest(warehouse, topics.feed(name)))
+        list(ingest(warehouse, topics.connector(name)))

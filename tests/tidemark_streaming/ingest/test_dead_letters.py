@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from helpers.data.landing import HEADER, SOURCE, feed, land, log_rows
+from helpers.data.landing import HEADER, SOURCE, connector, land, log_rows
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.engine import ensure
@@ -46,7 +46,7 @@ def landing(tmp_path: Path) -> Path:
 def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
     warehouse: Warehouse, landing: Path
 ) -> None:
-    arrivals = [a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals]
+    arrivals = [a for commit in ingest(warehouse, connector(landing)) for a in commit.arrivals]
     assert [(a.rows, a.dead_letters) for a in arrivals] == [(1, 3), (1, 3)]
     assert Log(warehouse, SOURCE).timeline() == arrivals
     assert [(r[3], r[4]) for r in log_rows(warehouse)] == [(0, 1), (1, 1)]
@@ -69,10 +69,10 @@ def test_a_malformed_row_is_a_dead_letter_with_position_and_reason(
 def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     warehouse: Warehouse, landing: Path
 ) -> None:
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     before = letters(warehouse)
     good = mended(before.slice(1, 2), "2023-11-14,a,2", "2023-11-14,a,3,9")
-    outcome = replay(warehouse, feed(landing), good)
+    outcome = replay(warehouse, connector(landing), good)
     (arrival,) = outcome.arrivals
     assert outcome.brought == arrival.rows == 1
     assert outcome.refused == {(0, 3): "The record does not have 3 fields."}
@@ -81,29 +81,29 @@ def test_a_corrected_dead_letter_is_replayed_once_as_a_new_arrival(
     assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)
     assert log_rows(warehouse)[-1][7:9] == ("0.csv#2", "sensors:0:2")
     assert letters(warehouse) == before
-    again = replay(warehouse, feed(landing), good)
+    again = replay(warehouse, connector(landing), good)
     assert (again.arrivals, again.brought) == ((), 0)
     # Later files are ingested as before.
     land(landing, "2.csv", HEADER + "2023-11-14,a,9\n", 120)
-    (later,) = (a for commit in ingest(warehouse, feed(landing)) for a in commit.arrivals)
+    (later,) = (a for commit in ingest(warehouse, connector(landing)) for a in commit.arrivals)
     assert (later.arrival, later.rows) == (3, 1)
     assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 2): 2}
 
 
 def test_a_source_that_has_ended_refuses_a_replay(warehouse: Warehouse, landing: Path) -> None:
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     one, other = (mended(letters(warehouse).slice(n, 1), "2023-11-14,a,2") for n in range(2))
-    replay(warehouse, feed(landing), one)
+    replay(warehouse, connector(landing), one)
     end(warehouse, SOURCE)
     assert find_reprocessed(Log(warehouse, SOURCE).timeline()) == {(0, 0): 2}
     with pytest.raises(DataError, match=r"ended with arrival 3, .* accept the 1 pending arrival"):
-        replay(warehouse, feed(landing), other)
+        replay(warehouse, connector(landing), other)
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from helpers.data.landing import SOURCE, feed
+from helpers.data.landing import SOURCE, connector
 from pyspark.sql import SparkSession
 from test_dead_letters import letters, mended
 from tidemark.store.event_log.fence import Fence
@@ -124,9 +124,10 @@ def dying(self, *given, **named):
 Fence.append = dying
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
 if what == "ingest":
-    list(ingest(warehouse, feed(Path(folder)), batch=None))
+    list(ingest(warehouse, connector(Path(folder)), batch=None))
 else:
-    replay(warehouse, feed(Path(folder)), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7"))
+    rows = mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
+    replay(warehouse, connector(Path(folder)), rows)
 """
 
 POINTS = ["sensors_dead_letters", "sensors_timeline", "after sensors_timeline"]
@@ -151,7 +152,7 @@ def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:
     killed(engine, warehouse, landing, "ingest", point)
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     assert places(letters(warehouse)) == [(a, p) for a in (0, 1) for p in (0, 2, 3)]
     assert [(a.rows, a.dead_letters) for a in Log(warehouse, SOURCE).timeline()] == [(1, 3)] * 2
     assert len(log_rows(warehouse)) == 2
@@ -163,10 +164,10 @@ def test_an_ingest_killed_between_commits_keeps_each_dead_letter_once(
 def test_a_replay_killed_between_commits_ingests_the_row_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
 ) -> None:
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     killed(engine, warehouse, landing, "replay", point)
     again = replay(
-        warehouse, feed(landing), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
+        warehouse, connector(landing), mended(letters(warehouse).slice(0, 1), "2023-11-14,a,7")
     )
     assert again.brought == (1 if point == "sensors_timeline" else 0)
     assert [r[2] for r in log_rows(warehouse)] == [1, 1, 7]

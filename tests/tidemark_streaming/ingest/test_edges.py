@@ -257,8 +257,9 @@ def test_edge_files_give_the_expected_log_and_windows(
     )
     files = landed(case, tmp_path / "landed", singly=mode == "stream")
     form = case.file.rpartition(".")[2]
-    feed = FileConnector(source, files[0].parent, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
-    list(ingest(warehouse, feed, batch=None if mode == "batch" else 1))
+    options = {"header": True} if form == "csv" else {}
+    connector = FileConnector(source, files[0].parent, form, options)  # pyright: ignore[reportArgumentType]
+    list(ingest(warehouse, connector, batch=None if mode == "batch" else 1))
     end(warehouse, source)
     if mode == "batch":
         backfill(warehouse, asset)

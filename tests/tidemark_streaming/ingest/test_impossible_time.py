@@ -16,11 +16,11 @@ from tidemark.run import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.feed import CHUNK, Chunk
+from tidemark_streaming.connector import CHUNK, Chunk
 from tidemark_streaming.ingest.arrival_facts import is_plain, observe
 from tidemark_streaming.ingest.ingest import end, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
-from tidemark_streaming.scenario.run.memory import MemoryFeed
+from tidemark_streaming.scenario.run.memory import MemoryConnector
 
 FAR = T0 * 1000
 TIMES = [
@@ -36,7 +36,7 @@ def brought(warehouse: Warehouse) -> None:
         ScenarioArrival(tuple((time, "a", 1.0, None) for time in times), T0 + (n + 1) * MINUTE)
         for n, times in enumerate(TIMES)
     ]
-    list(ingest(warehouse, MemoryFeed(READINGS, arrivals), batch=2))
+    list(ingest(warehouse, MemoryConnector(READINGS, arrivals), batch=2))
     end(warehouse, READINGS)
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from helpers.data.landing import HEADER, SOURCE, T0, clock, feed, land, land_some, log_rows
+from helpers.data.landing import HEADER, SOURCE, T0, clock, connector, land, land_some, log_rows
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
@@ -25,7 +25,7 @@ from tidemark.engine import ensure
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import CHUNK, Chunk, Excerpt, Inlet, Landed
+from tidemark_streaming.connector import CHUNK, Chunk, Excerpt, Ingestion, Landed
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import end, furnish, ingest
 from tidemark_streaming.ingest.play import play
@@ -49,7 +49,7 @@ Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
 def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
     """Return the event log of an undisturbed ingest with one arrival per commit."""
     warehouse = Warehouse(spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}")
-    commits = list(ingest(warehouse, feed(landing)))
+    commits = list(ingest(warehouse, connector(landing)))
     assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
         (n, FILES, 1) for n in range(1, FILES + 1)
     ]
@@ -100,16 +100,16 @@ def test_null_event_times_are_kept_and_unparsable_rows_counted(expected: Log_) -
 def test_a_bulk_load_gives_the_same_log(
     warehouse: Warehouse, landing: Path, expected: Log_, batch: int | None
 ) -> None:
-    commits = list(ingest(warehouse, feed(landing), batch=batch))
+    commits = list(ingest(warehouse, connector(landing), batch=batch))
     assert len(commits) == (1 if batch is None else 3)
     assert contents(warehouse) == expected
-    assert list(ingest(warehouse, feed(landing), batch=batch)) == []
+    assert list(ingest(warehouse, connector(landing), batch=batch)) == []
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from helpers.data.landing import feed
+from helpers.data.landing import connector
 from pyspark.sql import SparkSession
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.warehouse import Warehouse
@@ -131,7 +131,7 @@ def dying(self, *given, **named):
 Fence.append = dying
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("began", flush=True)
-list(ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)))
+list(ingest(Warehouse(spark, location, database), connector(Path(folder)), batch=int(batch)))
 """
 
 
@@ -161,7 +161,7 @@ def test_a_kill_around_the_commit_loses_and_doubles_nothing(
     last = Log(warehouse, SOURCE).last()
     assert last is not None
     assert last.arrival == (1 if where == "before timeline" else 3)
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     assert contents(warehouse) == expected
 
 
@@ -175,17 +175,17 @@ def test_a_kill_at_any_instant_loses_and_doubles_nothing(
         with start(remote, warehouse, landing, "anywhere") as process:
             time.sleep(chance.uniform(0.5, 6))
             process.kill()
-    list(ingest(warehouse, feed(landing), batch=None))
+    list(ingest(warehouse, connector(landing), batch=None))
     assert contents(warehouse) == expected
 
 
 def test_a_concurrent_ingest_is_refused_with_the_firsts_process(
     warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:
-    first = ingest(warehouse, feed(landing), batch=4)
+    first = ingest(warehouse, connector(landing), batch=4)
     next(first)
     with pytest.raises(ConflictError, match=f"ingested already, by process {os.getpid()}:"):
-        next(ingest(warehouse, feed(landing)))
+        next(ingest(warehouse, connector(landing)))
     list(first)
     assert contents(warehouse) == expected
 
@@ -193,26 +193,26 @@ def test_a_concurrent_ingest_is_refused_with_the_firsts_process(
 def test_an_ingest_ends_after_a_takeover_by_another_machine(
     warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:
-    first = ingest(warehouse, feed(landing), batch=2)
+    first = ingest(warehouse, connector(landing), batch=2)
     next(first)
     other = Log(warehouse, SOURCE)
     other.recover()
     with pytest.raises(ConflictError, match="has taken over"):
         next(first)
-    list(ingest(warehouse, feed(landing)))
+    list(ingest(warehouse, connector(landing)))
     assert contents(warehouse) == expected
 
 
 def test_the_end_of_a_source_is_its_last_arrival(warehouse: Warehouse, tmp_path: Path) -> None:
     land_some(tmp_path / "in", 1)
-    list(ingest(warehouse, feed(tmp_path / "in")))
+    list(ingest(warehouse, connector(tmp_path / "in")))
     ended = end(warehouse, SOURCE)
     assert (ended.arrival, ended.rows, ended.after) == (1, 0, INFINITY)
     assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).last()
-    assert list(ingest(warehouse, feed(tmp_path / "in"))) == []
+    assert list(ingest(warehouse, connector(tmp_path / "in"))) == []
     land(tmp_path / "in", "more.csv", HEADER, 600)
     with pytest.raises(DataError, match=r"ended with arrival 1, .* the 1 pending arrival"):
-        list(ingest(warehouse, feed(tmp_path / "in")))
+        list(ingest(warehouse, connector(tmp_path / "in")))
 
 
 def by(watermark: Watermark, folder: Path) -> FileConnector:
@@ -221,10 +221,12 @@ def by(watermark: Watermark, folder: Path) -> FileConnector:
     return FileConnector(source, folder, options={"header": True})
 
 
-def watermarks(warehouse: Warehouse, feed: FileConnector, batch: int | None) -> list[float | None]:
+def watermarks(
+    warehouse: Warehouse, connector: FileConnector, batch: int | None
+) -> list[float | None]:
     """Return the watermark after each arrival, in seconds since the first file landed."""
-    list(ingest(warehouse, feed, batch=batch))
-    timeline = Log(warehouse, feed.source).timeline()
+    list(ingest(warehouse, connector, batch=batch))
+    timeline = Log(warehouse, connector.source).timeline()
     return [None if a.after is None else a.after / 1_000_000 - T0 for a in timeline]
 
 
@@ -323,10 +325,10 @@ def test_a_broken_file_stops_the_ingest_until_it_is_fixed(
     land_some(tmp_path / "in", 2)
     land(tmp_path / "in", "009.csv", "value,at\n", 900)
     with pytest.raises(DataError, match=r"009\.csv' of source 'sensors' can't be read: its header"):
-        list(ingest(warehouse, feed(tmp_path / "in")))
+        list(ingest(warehouse, connector(tmp_path / "in")))
     assert len(Log(warehouse, SOURCE).timeline()) == 2
     land(tmp_path / "in", "009.csv", HEADER + "2023-11-14,a,1\n", 900)
-    list(ingest(warehouse, feed(tmp_path / "in")))
+    list(ingest(warehouse, connector(tmp_path / "in")))
     assert [a.rows for a in Log(warehouse, SOURCE).timeline()][2] == 1
 
 
@@ -336,7 +338,7 @@ def test_an_unwritable_warehouse_is_reported(
     (tmp_path / "file").write_text("")
     for location in (tmp_path / "file", Path("/proc/tidemark")):
         with pytest.raises(DataError, match=f"Warehouse '{location}' can't be written:"):
-            list(ingest(Warehouse(spark, str(location), "any"), feed(landing)))
+            list(ingest(Warehouse(spark, str(location), "any"), connector(landing)))
 
 
 def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
@@ -347,11 +349,13 @@ def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
             text = HEADER + f"2023-11-14,a,{number}\n"
             yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
 
-    inlet = Inlet(SOURCE, lambda p: FileConnector(SOURCE, p, options={"header": True}), land_slowly)
-    commits = list(play(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
+    ingestion = Ingestion(
+        SOURCE, lambda p: FileConnector(SOURCE, p, options={"header": True}), land_slowly
+    )
+    commits = list(play(warehouse, ingestion, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
-        list(play(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
+        list(play(warehouse, Ingestion(SOURCE, ingestion.connector), tmp_path / "in", Excerpt()))
 
 
 def test_each_arrival_records_the_versions_of_lookup_tables(
@@ -365,7 +369,7 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
         return places
 
     def versions() -> list[str]:
-        return [a.references for a in Log(warehouse, source).timeline()]
+        return [a.lookups for a in Log(warehouse, source).timeline()]
 
     for number in range(3):
         land(tmp_path / "in", f"{number}.csv", HEADER + f"2023-11-14,a,{number}\n", number)
@@ -373,12 +377,12 @@ def test_each_arrival_records_the_versions_of_lookup_tables(
         list(ingest(warehouse, came))
     assert versions() == []
     # A domain's lookup table is created only if it does not exist.
-    inlet = Inlet(source, lambda _: came, lookups={"places": load})
-    furnish(warehouse, inlet)
+    ingestion = Ingestion(source, lambda _: came, lookups={"places": load})
+    furnish(warehouse, ingestion)
     commits = ingest(warehouse, came, batch=2)
     next(commits)
     places.write.format("delta").mode("append").save(warehouse.path("places"))
-    furnish(warehouse, inlet)
+    furnish(warehouse, ingestion)
     assert warehouse.read("places").count() == 2
     list(commits)
     end(warehouse, source)

@@ -11,11 +11,11 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.data.landing import HEADER, SOURCE, feed, land
+from helpers.data.landing import HEADER, SOURCE, connector, land
 from tidemark.base.instants import INFINITY, instant
 from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.connector import CLOCK_SLACK, Chunk, processing_time
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.feed import CLOCK_SLACK, Chunk, processing_time
 from tidemark_streaming.ingest.future_watermark import FAR, FutureWatermark, is_far_ahead
 
 FAR_FUTURE = instant("2099-01-01")
@@ -44,10 +44,10 @@ def test_a_processing_time_is_neither_in_the_future_nor_decreasing(timestamps: l
 def test_a_file_from_the_future_does_not_advance_the_clock(tmp_path: Path) -> None:
     path = land(tmp_path, "a.csv", HEADER, 0)
     os.utime(path, (FAR_FUTURE / 1e6, FAR_FUTURE / 1e6))
-    [chunk] = feed(tmp_path).pending([])
+    [chunk] = connector(tmp_path).pending([])
     assert chunk.arrived_at <= now() + CLOCK_SLACK
     (tmp_path / "b.csv").write_text(HEADER)
-    [later] = feed(tmp_path).pending([arrived(chunk, 0)])
+    [later] = connector(tmp_path).pending([arrived(chunk, 0)])
     assert later.arrived_at <= now() + CLOCK_SLACK
 
 

@@ -15,12 +15,12 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import CHUNK, Chunk, Inlet
+from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.ingest.ingest import furnish, ingest
 
 
 @dataclass(frozen=True)
-class GrowingFeed:
+class GrowingConnector:
     """A connector to a file that is still being written: each read returns different rows.
 
     Args:
@@ -51,7 +51,7 @@ def test_log_and_timeline_agree_on_the_rows_of_a_growing_file(
     warehouse: Warehouse, size: int
 ) -> None:
     """Finding 15."""
-    list(ingest(warehouse, GrowingFeed(READINGS, size)))
+    list(ingest(warehouse, GrowingConnector(READINGS, size)))
     (arrival,) = Log(warehouse, READINGS).timeline()
     assert 300 < arrival.rows < 700
     assert warehouse.read(READINGS.log_table).count() == arrival.rows
@@ -68,12 +68,14 @@ def test_an_interrupted_load_of_a_lookup_table_is_completed_later(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    inlet = Inlet(READINGS, feed=lambda _: GrowingFeed(READINGS, 0), lookups={"places": load})
+    ingestion = Ingestion(
+        READINGS, connector=lambda _: GrowingConnector(READINGS, 0), lookups={"places": load}
+    )
     with monkeypatch.context() as dying:
         dying.setattr(Warehouse, "append", killed)
         with pytest.raises(KeyboardInterrupt):
-            furnish(warehouse, inlet)
+            furnish(warehouse, ingestion)
     assert warehouse.read("places").count() == 0
     for _ in range(2):
-        furnish(warehouse, inlet)
+        furnish(warehouse, ingestion)
         assert warehouse.read("places").count() == 2

@@ -16,8 +16,8 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.queries.requests import to_dataframe
 from tidemark.store.rows import fetch_rows
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.connector import DEAD
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.feed import DEAD
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.ingest.time_range import in_range
 from tidemark_streaming.payloads.column_types import arrow_type

@@ -114,12 +114,12 @@ def test_the_next_records_are_read_while_earlier_ones_are_ingested(
     read: list[str] = []
     usual = KafkaConnector._in_memory
 
-    def noted(feed: KafkaConnector, positions: Sequence[str], enough: Event) -> object:
+    def noted(connector: KafkaConnector, positions: Sequence[str], enough: Event) -> object:
         read.append(current_thread().name)
-        return usual(feed, positions, enough)
+        return usual(connector, positions, enough)
 
     monkeypatch.setattr(KafkaConnector, "_in_memory", noted)
-    commits = list(ingest(warehouse, topics.feed(name, rows=7), batch=2))
+    commits = list(ingest(warehouse, topics.connector(name, rows=7), batch=2))
     assert len(commits) == 5
     assert read[0] == main_thread().name
     assert {each.partition("_")[0] for each in read[1:]} == {"kafka prefetch"}

@@ -40,7 +40,7 @@ def test_a_load_balancer_without_brokers_is_a_retriable_outage(closing: int, pro
     with pytest.raises(DataError, match="can't be read") as caught:
         cluster.topics(["t"])
     assert caught.value.retriable
-    assert "PLAINTEXT in the feed" not in str(caught.value)
+    assert "PLAINTEXT in the connector" not in str(caught.value)
 
 
 def test_a_broker_without_tls_is_detected(topics: Topics, closing: int) -> None:

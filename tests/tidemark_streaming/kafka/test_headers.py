@@ -83,7 +83,7 @@ def test_values_are_decoded_without_readable_headers(
     # The mock broker does not support topic IDs.
     monkeypatch.setattr(Cluster, "ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
-    feed = KafkaConnector(source, ["notes"], servers=servers, correlation="trace")
+    connector = KafkaConnector(source, ["notes"], servers=servers, correlation="trace")
     asked = to_json({"notes": Topic("any", {0: (1, LAST + 1)})})
-    rows, _ = feed._in_memory([asked], Event())
+    rows, _ = connector._in_memory([asked], Event())
     assert rows["correlation_id"].to_pylist() == [f"notes-0-{n}" for n in range(1, LAST + 1)]

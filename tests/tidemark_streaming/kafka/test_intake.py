@@ -13,7 +13,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position
-from tidemark_streaming.feed import CHUNK
+from tidemark_streaming.connector import CHUNK
 from tidemark_streaming.kafka import records
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
@@ -71,14 +71,14 @@ def test_only_needed_fields_of_valid_records_are_read(
     for first, (name, partition) in enumerate([(names[0], 0), (names[0], 1), (names[1], 0)]):
         numbers = range(100 * first, 100 * first + 20)
         topics.send(name, clicks(*numbers), partition, key=b"k", at=int(time.time()))
-    feed = topics.feed(*names, source=source, rows=11)
-    chunks = feed.pending([])
+    connector = topics.connector(*names, source=source, rows=11)
+    chunks = connector.pending([])
     assert len(chunks) == 6
-    rows = feed.read(spark, chunks)
+    rows = connector.read(spark, chunks)
     assert len(asked) == 1
     assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
     pieces = [position.parse(c.position) for c in chunks]
-    whole = pa.concat_tables(feed._reader.read(pieces, Event()))
+    whole = pa.concat_tables(connector._reader.read(pieces, Event()))
     assert ordered(rows) == ordered(decode_records(whole, source, Json(), None))
     assert len(rows) == 60
 
@@ -87,7 +87,7 @@ def test_records_are_read_whole_while_dead_letters_occur(
     topics: Topics, asked: list[Collection[str]]
 ) -> None:
     name = topics.create()
-    feed, start = topics.feed(name, source=PLAIN), 0
+    connector, start = topics.connector(name, source=PLAIN), 0
     known = Cluster(topics.servers, {}).ids([name])[name]
 
     def whole(values: list[bytes]) -> list[bool]:
@@ -97,7 +97,7 @@ def test_records_are_read_whole_while_dead_letters_occur(
         topics.send(name, values)
         begun = {name: position.Topic(known, {0: (start, start + len(values))})}
         start += len(values)
-        rows, _ = feed._in_memory([position.to_json(begun)], Event())
+        rows, _ = connector._in_memory([position.to_json(begun)], Event())
         assert len(values) == len(rows)
         return [wanted == SCHEMA.names for wanted in asked]
 

@@ -31,7 +31,7 @@ from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.sink.follow import follow
-from tidemark_streaming.sink.outbox import PublishResult
+from tidemark_streaming.sink.writer import PublishResult
 
 # Brokers are down for longer than clients wait, which is a minute.
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     topics = Topics(f"127.0.0.1:{relay.port}")
     name, panes = topics.create(partitions=2), topics.unused()
     asset = replace(BY_TEN, sink=KafkaSink(panes, topics.servers))
-    following = Following(warehouse, topics.feed(name))
+    following = Following(warehouse, topics.connector(name))
 
     def bring(numbers: tuple[int, ...], partition: int) -> None:
         topics.send(name, clicks(*numbers), partition)
@@ -118,7 +118,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
             broker.stand_still()
             still.set()
 
-    monkeypatch.setattr("tidemark_streaming.sink.channel.pass_fail_point", stand_still)
+    monkeypatch.setattr("tidemark_streaming.sink.transactional_topic.pass_fail_point", stand_still)
     try:
         incremental(warehouse, asset)
         assert still.wait(PATIENCE)
@@ -166,7 +166,7 @@ def test_a_fetch_resumes_after_a_network_failure(
     topics.send(name, many)
     # The records take about 600 kB.
     relay.fail_after(200_000, silent=silent)
-    following = Following(warehouse, topics.feed(name))
+    following = Following(warehouse, topics.connector(name))
     following.end()
     assert relay.failed.wait(PATIENCE)
     relay.mend()

@@ -14,9 +14,9 @@ from tidemark.base.errors import ConflictError, DataError
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.ingest.play import play as play_files
 from tidemark_streaming.kafka import play
 from tidemark_streaming.kafka.cluster import Cluster
@@ -46,14 +46,14 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    list(play_files(shared, inlet, tmp_path, PART, batch=None))
+    list(play_files(shared, ingestion, tmp_path, PART, batch=None))
     files, place = Log(shared, flights).timeline(), stage(topics)
     append = Log.append
 
     def fail(*_: object) -> None:
         raise ConflictError("killed")
 
-    begun = play.play(warehouse, inlet, place, PART)
+    begun = play.play(warehouse, ingestion, place, PART)
     list(islice(begun, 5))
     # The sixth span is in the topic but not in the event log.
     monkeypatch.setattr(Log, "append", fail)
@@ -63,7 +63,7 @@ def test_playing_through_kafka_gives_the_log_of_the_files(
     log = Log(warehouse, flights)
     assert len(log.timeline()) == 5
     rest = Excerpt(start="2013-01-01T15:00:00Z", end="2013-01-03T00:00:00Z", span="3 hours")
-    assert [c.arrivals[0].arrival for c in play.play(warehouse, inlet, place, rest)] == [
+    assert [c.arrivals[0].arrival for c in play.play(warehouse, ingestion, place, rest)] == [
         *range(5, 16)
     ]
     assert [told(a) for a in log.timeline()] == [told(a) for a in files]
@@ -95,7 +95,7 @@ def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Top
 
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(end)
-        (commit,) = play.play(warehouse, inlet, place, Excerpt(days=1, span="1 day"))
+        (commit,) = play.play(warehouse, ingestion, place, Excerpt(days=1, span="1 day"))
         ended.result()
     assert commit.arrivals[0].rows > 100
 
@@ -103,10 +103,10 @@ def test_playing_waits_until_a_span_is_visible(warehouse: Warehouse, topics: Top
 def test_a_source_played_through_kafka_cannot_be_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
-    list(play.play(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
+    list(play.play(warehouse, ingestion, stage(topics), Excerpt(days=1, span="12 hours")))
     sentence = "Arrival 1 of 'flights' came through Kafka, so playing the recording as files"
     with pytest.raises(DataError, match=sentence):
-        list(play_files(warehouse, inlet, tmp_path, PART))
+        list(play_files(warehouse, ingestion, tmp_path, PART))
     assert not list(tmp_path.iterdir())
 
 
@@ -116,4 +116,4 @@ def test_unreachable_brokers_are_reported(
     monkeypatch.setattr(play, "TIMEOUT_SECONDS", 0.5)
     nowhere = play.Stage("127.0.0.1:1", "flights", "origin")
     with pytest.raises(DataError, match=r"Kafka at 127\.0\.0\.1:1 can't be read"):
-        list(play.play(warehouse, inlet, nowhere, PART))
+        list(play.play(warehouse, ingestion, nowhere, PART))

@@ -30,7 +30,7 @@ from tidemark.transform import windowed_asset
 from tidemark.verify.parity import parity
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest import dead_letters
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
@@ -163,8 +163,8 @@ def fields(n: int, customer: str) -> dict[str, Any]:
     }
 
 
-def feed(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaConnector:  # noqa: ANN401
-    return topics.feed(name, source=source, correlation="trace", **more)
+def connector(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaConnector:  # noqa: ANN401
+    return topics.connector(name, source=source, correlation="trace", **more)
 
 
 def send(topics: Topics, name: str, values: Iterable[bytes]) -> None:
@@ -185,7 +185,7 @@ def test_no_file_has_an_original_value_of_a_masked_column(
     name = topics.create()
     many = [order(n, "ann" if n % 2 else "bob") for n in range(6_000)]
     send(topics, name, [*many, *UNDECODABLE])
-    list(ingest(warehouse, feed(topics, name)))
+    list(ingest(warehouse, connector(topics, name)))
     incremental(warehouse, orders_by_customer)
     assert parity(warehouse, orders_by_customer).equal
     assert found(engine.home) == []
@@ -215,7 +215,7 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     many = [binary.encode(**fields(n, "ann" if n % 2 else "bob")) for n in range(6_000)]
     send(topics, name, [*many, wide, good[:-3], good + f"\x07{MARK}".encode()])
     topics.send(name, [None], key=f"{MARK}-key".encode())
-    orders = feed(topics, name, format=binary.format)
+    orders = connector(topics, name, format=binary.format)
     list(ingest(warehouse, orders))
     assert found(engine.home) == []
     assert found(Path(warehouse.path(ORDERS.log_table))) == []
@@ -250,13 +250,13 @@ def test_a_corrected_dead_letter_is_masked(
 ) -> None:
     name = topics.create()
     send(topics, name, UNDECODABLE[:1])
-    list(ingest(warehouse, feed(topics, name)))
+    list(ingest(warehouse, connector(topics, name)))
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
     letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
-    assert dead_letters.replay(warehouse, feed(topics, name), mended).brought == 1
+    assert dead_letters.replay(warehouse, connector(topics, name), mended).brought == 1
     assert found(engine.home) == []
 
 
@@ -292,7 +292,7 @@ def test_an_invalid_mask_is_refused(change: dict[str, Any], sentence: str) -> No
 def test_the_kafka_position_of_a_record_cannot_be_masked(topics: Topics) -> None:
     source = replace(CLICKS, mask={"kafka_topic": Tokenize()})
     with pytest.raises(DefinitionError, match="needs the original value of 'kafka_topic'"):
-        topics.feed("clicks", source=source)
+        topics.connector("clicks", source=source)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_without_a_valid_key_nothing_is_ingested(
     else:
         monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", key)
     with pytest.raises(DefinitionError, match=sentence):
-        list(ingest(warehouse, feed(topics, "none")))
+        list(ingest(warehouse, connector(topics, "none")))
     assert not warehouse.exists(ORDERS.timeline_table)
 
 
@@ -322,18 +322,18 @@ def test_an_event_log_refuses_another_mask_or_key(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create()
-    list(ingest(warehouse, feed(topics, name)))
+    list(ingest(warehouse, connector(topics, name)))
     less = replace(ORDERS, mask={**ORDERS.mask, "card": Mask()})
     with pytest.raises(
         DefinitionError, match=r"the protection of card \(mask 0 in the definition, "
     ):
-        list(ingest(warehouse, feed(topics, name, less)))
+        list(ingest(warehouse, connector(topics, name, less)))
     monkeypatch.setenv("OTHER", KEY[::-1])
     other = Tokenize(key=secret("env:OTHER"))
     more = replace(ORDERS, mask={**ORDERS.mask, "email": other})
     told = r"the protection of email \(tokenize by key"
     with pytest.raises(DefinitionError, match=told) as raised:
-        list(ingest(warehouse, feed(topics, name, more)))
+        list(ingest(warehouse, connector(topics, name, more)))
     assert KEY[::-1] not in str(raised.value)
 
 

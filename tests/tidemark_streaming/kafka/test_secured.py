@@ -29,10 +29,10 @@ from tidemark_streaming.kafka import KafkaConnector, KafkaSink, client
 from tidemark_streaming.kafka.client import Brokers
 from tidemark_streaming.monitor import backlogs
 from tidemark_streaming.monitor.backlogs import Backlogs
-from tidemark_streaming.sink import Outbox
-from tidemark_streaming.sink.channel import Channel
+from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.record import Record
+from tidemark_streaming.sink.transactional_topic import TransactionalTopic
 
 # Starts brokers with TLS and SCRAM and waits for rejections.
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOT_ANN", WRONG)
 
 
-def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaConnector:
+def connector(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaConnector:
     """Return a connector over TLS and SCRAM for the user `ann`."""
     client = broker.client("ann", **{"sasl.password": secret(password)})
     return KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
@@ -100,7 +100,7 @@ def refused(look: Callable[[], object], within: float = 25) -> str:
 
 
 def test_records_are_ingested_over_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
-    (commit,) = ingest(warehouse, feed(broker))
+    (commit,) = ingest(warehouse, connector(broker))
     assert commit.arrivals[0].rows == 2
 
 
@@ -108,10 +108,10 @@ def test_a_password_can_be_read_from_a_private_file(broker: Secured, tmp_path: P
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
     file.chmod(0o600)
-    (chunk,) = feed(broker, password=f"file:{file}").pending([])
+    (chunk,) = connector(broker, password=f"file:{file}").pending([])
     assert chunk.rows == 2
     file.chmod(0o640)
-    sentence = refused(lambda: feed(broker, password=f"file:{file}").pending([]))
+    sentence = refused(lambda: connector(broker, password=f"file:{file}").pending([]))
     assert f"'{file}' has the mode 0640" in sentence
 
 
@@ -149,7 +149,7 @@ def test_wrong_client_settings_are_reported_within_seconds(
 
 def test_a_broker_without_tls_is_reported(broker: Secured) -> None:
     wrong = KafkaConnector(
-        CLICKS, ["open"], servers=broker.admin.servers, client=feed(broker).client
+        CLICKS, ["open"], servers=broker.admin.servers, client=connector(broker).client
     )
     told = refused(lambda: wrong.pending([]))
     assert "does not use TLS, but security.protocol is SASL_SSL. Set it to SASL_PLAINTEXT" in told
@@ -166,9 +166,9 @@ def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Se
                 broker.admin.create(name=name)
         to = writer(broker, topic, rights)
         asset = replace(PER_MINUTE, accumulation="retracting", sink=to)
-        assert Outbox(warehouse, asset).emit().transactions == 1
+        assert SinkWriter(warehouse, asset).emit().transactions == 1
         # Another process finds the position in the topic.
-        assert Outbox(warehouse, asset).emit().transactions == 0
+        assert SinkWriter(warehouse, asset).emit().transactions == 0
         sent = records(broker.admin.servers, topic)
         assert len([value for _, _, value in sent if "reset" not in value]) == windows > 0
 
@@ -190,7 +190,7 @@ def test_a_missing_right_of_a_sink_is_reported(broker: Secured, lacks: str, sent
     for name in (topic, f"{topic}_positions"):
         broker.admin.create(name=name)
     rights = {name: right for name, right in RIGHTS.items() if name != lacks}
-    channel = Channel(writer(broker, topic, rights), "per_minute", "here")
+    channel = TransactionalTopic(writer(broker, topic, rights), "per_minute", "here")
     # A position exists that must be read.
     position = Position("table", 1, "id", 1, 1, 3, None, 1, "here", "")
     broker.admin.send(f"{topic}_positions", [position.to_json()], key=b"per_minute")
@@ -235,7 +235,7 @@ def test_a_client_can_authenticate_by_its_certificate(broker: Secured, tmp_path:
 
 @pytest.mark.parametrize("topic", ["shut", "none"])
 def test_an_unauthorized_topic_is_reported(broker: Secured, topic: str) -> None:
-    told = refused(lambda: feed(broker, topic).pending([]))
+    told = refused(lambda: connector(broker, topic).pending([]))
     assert f"topic '{topic}' does not exist, or the user 'ann' may not read it" in told
 
 
@@ -256,7 +256,7 @@ def test_monitoring_reports_a_rejection_and_not_an_outage(
 ) -> None:
     # Wait for the result of the first request.
     monkeypatch.setattr(backlogs, "PATIENCE", 30.0)
-    told = {**feed(broker).client, **change}
+    told = {**connector(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
     wrong = KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
     found = Backlogs().backlog(wrong, None)
@@ -266,7 +266,7 @@ def test_monitoring_reports_a_rejection_and_not_an_outage(
 
 
 def test_a_topic_without_read_permission_is_reported(warehouse: Warehouse, broker: Secured) -> None:
-    told = refused(lambda: list(ingest(warehouse, feed(broker, "seen"))), within=30)
+    told = refused(lambda: list(ingest(warehouse, connector(broker, "seen"))), within=30)
     assert "topic 'seen' does not exist, or the user 'ann' may not read it" in told
 
 
@@ -274,7 +274,7 @@ def test_a_topic_without_read_permission_is_reported(warehouse: Warehouse, broke
     "name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.config"]
 )
 def test_a_password_in_plain_text_is_refused(topics: Topics, name: str) -> None:
-    sentence = refused(lambda: topics.feed("clicks", client={name: PASSWORD}))
+    sentence = refused(lambda: topics.connector("clicks", client={name: PASSWORD}))
     assert f"has the value of {name} in its `client` in plain text. Specify where" in sentence
 
 
@@ -307,7 +307,7 @@ def test_kafkas_own_log_shows_no_password(broker: Secured) -> None:
 
 
 def test_the_repr_of_a_connector_has_no_password(broker: Secured) -> None:
-    shown = repr(feed(broker))
+    shown = repr(connector(broker))
     assert "secret('env:ANN')" in shown
     assert PASSWORD not in shown
 
@@ -315,7 +315,7 @@ def test_the_repr_of_a_connector_has_no_password(broker: Secured) -> None:
 def test_a_rejection_after_a_broker_restart_is_retried(
     warehouse: Warehouse, broker: Secured
 ) -> None:
-    following = Following(warehouse, feed(broker))
+    following = Following(warehouse, connector(broker))
     following.brings(2)
     # Some brokers load their users late: they are up but know no users.
     broker.forget("ann")

@@ -57,7 +57,7 @@ def doubled(numbers: DataFrame) -> DataFrame:
 
 lane = Lane(
     name="numbers_doubled",
-    feed=KafkaConnector(numbers, ["numbers"], servers=servers, client=client),
+    connector=KafkaConnector(numbers, ["numbers"], servers=servers, client=client),
     prepare=doubled,
     to=KafkaSink("doubled", servers=servers, client=client),
     checkpoint="5 seconds",
@@ -67,7 +67,7 @@ lane = Lane(
 
 NAMED = Lane(
     name="numbers_doubled",
-    feed=KafkaConnector(CLICKS, ["numbers"]),
+    connector=KafkaConnector(CLICKS, ["numbers"]),
     prepare=same,
     to=KafkaSink("doubled"),
 )
@@ -154,7 +154,7 @@ def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
         running.wait()
         spark.stop()
     told = (tmp_path / "said").read_text()
-    assert told.count("The engine is gone. Waiting until it is back.") == 1, told
+    assert told.count("The engine has exited. Waiting until it is back.") == 1, told
     assert "has stopped." in told
     lines = [json.loads(line) for line in told.splitlines()]
     assert {line["logger"] for line in lines} == {"tidemark.lane"}

@@ -113,7 +113,7 @@ def lane_of(topics: Topics, source: Source, topic: str) -> Lane:
 
     return Lane(
         name="orders_placed",
-        feed=KafkaConnector(source, [topic], servers=topics.servers),
+        connector=KafkaConnector(source, [topic], servers=topics.servers),
         prepare=placed,
         to={"north": to("north"), "*": to("others")},
         route="region",
@@ -192,7 +192,7 @@ def test_a_batch_and_the_windowed_runs_give_the_same_rows(
         batch[row.topic] += told([Record(bytes(row.value), bytes(row.key), headers)])
     assert {name: sorted(found) for name, found in batch.items()} == expected(lane)
 
-    assert list(ingest(warehouse, lane.feed))
+    assert list(ingest(warehouse, lane.connector))
     log = Log(warehouse, ORDERS)
     prepared = placed(log.read(-1, 9).where("n >= 0"), places)
     columns = ("n", "place", "email", "region", "copy")
@@ -236,7 +236,7 @@ def test_a_lane_resumes_from_its_checkpoint_with_either_trigger(
         _await(lambda: newest(tmp_path) is not None)
     finally:
         queries.stop()
-    topic, before = plain.feed.topics[0], newest(tmp_path)
+    topic, before = plain.connector.topics[0], newest(tmp_path)
     assert before is not None
     assert before.ends == {(topic, 0): len(SENT)}
     topics.send(topic, [order(n) for n in (31, 33)])
@@ -267,7 +267,7 @@ def test_a_recreated_topic_is_refused_until_the_checkpoint_is_deleted(
         _await(lambda: newest(tmp_path) is not None)
     finally:
         queries.stop()
-    (topic,) = plain.feed.topics
+    (topic,) = plain.connector.topics
     topics.delete(topic)
     topics.create(name=topic)
     topics.send(topic, [*SENT, order(31)])
@@ -308,9 +308,14 @@ def by_python(orders: DataFrame) -> DataFrame:
 
 
 def lane_with(function: Callable[..., DataFrame], **more: Any) -> Lane:  # noqa: ANN401
-    feed = KafkaConnector(replace(ORDERS, lookups=()), ["orders"], servers="127.0.0.1:1")
+    connector = KafkaConnector(replace(ORDERS, lookups=()), ["orders"], servers="127.0.0.1:1")
     to = KafkaSink("out", servers="127.0.0.1:1")
-    usual: dict[str, Any] = {"name": "orders_out", "feed": feed, "prepare": function, "to": to}
+    usual: dict[str, Any] = {
+        "name": "orders_out",
+        "connector": connector,
+        "prepare": function,
+        "to": to,
+    }
     return Lane(**{**usual, **more})
 
 
@@ -341,22 +346,22 @@ def test_a_function_that_drops_the_origin_column_is_refused(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
-    feed = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
+    connector = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
     to = KafkaSink(topics.unused(), servers=topics.servers)
     told = r"does not have the column 'read_from'; its columns are n\."
     with pytest.raises(DefinitionError, match=told):
-        start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
+        start(warehouse, lane_with(few, connector=connector, to=to), tmp_path)
 
 
 def test_a_python_udf_is_refused_in_real_time_mode(
     topics: Topics, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     name = topics.create()
-    feed = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
+    connector = KafkaConnector(replace(ORDERS, lookups=()), [name], servers=topics.servers)
     to = KafkaSink(topics.unused(), servers=topics.servers)
     fault: EngineError | None = None
     try:
-        queries = start(warehouse, lane_with(by_python, feed=feed, to=to), tmp_path)
+        queries = start(warehouse, lane_with(by_python, connector=connector, to=to), tmp_path)
         _await(lambda: queries.fault() is not None)
         fault = queries.fault()
         queries.stop()
@@ -381,7 +386,7 @@ OUT = KafkaSink("out", servers="127.0.0.1:1")
         ({"to": {"*": OUT}}, "or several topics by the values of a column that `route` names"),
         ({"route": "place"}, "needs one topic in `to`"),
         ({"checkpoint": "1 second"}, "`checkpoint` of at least 5 seconds"),
-        ({"prepare": placed}, "has the parameter 'places', which is not a reference"),
+        ({"prepare": placed}, "has the parameter 'places', which is not a lookup table"),
         ({"dead_letters": KafkaSink("dead", servers="127.0.0.1:2")}, "with one client"),
         (
             {"to": KafkaSink("out", servers="127.0.0.1:1", client={"acks": "1"})},
@@ -399,18 +404,18 @@ def test_features_that_need_an_ingest_are_refused(tmp_path: Path) -> None:
     plain = replace(ORDERS, lookups=())
     avro = tmp_path / "order.avsc"
     avro.write_text(json.dumps({"type": "record", "name": "o", "fields": []}))
-    feed = KafkaConnector(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
+    connector = KafkaConnector(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can decode only JSON: .* Avro"):
-        lane_with(as_it_is, feed=feed)
+        lane_with(as_it_is, connector=connector)
     for kind in ("ARRAY<DOUBLE>", "MAP<STRING, TIMESTAMP>", "STRUCT<price: DECIMAL(10,2)>"):
         nested = replace(plain, columns={**plain.columns, "parts": kind})
-        feed = KafkaConnector(nested, ["orders"], servers="127.0.0.1:1")
+        connector = KafkaConnector(nested, ["orders"], servers="127.0.0.1:1")
         with pytest.raises(DefinitionError, match=r"can't decode the column 'parts' exactly"):
-            lane_with(as_it_is, feed=feed)
+            lane_with(as_it_is, connector=connector)
     headers = {**plain.columns, "kafka_headers": RECORD["kafka_headers"]}
-    feed = KafkaConnector(replace(plain, columns=headers), ["orders"], servers="127.0.0.1:1")
-    assert lane_with(as_it_is, feed=feed)
+    connector = KafkaConnector(replace(plain, columns=headers), ["orders"], servers="127.0.0.1:1")
+    assert lane_with(as_it_is, connector=connector)
     source = replace(plain, mask={"email": Tokenize(), "place": Drop()})
-    feed = KafkaConnector(source, ["orders"], servers="127.0.0.1:1")
+    connector = KafkaConnector(source, ["orders"], servers="127.0.0.1:1")
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can't tokenize 'email'"):
-        lane_with(as_it_is, feed=feed)
+        lane_with(as_it_is, connector=connector)

@@ -31,9 +31,9 @@ def test_a_lane_never_alters_the_metadata_of_records(spark: SparkSession) -> Non
         event_time="at",
         watermark=BoundedOutOfOrderness("10 seconds"),
     )
-    feed = KafkaConnector(visits, ["visits"], servers="127.0.0.1:1", correlation="id")
+    connector = KafkaConnector(visits, ["visits"], servers="127.0.0.1:1", correlation="id")
     to = KafkaSink("seen", servers="127.0.0.1:1")
-    lane = Lane(name="visits_seen", feed=feed, prepare=_as_it_is, to=to)
+    lane = Lane(name="visits_seen", connector=connector, prepare=_as_it_is, to=to)
     sent: list[tuple[Any, ...]] = [
         ("é".encode(), AT, 0, [("id", b"first"), ("id", b"second")]),
         (b"\xff", AT, 0, None),

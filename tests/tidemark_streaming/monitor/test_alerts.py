@@ -162,13 +162,13 @@ CASES = {
         80,
         ASSET,
     ),
-    "TidemarkWithheld": Case(
+    "TidemarkQuarantined": Case(
         {'tidemark_asset_quarantined_rows_total{asset="a"}': "0x5 1x5"},
         {'tidemark_asset_quarantined_rows_total{asset="a"}': "7x10"},
         7,
         ASSET,
     ),
-    "TidemarkSourceStands": Case(
+    "TidemarkSourceBlocked": Case(
         {'tidemark_source_blocked{source="clicks"}': "0 1x9"},
         {'tidemark_source_blocked{source="clicks"}': "0 1 0x9"},
         4,

@@ -11,7 +11,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.monitor import backlogs, overview
@@ -21,10 +21,12 @@ from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.monitor.page import state
 
 
-def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaConnector) -> Monitor:
+def watcher(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, connector: KafkaConnector
+) -> Monitor:
     """Return a monitor of a domain with only this source."""
-    inlet = Inlet(source=CLICKS, feed=lambda _: feed)
-    found = overview.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
+    ingestion = Ingestion(source=CLICKS, connector=lambda _: connector)
+    found = overview.domains.Domains({"clicks": CLICKS}, {"clicks": ingestion}, {})
     monkeypatch.setattr(overview.domains, "load", lambda _: found)
     return Monitor(settings)
 
@@ -33,14 +35,14 @@ def test_the_consumer_lag_is_reported_by_partition(
     warehouse: Warehouse, engine: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topics.create(partitions=2)
-    feed = topics.feed(name)
+    connector = topics.connector(name)
     settings = engine.model_copy(update={"database": warehouse.database})
     monkeypatch.setattr(backlogs, "EVERY", 0.0)
-    watching = watcher(monkeypatch, settings, feed)
+    watching = watcher(monkeypatch, settings, connector)
     topics.send(name, clicks(*range(5)), 0)
     topics.send(name, [*clicks(1), b'{"n": 2, "other": 3}'], 1)
-    assert feed.waiting(None) == {(name, 0): 5, (name, 1): 2}
-    list(ingest(warehouse, feed))
+    assert connector.waiting(None) == {(name, 0): 5, (name, 1): 2}
+    list(ingest(warehouse, connector))
     topics.send(name, clicks(3, 4, 5), 1)
     seen = watching.read()
     text, deadline, lag = (
@@ -76,12 +78,12 @@ def test_the_consumer_lag_is_reported_by_partition(
 def test_silent_brokers_are_reported_and_do_not_block(
     engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
+    connector = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(DataError, match="can't be read"):
-        feed.waiting(None, 0.5)
+        connector.waiting(None, 0.5)
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
     monkeypatch.setattr(backlogs, "EVERY", 0.0)
-    watching = watcher(monkeypatch, settings, feed)
+    watching = watcher(monkeypatch, settings, connector)
     text = exposition(watching.read()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
     assert 'tidemark_source_access_error{source="clicks"} 0.0' in text
@@ -118,10 +120,10 @@ def test_the_known_lag_is_cleared_when_brokers_become_silent(
         raise DataError("Kafka at nowhere can't be read.")
 
     monkeypatch.setattr(KafkaConnector, "waiting", waiting)
-    feed, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
-    assert asked.backlog(feed, None).waiting == {("clicks", 0): 7}
+    connector, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
+    assert asked.backlog(connector, None).waiting == {("clicks", 0): 7}
     deadline = time.monotonic() + 60
-    while (found := asked.backlog(feed, None)).trouble is None and time.monotonic() < deadline:
+    while (found := asked.backlog(connector, None)).trouble is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert found.waiting == {}
     assert found.trouble == "Kafka at nowhere can't be read."

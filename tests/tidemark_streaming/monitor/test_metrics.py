@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from helpers.data.landing import SOURCE, clock, feed, land, land_some
+from helpers.data.landing import SOURCE, clock, connector, land, land_some
 from helpers.data.runs import run_all
 from helpers.data.tables import arrive, ran
 from helpers.processes.commands import call, surround
@@ -29,13 +29,13 @@ from tidemark.store.upkeep.dropping import drop
 from tidemark.store.upkeep.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.monitor import page
 from tidemark_streaming.monitor.metrics import HISTOGRAM, METRICS, exposition
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import LATENCIES, Histogram, Ledger, Runs, Timeline
-from tidemark_streaming.streams import noted, wishes
+from tidemark_streaming.streams import desired_streams, stream_status_file
 from tidemark_streaming.streams.supervisor import RUNNING, Stream
 from watched.transforms import by_hour, by_minute
 
@@ -55,7 +55,7 @@ def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings
 
 
 def bring(warehouse: Warehouse, settings: Settings) -> None:
-    for _ in ingest(warehouse, feed(settings.landing / SOURCE.name)):
+    for _ in ingest(warehouse, connector(settings.landing / SOURCE.name)):
         pass
 
 
@@ -356,7 +356,7 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
 
     assert stands() == 0
     other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
-    changed = replace(feed(settings.landing / SOURCE.name), source=other)
+    changed = replace(connector(settings.landing / SOURCE.name), source=other)
     with pytest.raises(DefinitionError, match="differs from its event log"):
         list(ingest(warehouse, changed))
     assert stands() == 1
@@ -365,7 +365,7 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
         "Source 'sensors' differs from its event log 'sensors_log' in the "
     )
     # A concurrent ingest does not clear the state of the source.
-    with sole(warehouse, SOURCE), pytest.raises(ConflictError):
+    with lock_ingest(warehouse, SOURCE), pytest.raises(ConflictError):
         bring(warehouse, settings)
     assert stands() == 1
     bring(warehouse, settings)
@@ -375,23 +375,23 @@ def test_a_blocked_source_is_reported_until_an_ingest_succeeds(
 def test_stream_metrics_follow_the_supervisor(tmp_path: Path, engine: Settings) -> None:
     settings = engine.model_copy(update={"database": "streams_told", "domains": ("watched",)})
     now = time.time_ns() // 1000
-    wish = wishes.wish(settings, "by_minute")
+    request = desired_streams.request(settings, "by_minute")
     try:
         found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 0
-        stream = Stream(since=wish.since, state=RUNNING, failures=2, restarts=5)
-        noted.note(settings, "watched", {"by_minute": stream}, now)
+        stream = Stream(since=request.since, state=RUNNING, failures=2, restarts=5)
+        stream_status_file.write_statuses(settings, "watched", {"by_minute": stream}, now)
         found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 1
         assert value(found, "tidemark_stream_consecutive_failures", asset="by_minute") == 2
         assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
         # The last poll is old, or in the future because the clock was set back.
-        for at in (now - 2 * noted.STALE, now + noted.STALE):
-            noted.note(settings, "watched", {"by_minute": stream}, at)
+        for at in (now - 2 * stream_status_file.STALE, now + stream_status_file.STALE):
+            stream_status_file.write_statuses(settings, "watched", {"by_minute": stream}, at)
             found = scraped(Monitor(settings))
             assert value(found, "tidemark_stream_up", asset="by_minute") == 0
     finally:
-        wishes.withdraw(settings, "by_minute")
+        desired_streams.cancel(settings, "by_minute")
     assert summed(scraped(Monitor(settings)), "tidemark_stream_up") == 0
 
 

@@ -26,13 +26,13 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM
-from tidemark_streaming.ingest.sole import beside
+from tidemark_streaming.ingest.ingest_lock import ingest_file
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.monitor import outputs, overview, page
 from tidemark_streaming.monitor.overview import Monitor
-from tidemark_streaming.sink.outbox import open_channel
 from tidemark_streaming.sink.position import Position
+from tidemark_streaming.sink.writer import open_topic
 
 
 @pytest.fixture
@@ -91,12 +91,12 @@ def test_a_topics_lag_in_versions_is_reported(
     nobody = cast(SparkSession, None)
     tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
     way, table_id, at = (
-        open_channel(asset, tables),
+        open_topic(asset, tables),
         str(DeltaTable(table).metadata().id),
         time.time_ns(),
     )
     way.open()
-    there = way.there()
+    there = way.find_topic()
     assert there is not None
 
     def committed(version: int) -> Position:
@@ -155,7 +155,7 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
 ) -> None:
     name = topics.create(partitions=2)
     to = KafkaSink("out", topics.servers)
-    lane = Lane(name="clicks_out", feed=topics.feed(name), prepare=as_it_is, to=to)
+    lane = Lane(name="clicks_out", connector=topics.connector(name), prepare=as_it_is, to=to)
     watching = watcher(monkeypatch, settings, lane)
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
     topics.send(name, clicks(*range(5)), 0)
@@ -218,7 +218,7 @@ def test_streams_and_ingests_of_running_commands_are_reported(
     assert now() == (None, None, None)
     with foreground.running(settings, STREAM, one.name) as entry:
         assert now() == (1, None, None)
-        entry.waits(DataError("The engine is gone."))
+        entry.waits(DataError("The engine has exited."))
         assert now() == (0, None, None)
         entry.goes_on(again=True)
         assert now() == (1, None, None)
@@ -229,7 +229,7 @@ def test_streams_and_ingests_of_running_commands_are_reported(
     both = (one.name, "two")
     with foreground.running(settings, INGEST, "clicks", both):
         assert now() == (1, 1, 0), "no ingest is at work yet"
-        lock = beside(settings.warehouse, settings.database, "clicks", "lock")
+        lock = ingest_file(settings.warehouse, settings.database, "clicks", "lock")
         with lock.open("w") as handle:
             assert locks.take(handle.fileno())
             assert now() == (1, 1, 1)

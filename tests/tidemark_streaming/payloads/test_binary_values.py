@@ -20,8 +20,8 @@ from helpers.data.binaries import avro, describe, message
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.rows import fetch_rows
+from tidemark_streaming.connector import DEAD
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.feed import DEAD
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.payloads import Avro, Protobuf
 
@@ -195,11 +195,11 @@ def test_parquet_and_delta_values_are_exact(
     table, place = pa.Table.from_pylist(rows, pa.schema(kinds)), tmp_path_factory.mktemp(form)
     if form == "parquet":
         pq.write_table(table, place / "a.parquet")
-        feed = FileConnector(SOURCE, place, "parquet")
+        connector = FileConnector(SOURCE, place, "parquet")
     else:
         write_deltalake(place, table)
-        feed = DeltaConnector(SOURCE, str(place))
-    read = feed.read(spark, feed.pending([])[-1:])
+        connector = DeltaConnector(SOURCE, str(place))
+    read = connector.read(spark, connector.pending([])[-1:])
     assert isinstance(read, pa.Table | DataFrame)
     found = fetch_rows(read).sort_by("position")
     if DEAD in found.column_names:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark_streaming.feed import DEAD
+from tidemark_streaming.connector import DEAD
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.arrival_facts import observe
 from tidemark_streaming.kafka.decode import decode_records
@@ -34,8 +34,8 @@ def from_file(path: Path, of: Source, folder: Path, before: bytes = b"") -> pa.T
     form, header = path.suffix[1:], path.read_bytes()
     begin = header.index(b"\n") + 1 if form == "csv" else 0
     (folder / path.name).write_bytes(header[:begin] + before + header[begin:])
-    feed = FileConnector(of, folder, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
-    rows = feed.read(NO_ENGINE, feed.pending([]))
+    connector = FileConnector(of, folder, form, {"header": True} if form == "csv" else {})  # pyright: ignore[reportArgumentType]
+    rows = connector.read(NO_ENGINE, connector.pending([]))
     assert not isinstance(rows, pa.Table)
     return pa.concat_tables(cast("list[pa.Table]", rows))
 
@@ -127,8 +127,8 @@ def test_a_dropped_column_is_not_decoded(tmp_path: Path) -> None:
     """The other columns of a CSV record keep their places."""
     of = replace(source(n="INT", k="STRING"), mask={"n": Drop()})
     (tmp_path / "a.csv").write_text("2026-01-01,no number,a\n2026-01-01,1,b\n2026-01-01,c\n")
-    feed = FileConnector(of, tmp_path)
-    rows = feed.read(NO_ENGINE, feed.pending([]))
+    connector = FileConnector(of, tmp_path)
+    rows = connector.read(NO_ENGINE, connector.pending([]))
     assert not isinstance(rows, pa.Table)
     found = pa.concat_tables(cast("list[pa.Table]", rows))
     assert (found["n"].to_pylist(), found["k"].to_pylist()) == ([None] * 3, ["a", "b", None])

@@ -106,7 +106,7 @@ def faults(told: Row, found: Row) -> list[str]:
             wrong.append("a window is published with what no pane has")
         case _:
             pass
-    if not told["open"] and "unique" not in told["transform"]:
+    if not told["open"] and "deduplicate" not in told["transform"]:
         meant = sum(
             len(windows_of(told["transform"]["window"], micros(moment(row["ts"]))))
             for item in told["arrivals"]
@@ -124,7 +124,7 @@ def faults(told: Row, found: Row) -> list[str]:
 def ordered(told: Row) -> bool:
     """Return whether the order within an arrival decides which events count or when windows
     fire."""
-    if "unique" in told["transform"]:
+    if "deduplicate" in told["transform"]:
         return True
     return any("count" in firing for firing in told["transform"].get("trigger", {}).values())
 

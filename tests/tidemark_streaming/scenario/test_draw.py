@@ -71,7 +71,7 @@ fires on time, late each arrival; accumulating
 def test_merged_sessions_are_drawn() -> None:
     expected = """\
 session-late-event-merges-two
-session, gap 10 seconds; watermark set by the feed; lateness 1 minute; fires on time, late each
+session, gap 10 seconds; watermark set by the connector; lateness 1 minute; fires on time, late each
 arrival; retracting
 
     event time, 2024-01-01 (UTC)
@@ -101,8 +101,8 @@ arrival; retracting
 def test_a_moving_processing_clock_is_drawn() -> None:
     expected = """\
 late-every
-tumbling 1 minute; watermark set by the feed; lateness 1 hour; fires on time, late every 1 minute;
-accumulating
+tumbling 1 minute; watermark set by the connector; lateness 1 hour; fires on time, late every 1
+minute; accumulating
 
              event time, 2024-01-01 (UTC)
                00:00:00      00:00:10     00:00:20      00:00:30      00:00:40     00:00:50

@@ -63,7 +63,7 @@ def direct(warehouse: Warehouse, *transforms: WindowedTransform) -> Direct:
 def bring(warehouse: Warehouse, topics: Topics, name: str, then: Direct) -> list[ingest.Ingested]:
     """Ingest the pending records and run the assets after each commit. Return the commits."""
     found: list[ingest.Ingested] = []
-    for commit in ingest.ingest(warehouse, topics.feed(name), batch=None):
+    for commit in ingest.ingest(warehouse, topics.connector(name), batch=None):
         then(warehouse, commit.recent)
         found.append(commit)
     return found
@@ -117,7 +117,7 @@ def test_two_transforms_share_a_read_and_equal_a_backfill(
     name = topics.create(partitions=2)
     # Earlier arrivals are read from the event log, once for each asset.
     topics.send(name, clicks(*range(30)))
-    list(ingest.ingest(warehouse, topics.feed(name), batch=None))
+    list(ingest.ingest(warehouse, topics.connector(name), batch=None))
     then = direct(warehouse, *BOTH)
     then(warehouse, NO_ARRIVALS)
     reads: list[str] = []
@@ -149,9 +149,9 @@ def test_skipped_arrivals_are_processed_by_the_next_run(
     bring(warehouse, topics, name, then)
     # Ingested without a run, as by an ingest that was killed before it.
     topics.send(name, clicks(*range(5, 10)))
-    list(ingest.ingest(warehouse, topics.feed(name)))
+    list(ingest.ingest(warehouse, topics.connector(name)))
     topics.send(name, clicks(*range(10, 15)))
-    (commit,) = ingest.ingest(warehouse, topics.feed(name), batch=None)
+    (commit,) = ingest.ingest(warehouse, topics.connector(name), batch=None)
     assert commit.arrivals[0].arrival == 2
     # The limit of a run applies to all arrivals, including those that are not in memory.
     facts = incremental(warehouse, PER_MINUTE, limit=1, recent=commit.recent)
@@ -173,11 +173,11 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     each = replace(PER_MINUTE, source=plain, trigger=Trigger())
     both = (each, replace(each, name="per_hour", window=Tumbling("1 hour"), keys=()))
     name, then = topics.create(partitions=2), direct(warehouse, *both)
-    feed = topics.feed(name, source=plain, rows=10_000)
+    connector = topics.connector(name, source=plain, rows=10_000)
     commits: list[ingest.Ingested] = []
     for first, count in ((0, 10), (10, SMALL_BATCH_ROWS + 5_000)):
         topics.send(name, clicks(*range(first, first + count)), first % 20 // 10)
-        for commit in ingest.ingest(warehouse, feed, batch=None):
+        for commit in ingest.ingest(warehouse, connector, batch=None):
             then(warehouse, commit.recent)
             commits.append(commit)
     commit = commits[-1]
@@ -202,7 +202,7 @@ def test_a_run_respects_its_limit_and_the_next_takes_the_rest(
     topics.send(name, clicks(*range(2)))
     bring(warehouse, topics, name, then)
     topics.send(name, clicks(*range(2, 20)))
-    for commit in ingest.ingest(warehouse, topics.feed(name, rows=6), batch=None):
+    for commit in ingest.ingest(warehouse, topics.connector(name, rows=6), batch=None):
         then(warehouse, commit.recent)
     assert [(f.events, f.limited_by) for f in made[1:]] == [(6, "rows"), (6, "rows"), (6, None)]
     assert counted(warehouse) == 20
@@ -222,7 +222,7 @@ from helpers.kafka.topics import CLICKS, Topics
 _, remote, place, servers, name = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 direct = Direct(BOTH, lambda: warehouse, lambda facts: print(facts.asset, flush=True))
-for commit in follow(warehouse, Topics(servers).feed(name, rows=50), then=direct):
+for commit in follow(warehouse, Topics(servers).connector(name, rows=50), then=direct):
     pass
 """
 
@@ -296,7 +296,7 @@ def test_an_asset_with_a_running_stream_is_refused(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
     topics.send(name := topics.create(), clicks(1))
-    list(ingest.ingest(warehouse, topics.feed(name)))
+    list(ingest.ingest(warehouse, topics.connector(name)))
     settings = engine.model_copy(update={"database": warehouse.database})
     spark = session(settings, continuous.session_id(settings, PER_MINUTE.name))
     stream = Warehouse(spark, *warehouse.place)

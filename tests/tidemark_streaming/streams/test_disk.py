@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from helpers.data.landing import SOURCE, clock, feed, land, log_rows
+from helpers.data.landing import SOURCE, clock, connector, land, log_rows
 from helpers.data.runs import run_all
 from helpers.data.whole import damaged
 from helpers.processes.disks import Disk, disk
@@ -28,7 +28,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.cli.processing.stream import is_finished
 from tidemark_streaming.ingest.ingest import follow, ingest
-from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.streams import continuous
 from tidemark_streaming.streams.direct import Direct
 
@@ -85,14 +85,14 @@ def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
 ) -> None:
     landing = tmp_path / "in"
     land_minutes(landing, 0, 4)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     assert incremental(stored, BY_MINUTE) is not None
     land_minutes(landing, 4, 12)
     small.fill(left)
     with pytest.raises(DataError, match=r"the disk is full\.$"):
-        list(ingest(stored, feed(landing)))
+        list(ingest(stored, connector(landing)))
     small.free()
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     small.fill(left)
     with pytest.raises(DataError, match=r"the disk is full\.$"):
         run_all(stored, BY_MINUTE, limit=1)
@@ -105,27 +105,27 @@ def test_ingest_and_run_stop_on_a_full_disk_and_resume_later(
 def test_an_ingest_whose_lock_cannot_be_written_is_refused(stored: Warehouse, small: Disk) -> None:
     """The lock's line is the first write of an ingest. If a page has become free, the file system
     accepts it and refuses the first table instead."""
-    with sole(stored, SOURCE):
+    with lock_ingest(stored, SOURCE):
         pass
     small.fill()
-    with pytest.raises(DataError, match=r"the disk is full\.$"), sole(stored, SOURCE):
+    with pytest.raises(DataError, match=r"the disk is full\.$"), lock_ingest(stored, SOURCE):
         raise AssertionError("it fits")
 
 
 def test_a_read_only_warehouse_is_reported(stored: Warehouse, small: Disk, tmp_path: Path) -> None:
     landing = tmp_path / "in"
     land_minutes(landing, 0, 2)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     assert incremental(stored, BY_MINUTE) is not None
-    following = follow(stored, feed(landing))
+    following = follow(stored, connector(landing))
     land_minutes(landing, 2, 5)
     small.lock()
     with pytest.raises(DataError, match=r"[Rr]ead-only"):
         next(following)
     with pytest.raises(DataError, match=r"[Rr]ead-only"):
-        list(ingest(stored, feed(landing)))
+        list(ingest(stored, connector(landing)))
     small.lock(writable=True)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     small.lock()
     with pytest.raises(DataError, match=r"[Rr]ead-only"):
         incremental(stored, BY_MINUTE)
@@ -181,7 +181,7 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
     landing, gate, reached = (tmp_path / name for name in ("in", "gate", "reached"))
     asset = waiting(gate, reached)
     land_minutes(landing, 0, 2)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     small.fill()
     full = "Can't write the checkpoint of the stream: the disk is full."
     with pytest.raises(DataError, match=f"^{re.escape(full)}$"):
@@ -191,14 +191,14 @@ def test_a_stream_ends_with_the_reason_and_resumes_later(
     until(lambda: stored.exists(ledger.TABLE) and through(stored, 1) and noted(stored))
     continuous.stop(stored, asset)
     land_minutes(landing, 2, 4)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     # If no arrival is pending, a start keeps the checkpoint, and the unread runs are a batch.
     assert incremental(stored, asset) is not None
     small.fill()
     assert str(ended(continuous.start(stored, asset))) == f"The stream ended: {full}"
     small.free()
     land_minutes(landing, 4, 6)
-    list(ingest(stored, feed(landing)))
+    list(ingest(stored, connector(landing)))
     gate.touch()
     query = continuous.start(stored, asset)
     until(reached.exists)
@@ -234,8 +234,8 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
         direct(warehouse, recent)
 
     land_minutes(landing, 0, 2)
-    list(ingest(stored, feed(landing)))
-    following = follow(stored, feed(landing), then=then)
+    list(ingest(stored, connector(landing)))
+    following = follow(stored, connector(landing), then=then)
     land_minutes(landing, 2, 4)
     with pytest.raises(DataError, match=r"^Can't write .*: the disk is full\.$"):
         next(following)
@@ -247,6 +247,6 @@ def test_an_ingest_with_runs_ends_with_the_reason_and_resumes(
         direct(stored, NO_ARRIVALS)
     small.lock(writable=True)
     land_minutes(landing, 4, 5)
-    assert len(next(follow(stored, feed(landing), then=direct)).arrivals) == 1
+    assert len(next(follow(stored, connector(landing), then=direct)).arrivals) == 1
     assert through(stored, 4)
     check(stored, 5)

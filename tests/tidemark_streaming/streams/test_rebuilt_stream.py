@@ -29,7 +29,7 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.sink import Outbox
+from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.streams import continuous
 
 # Runs streams while their asset is rebuilt, and waits for them.
@@ -172,11 +172,11 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
 
     def told(asset: WindowedTransform) -> dict[Any, Any]:
-        Outbox(warehouse, asset).emit()
+        SinkWriter(warehouse, asset).emit()
         table = Table("retracting")
         for record in records(topics.servers, topic.name):
             table.take(*record)
-        assert Outbox(warehouse, asset).emit().transactions == 0
+        assert SinkWriter(warehouse, asset).emit().transactions == 0
         return {window: value["values"] for window, value in table.rows.items()}
 
     def there(asset: WindowedTransform) -> list[int]:
@@ -187,7 +187,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
-        Outbox(warehouse, new).emit(reset=True)
+        SinkWriter(warehouse, new).emit(reset=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # Windows that the stream of the earlier definition has not published are replaced by the
     # promotion.
@@ -195,7 +195,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     kept = there(old)
     work.promote(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="differs in the column"):
-        Outbox(warehouse, old).emit()
+        SinkWriter(warehouse, old).emit()
     now = told(new)
     assert {len(window) for window in now} == {2}
     assert sorted(v["n"] for v in now.values()) == there(new)

@@ -9,7 +9,7 @@ import pytest
 from helpers.processes.clocks import shift_clock
 from tidemark.base.errors import ConflictError, EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.streams import supervisor, wishes
+from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.lease import renew
 from tidemark_streaming.streams.queries import Query
 from tidemark_streaming.streams.supervisor import (
@@ -34,16 +34,16 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_a_stream_that_was_not_requested_is_ignored(settings: Settings) -> None:
     assert look(settings, ["one"], {}, 0) == {}
-    wishes.wish(settings, "one")
+    desired_streams.request(settings, "one")
     assert look(settings, ["two"], {}, 0) == {}
     assert list(look(settings, ["one", "two"], {}, 0)) == ["one"]
-    assert wishes.withdraw(settings, "one")
-    assert not wishes.withdraw(settings, "one")
+    assert desired_streams.cancel(settings, "one")
+    assert not desired_streams.cancel(settings, "one")
     assert look(settings, ["one"], {}, 0) == {}
 
 
 def test_waits_double_up_to_a_limit_and_end_in_giving_up(settings: Settings) -> None:
-    wishes.wish(settings, "one")
+    desired_streams.request(settings, "one")
     now, known, waits = 0, dict[str, Stream](), list[int]()
     while (known := look(settings, ["one"], known, now))["one"].state != GIVEN_UP:
         if known["one"].state == WAITING:
@@ -68,7 +68,7 @@ def test_streams_are_restarted_after_an_engine_outage(
 ) -> None:
     """The outage may have any length. Streams that wait or were given up for another reason are not
     restarted."""
-    wishes.wish(settings, "one")
+    desired_streams.request(settings, "one")
     now, known = 0, dict[str, Stream]()
     while (known := look(settings, ["one"], known, now))["one"].state != state:
         now += LONGEST_WAIT
@@ -86,8 +86,8 @@ def test_streams_are_restarted_after_an_engine_outage(
 
 def test_a_wait_ends_if_the_clock_is_set_back(settings: Settings) -> None:
     """The duration of the wait is then unknown."""
-    wish, now = wishes.wish(settings, "one"), 10**15
-    waits = Stream(wish.since, WAITING, now, failures=9, error="It failed.")
+    request, now = desired_streams.request(settings, "one"), 10**15
+    waits = Stream(request.since, WAITING, now, failures=9, error="It failed.")
     assert look(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
     found = look(settings, ["one"], {"one": waits}, now - 3600 * SECOND)["one"]
     assert (found.state, found.changed) == (STARTING, now - 3600 * SECOND)
@@ -97,9 +97,9 @@ def test_a_wait_ends_if_the_clock_is_set_back(settings: Settings) -> None:
 def test_a_stream_is_steady_ten_minutes_after_a_clock_setback(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wish, now = wishes.wish(settings, "one"), 10**15
+    request, now = desired_streams.request(settings, "one"), 10**15
     Engine(monkeypatch)
-    known = {"one": Stream(wish.since, RUNNING, now, failures=1)}
+    known = {"one": Stream(request.since, RUNNING, now, failures=1)}
     for minutes in range(9):
         known = look(settings, ["one"], known, now - (3600 - minutes * 60) * SECOND)
         assert known["one"].failures == 1
@@ -107,17 +107,17 @@ def test_a_stream_is_steady_ten_minutes_after_a_clock_setback(
 
 
 def test_requesting_a_stream_again_resets_giving_up(settings: Settings) -> None:
-    old = wishes.wish(settings, "one")
+    old = desired_streams.request(settings, "one")
     known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
-    wishes.withdraw(settings, "one")
+    desired_streams.cancel(settings, "one")
     time.sleep(0.001)
-    wishes.wish(settings, "one")
+    desired_streams.request(settings, "one")
     assert look(settings, ["one"], known, 0)["one"].state == STARTING
 
 
 def test_a_start_in_progress_is_awaited(settings: Settings) -> None:
-    wish = wishes.wish(settings, "one")
-    known = {"one": Stream(wish.since, STARTING)}
+    request = desired_streams.request(settings, "one")
+    known = {"one": Stream(request.since, STARTING)}
     assert look(settings, ["one"], known, 10**9, starting=True) == known
     assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
     assert look(settings, ["one"], known, 10**9)["one"].failures == 1
@@ -148,8 +148,8 @@ class Engine:
 def test_a_stream_with_a_changed_definition_restarts_at_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
-    known = {"one": Stream(wish.since, RUNNING, 0, failures=TRIES - 1)}
+    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
+    known = {"one": Stream(request.since, RUNNING, 0, failures=TRIES - 1)}
     known = look(settings, ["one"], known, 0)
     assert known["one"].restarts == 0
     there.end("It has changed.", blameless=True)
@@ -183,9 +183,9 @@ def test_a_stream_with_a_changed_definition_restarts_at_once(
 def test_a_changed_definition_waits_for_a_start_in_progress(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
     there.end("It has changed.", blameless=True)
-    known = {"one": Stream(wish.since, RUNNING, failures=5)}
+    known = {"one": Stream(request.since, RUNNING, failures=5)}
     known = look(settings, ["one"], known, SECOND, starting=True)
     assert known["one"].state == WAITING
     assert look(settings, ["one"], known, SECOND)["one"].state == STARTING
@@ -194,16 +194,16 @@ def test_a_changed_definition_waits_for_a_start_in_progress(
 def test_a_stream_that_fails_for_another_reason_waits(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    request, there = desired_streams.request(settings, "one"), Engine(monkeypatch)
     there.end("Its state is of another format.", blameless=False)
-    found = look(settings, ["one"], {"one": Stream(wish.since, RUNNING)}, 0)["one"]
+    found = look(settings, ["one"], {"one": Stream(request.since, RUNNING)}, 0)["one"]
     assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
 
 
 def test_running_streams_stay_running_if_the_engine_is_silent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {a: Stream(wishes.wish(settings, a).since, RUNNING) for a in ("one", "two")}
+    known = {a: Stream(desired_streams.request(settings, a).since, RUNNING) for a in ("one", "two")}
     known["one"] = replace(known["one"], query="id", query_run="run 1")
     there = Engine(monkeypatch)
     there.start()

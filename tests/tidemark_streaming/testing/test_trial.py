@@ -38,7 +38,7 @@ def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Tr
             {"town": "LEEDS", "orders": 1},
             {"town": "LEEDS", "orders": 1},
         ],
-        late=[{"at": "2026-01-01 09:10", "shop": "york-1", "lag_seconds": 9600}],
+        late=[{"at": "2026-01-01 09:10", "shop": "york-1", "lateness_seconds": 9600}],
     )
     assert [row["town"] for row in trial.windows] == ["YORK", "LEEDS", "LEEDS"]
     assert trial.panes[0]["taken"] == "6.50"
@@ -81,7 +81,7 @@ def test_lookup_tables_of_a_transform_must_be_given(tidemark_scenario: Trials) -
     }
     hour = {"window_start": "2026-01-01 09:00", "taken": 10}
     rows = [{"at": "2026-01-01 09:01", "item": n} for n in (1, 1, 2)]
-    with pytest.raises(ScenarioError, match="is joined with prices: add 'references'"):
+    with pytest.raises(ScenarioError, match="is joined with prices: add 'lookups'"):
         tidemark_scenario(takings, [rows])
     tidemark_scenario(takings, [rows], lookups={"prices": prices}).expect(windows=[hour])
 
@@ -135,7 +135,7 @@ SCENARIO = (Path(__file__).parents[2] / "kiosk" / "a-late-order.yaml").read_text
         ("kiosk.none:a", "the module 'kiosk.none' can't be imported: No module named 'kiosk.none'"),
         ("kiosk.transforms:a", "has no 'a'; its transforms are orders_per_hour, takings, believed"),
         ("kiosk.transforms:orders", "can run only a `windowed_asset` (got a Source)."),
-        ("kiosk.transforms:takings", "source 'priced' is joined with prices: add 'references'"),
+        ("kiosk.transforms:takings", "source 'priced' is joined with prices: add 'lookups'"),
     ],
 )
 def test_an_asset_that_cannot_run_is_reported(tmp_path: Path, by: str, says: str) -> None:

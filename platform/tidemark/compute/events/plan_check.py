@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.define import uniqueness
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.event_log import reference
+from tidemark.store.event_log import lookup_tables
 from tidemark.store.event_log.log import Log
 
-STREAM, REFERENCE = "tidemark_stream", "tidemark_reference"
+STREAM, LOOKUP = "tidemark_stream", "tidemark_lookup"
 
 _ALLOWED = (
     *("Project", "Filter", "Generate", "Expand", "SubqueryAlias", "View", "ResolvedHint"),
@@ -79,17 +79,17 @@ def check(log: Log, transform: WindowedTransform) -> None:
     if transform.deduplicate:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
-    now = reference.current_versions(warehouse, source) if transform.references else {}
+    now = lookup_tables.current_versions(warehouse, source) if transform.lookups else {}
     tables = {
-        name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
-        for name in transform.references
+        name: lookup_tables.read(warehouse, source, name, now[name]).alias(LOOKUP)
+        for name in transform.lookups
     }
     fault = find_misuse(rows, transform.prepare(rows, tables))
     if fault is not None:
         raise DefinitionError(
             f"Asset '{transform.name}': its function {fault}. A run calls the function with one "
             "range of arrivals, so it must work row by row: add, cast, filter, explode, or join "
-            "with a reference."
+            "with a lookup table."
         )
 
 
@@ -99,7 +99,7 @@ def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
     Return None if there is none.
 
     Args:
-        rows: the function's input, with the alias `STREAM`; its references have the alias
+        rows: the function's input, with the alias `STREAM`; its lookup tables have the alias
             `REFERENCE`.
         prepared: the function's result.
     """
@@ -138,12 +138,12 @@ def _parse_plan(rows: DataFrame) -> _Node:
 
 def _find_fault(node: _Node) -> str | None:
     """Return the function's operation that is not row by row, or None if there is none."""
-    if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {REFERENCE}"):
+    if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {LOOKUP}"):
         return None
     if changing := _NONDETERMINISTIC.search(node.text):
         return f"calls {changing[1]}(), which returns another value each time"
     if node.operator.startswith("Relation"):
-        return "reads a table whose version is not recorded (declare it in the source's references)"
+        return "reads a table whose version is not recorded (declare it in the source's lookups)"
     if node.streams and (fault := _find_operator_fault(node)):
         return fault
     return next((fault for c in node.children if (fault := _find_fault(c))), None)

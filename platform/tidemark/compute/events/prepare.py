@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.events.duplicates import mark_duplicates
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.event_log import reference
+from tidemark.store.event_log import lookup_tables
 from tidemark.store.event_log.log import Log
 
 
@@ -32,12 +32,12 @@ def prepare_rows(
         rows = log.read(after, through, start, end)
     else:
         rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
-    names, warehouse, source = transform.references, log.warehouse, log.source
+    names, warehouse, source = transform.lookups, log.warehouse, log.source
     if not names:
         return transform.prepare(rows)
     parts: list[DataFrame] = []
-    for span in reference.recorded_versions(log, names, after, through):
-        tables = {n: reference.read(warehouse, source, n, span.versions[n]) for n in names}
+    for span in lookup_tables.recorded_versions(log, names, after, through):
+        tables = {n: lookup_tables.read(warehouse, source, n, span.versions[n]) for n in names}
         arrival = F.col("arrival")
         own = rows.where((arrival > span.after) & (arrival <= span.through))
         parts.append(transform.prepare(own, tables))

@@ -129,12 +129,12 @@ class Expectation:
         Raises:
             DefinitionError: it reads a column that the rows don't have.
         """
-        there = (*transform.keys, *transform.aggregates, *FACTS)
+        available = (*transform.keys, *transform.aggregates, *FACTS)
         for column in self.columns:
-            if column not in there:
+            if column not in available:
                 raise DefinitionError(
                     f"Asset '{transform.name}': expectation {self.name} reads the column "
-                    f"'{column}', which its rows don't have; they have: {', '.join(there)}."
+                    f"'{column}', which its rows don't have; they have: {', '.join(available)}."
                 )
 
 

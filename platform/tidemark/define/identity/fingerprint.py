@@ -31,7 +31,7 @@ from typing import Any
 from tidemark.base.instants import duration
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
-from tidemark.define.source import reference_name
+from tidemark.define.source import lookup_name
 from tidemark.define.triggers.firings import Never
 
 LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
@@ -43,7 +43,7 @@ _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source, own = transform.source, base_transform(transform)
-    joined = [r for r in source.lookups if reference_name(r) in own.references]
+    joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
     # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
     # existed.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
@@ -59,7 +59,7 @@ def fingerprint(transform: Definition) -> str:
         "accumulation": transform.accumulation,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        "unique": own.deduplicate if own is transform else None,
+        "deduplicate": own.deduplicate if own is transform else None,
         "base": None if own is transform else fingerprint(own),
     }
     return digest(definition)
@@ -67,17 +67,17 @@ def fingerprint(transform: Definition) -> str:
 
 def digest(part: object) -> str:
     """Return the hash of a part of a definition: twelve hexadecimal digits, as in `fingerprint`."""
-    return _hash(_Teller().tell(part))[:12]
+    return _hash(_Describer().describe(part))[:12]
 
 
-class _Teller:
+class _Describer:
     """A converter from parts of a definition to JSON values that are the same in every process."""
 
     def __init__(self) -> None:
         self._within: list[int] = []
         self._functions: dict[int, str] = {}
 
-    def tell(self, part: object) -> list[Any]:
+    def describe(self, part: object) -> list[Any]:
         """Return a part as plain JSON values, nested as deep as the part is."""
         if isinstance(part, _PLAIN):
             return [type(part).__name__, repr(part)]
@@ -93,16 +93,16 @@ class _Teller:
         match part:
             case Never():
                 # `Never` has the hash of None, which stood for it before the class existed.
-                return self.tell(None)
+                return self.describe(None)
             case Mapping():
                 return [
                     "mapping",
-                    *_sort_parts([self.tell(k), self.tell(v)] for k, v in part.items()),
+                    *_sort_parts([self.describe(k), self.describe(v)] for k, v in part.items()),
                 ]
             case Set():
-                return ["set", *_sort_parts(self.tell(each) for each in part)]
+                return ["set", *_sort_parts(self.describe(each) for each in part)]
             case list() | tuple():
-                return ["sequence", *(self.tell(each) for each in part)]
+                return ["sequence", *(self.describe(each) for each in part)]
             case FunctionType():
                 # A helper function that many others use is converted only once.
                 if id(part) not in self._functions:
@@ -111,9 +111,9 @@ class _Teller:
             case CodeType():
                 return self._code(part, None)
             case MethodType():
-                return ["method", self.tell(part.__func__), self.tell(part.__self__)]
+                return ["method", self.describe(part.__func__), self.describe(part.__self__)]
             case partial():
-                return ["partial", self.tell([part.func, part.args, part.keywords])]
+                return ["partial", self.describe([part.func, part.args, part.keywords])]
             case re.Pattern():
                 return ["pattern", repr(part.pattern), part.flags]
             case type() | BuiltinFunctionType() | ModuleType():
@@ -129,14 +129,14 @@ class _Teller:
             attributes = {name: getattr(part, name) for name in counted}
         if not attributes and kind.__repr__ is not object.__repr__:
             attributes = repr(part)
-        return ["object", kind.__qualname__, self.tell(attributes), self._methods(kind)]
+        return ["object", kind.__qualname__, self.describe(attributes), self._methods(kind)]
 
     def _methods(self, kind: type) -> list[Any]:
         """Return the methods of the user's own classes from which an object is made."""
         own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
         members = [item for c in own for item in vars(c).items()]
         found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
-        return self.tell(
+        return self.describe(
             [
                 (name, member)
                 for name, member in found
@@ -146,22 +146,22 @@ class _Teller:
         )
 
     def _function(self, function: FunctionType) -> list[Any]:
-        enclosed = self.tell([cell.cell_contents for cell in function.__closure__ or ()])
+        enclosed = self.describe([cell.cell_contents for cell in function.__closure__ or ()])
         if _package(function) in LIBRARIES:
             return [function.__qualname__, enclosed]
         names = set(_globals(function.__code__))
-        there = {n: v for n, v in function.__globals__.items() if n in names}
-        named = {n: v for n, v in there.items() if _counts(v, function)}
+        used_globals = {n: v for n, v in function.__globals__.items() if n in names}
+        named = {n: v for n, v in used_globals.items() if _counts(v, function)}
         defaults = [function.__defaults__, function.__kwdefaults__]
         code = self._code(function.__code__, function.__doc__)
-        return [code, enclosed, self.tell(defaults), self.tell(named)]
+        return [code, enclosed, self.describe(defaults), self.describe(named)]
 
     def _code(self, code: CodeType, docstring: str | None) -> list[Any]:
         # The first constant is the docstring, or None without a docstring.
         constants = code.co_consts[code.co_consts[:1] == (docstring,) :]
         names = [code.co_names, code.co_varnames, code.co_freevars, code.co_flags]
         text = [code.co_code.hex(), code.co_exceptiontable.hex()]
-        return [text, self.tell(constants), self.tell(names)]
+        return [text, self.describe(constants), self.describe(names)]
 
 
 def _counts(value: object, function: FunctionType) -> bool:

@@ -22,7 +22,7 @@ from tidemark.base.instants import describe, duration
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import digest
 from tidemark.define.rollup import base_transform
-from tidemark.define.source import reference_name
+from tidemark.define.source import lookup_name
 
 
 class Effect(StrEnum):
@@ -72,7 +72,7 @@ class Change:
 
 
 AGGREGATE, EXPECTATION, SOURCE = "aggregate ", "expectation ", "source"
-_FORWARD = ("code", "allowed lateness", "unique", SOURCE)
+_FORWARD = ("code", "allowed lateness", "deduplicate", SOURCE)
 _BY = " by "
 
 
@@ -130,11 +130,11 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "allowed lateness", describe(lateness), lateness
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
-    yield "unique", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
-    joined = [r for r in source.lookups if reference_name(r) in own.references]
+    yield "deduplicate", str(own.deduplicate) if own.deduplicate else "none", own.deduplicate
+    joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
     skew = None if source.max_future_skew is None else duration(source.max_future_skew)
     description = f"{source.name}{_BY}{source.event_time}"
-    description += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
+    description += f", joined with {', '.join(map(lookup_name, joined))}" if joined else ""
     description += "" if skew is None else f", dated at most {describe(skew)} after arrival"
     yield SOURCE, description, [source.name, source.event_time, joined, skew]
     yield "code", f"version {digest(own.function)}", own.function

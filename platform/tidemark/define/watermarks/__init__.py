@@ -12,7 +12,7 @@ the stream; no strategy reaches it alone.
 | `Punctuated(expression)` | the greatest value so far of an expression over the rows |
 | `PerPartition(column, bound, idle)` | the least of the bounds of each partition that is not idle |
 | `Perfect()` | none until the stream ends: complete history, nothing is late |
-| `Manual()` | given by the feed with the arrival, for sources that know it and for tests |
+| `Manual()` | given by the connector with the arrival, for sources that know it and for tests |
 
 A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text with all
 that the strategy needs from them. `advance` folds these texts over the arrivals in Python, and

@@ -15,7 +15,7 @@ class Perfect(Watermark):
     """A watermark for complete history: it stays at minus infinity until the stream ends.
 
     Nothing is late, and no window fires ON_TIME before the stream ends. `tidemark end SOURCE` ends
-    it, or the last arrival of a feed that marks it as the last.
+    it, or the last arrival of a connector that marks it as the last.
 
     Example:
         Perfect()
@@ -34,18 +34,18 @@ class Perfect(Watermark):
 @checked_class
 @dataclass(frozen=True)
 class Manual(Watermark):
-    """A watermark that the feed gives with each arrival; it stays if the feed gives none.
+    """A watermark that the connector gives with each arrival; it stays if the connector gives none.
 
-    A feed gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a scenario gives it
-    in an item of its own. A value before the current watermark has no effect: a watermark never
-    goes back.
+    A connector gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a
+    scenario gives it in an item of its own. A value before the current watermark has no
+    effect: a watermark never goes back.
 
     Example:
         Manual()
     """
 
     def __str__(self) -> str:
-        return "set by the feed"
+        return "set by the connector"
 
     def observe(self, event_time: Column) -> Column:
         return _nothing()

@@ -79,7 +79,7 @@ class Watermark(Protocol):
                 order; the value is a text or null. With `by_silence`, also [value, null] for a
                 value that has more events to come with the next arrivals.
             clock: the processing time of the arrival, in microseconds, for idleness.
-            given: the watermark that the feed gave with the arrival, if any.
+            given: the watermark that the connector gave with the arrival, if any.
         """
         return forward(previous, self.arrival_watermark(observed, given)), None
 

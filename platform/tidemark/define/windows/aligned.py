@@ -237,8 +237,8 @@ class Cumulating(Window):
 class Global(Window):
     """One window that contains all of time; it closes when the stream ends.
 
-    The stream ends with `tidemark end SOURCE`, or with the last arrival of a feed that marks it as
-    the last. Before that, only early firings publish the window.
+    The stream ends with `tidemark end SOURCE`, or with the last arrival of a connector that marks
+    it as the last. Before that, only early firings publish the window.
 
     Example:
         Global()
@@ -252,8 +252,10 @@ class Global(Window):
         return INFINITY - BEGINNING
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        there = F.col(event_time).isNotNull()
-        return with_window(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
+        has_time = F.col(event_time).isNotNull()
+        return with_window(
+            rows, F.when(has_time, F.lit(BEGINNING)), F.when(has_time, F.lit(INFINITY))
+        )
 
 
 def _is_first() -> Column:

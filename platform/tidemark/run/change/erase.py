@@ -128,7 +128,7 @@ def erase(
 ) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
 
-    The caller must ensure that no ingest runs in the meantime (`sole`).
+    The caller must ensure that no ingest runs in the meantime (`lock_ingest`).
 
     Args:
         definitions: all assets of the source.
@@ -219,9 +219,9 @@ def _find_run_assets(
 ) -> tuple[list[Definition], list[Definition]]:
     """Return the assets of a source that have run: first those that count events, then roll-ups."""
     own = [d for d in definitions if d.source.name == source.name]
-    there = [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
-    counted = [d for d in there if d.follows is None]
-    return counted, [d for d in there if d.follows is not None and warehouse.exists(d.table)]
+    existing = [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
+    counted = [d for d in existing if d.follows is None]
+    return counted, [d for d in existing if d.follows is not None and warehouse.exists(d.table)]
 
 
 def _find_affected_windows(
@@ -349,8 +349,8 @@ def _finish(
     # For an asset that was not searched, recompute all windows.
     rest = dict.fromkeys(known, ()) if erasure.events else {}
     for name, ranges in {**rest, **erasure.windows}.items():
-        there = name in known and State(warehouse, known[name]).table_id() is not None
-        if there:
+        exists = name in known and State(warehouse, known[name]).table_id() is not None
+        if exists:
             on_progress(f"recompute {name}")
             _recompute(warehouse, known[name], ranges)
             pass_fail_point("counted")
@@ -360,7 +360,7 @@ def _finish(
         # finished by it.
         for table in _list_side_tables(warehouse, name):
             warehouse.drop(table)
-        for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
+        for roll in (r for r in own if exists and r.follows == name and warehouse.exists(r.table)):
             on_progress(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
             _remove_old_values(warehouse, roll, ranges)

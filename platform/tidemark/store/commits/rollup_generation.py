@@ -27,9 +27,9 @@ def next_generation(kind: str, transform: Definition) -> str:
     Args:
         kind: the old kind; empty if the table is not a roll-up's.
     """
-    times, _, there = kind.partition("-")
+    times, _, table_id = kind.partition("-")
     now = _digest(transform)
-    return kind if there == now else f"{int(times or 0) + 1}-{now}"
+    return kind if table_id == now else f"{int(times or 0) + 1}-{now}"
 
 
 def identity_suffix(kind: str) -> str:

@@ -334,8 +334,8 @@ class Committer:
     def tables(self) -> list[str]:
         """Return the names of the Delta tables that exist."""
         system, folder = file_system(self._place)
-        there = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
-        names = sorted(i.base_name for i in there if i.type == pafs.FileType.Directory)
+        entries = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        names = sorted(i.base_name for i in entries if i.type == pafs.FileType.Directory)
         return [
             n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._tables.path(n))
         ]
@@ -427,8 +427,10 @@ class Committer:
             replace_all: true if they replace all rows of the table, so that it takes over their
                 columns.
         """
-        there = delta_schema(rows.schema) if replace_all else self._tables.newest(table).schema()
-        ready = fit_to_schema(rows, there, table)
+        target_schema = (
+            delta_schema(rows.schema) if replace_all else self._tables.newest(table).schema()
+        )
+        ready = fit_to_schema(rows, target_schema, table)
         if isinstance(ready, pa.Table):
             return ready if also is None else pa.concat_tables([ready, also])
         path, materialized = self._tables.path(table), self._materialized.get(cast(DataFrame, rows))

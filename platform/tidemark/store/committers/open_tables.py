@@ -56,8 +56,8 @@ class OpenTables:
         if "://" in self._place:
             # An object store does not show whether the table at a path was recreated.
             return self.reopen(table)
-        there: dict[str, _Open] = self._own.__dict__
-        known = there.get(table)
+        opened_tables: dict[str, _Open] = self._own.__dict__
+        known = opened_tables.get(table)
         if known is not None and self._is_same(table, known):
             try:
                 known.table.update_incremental()
@@ -66,7 +66,7 @@ class OpenTables:
                 pass
             else:
                 return known.table
-        there.pop(table, None)
+        opened_tables.pop(table, None)
         try:
             log = os.open(self._log(table), os.O_RDONLY)
         except OSError:
@@ -77,7 +77,7 @@ class OpenTables:
             os.close(log)
             raise
         weakref.finalize(opened, os.close, log)
-        there[table] = _Open(opened, log)
+        opened_tables[table] = _Open(opened, log)
         return opened
 
     def known(self, table: str) -> int | None:

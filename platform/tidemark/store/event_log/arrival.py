@@ -24,7 +24,7 @@ TIMELINE = pa.schema(
         "bytes": pa.int64(),
         "position": pa.string(),
         "watermark_state": pa.string(),
-        "references": pa.string(),
+        "lookups": pa.string(),
         "dead_letters": pa.int64(),
         "schema_version": pa.int64(),
         "undeclared": pa.string(),
@@ -53,7 +53,7 @@ class Arrival:
         bytes: the size of the input that was read.
         position: the source connector's position after it, as JSON.
         watermark_state: the state of the watermark strategy, as text.
-        references: the versions that the source's reference tables had, as JSON.
+        lookups: the versions that the source's lookup tables had, as JSON.
         dead_letters: the number of its rows that could not be decoded; not included in `rows`.
         schema_version: the schema version of the event log at that time.
         undeclared: fields in its rows that the source does not declare, as a JSON array. The
@@ -74,7 +74,7 @@ class Arrival:
     bytes: int
     position: str
     watermark_state: str | None = None
-    references: str = "{}"
+    lookups: str = "{}"
     dead_letters: int = 0
     schema_version: int = 1
     undeclared: str | None = None

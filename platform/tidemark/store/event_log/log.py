@@ -278,13 +278,13 @@ class Log:
         A column that the event log does not have yet is null: no event has arrived since it was
         declared.
         """
-        there = self.warehouse.schema(self.source.log_table).names
+        existing = self.warehouse.schema(self.source.log_table).names
         wanted = {**self.source.columns, **ARRIVAL_COLUMNS}
-        if set(there) == set(wanted):
+        if set(existing) == set(wanted):
             return rows
         return rows.select(
             *(
-                F.col(f"`{name}`") if name in there else F.lit(None).cast(kind).alias(name)
+                F.col(f"`{name}`") if name in existing else F.lit(None).cast(kind).alias(name)
                 for name, kind in wanted.items()
             )
         )

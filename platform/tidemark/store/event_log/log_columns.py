@@ -58,12 +58,12 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     declared = warehouse.spark.createDataFrame(
         [], ddl({**source.columns, **ARRIVAL_COLUMNS})
     ).schema
-    wanted, there = arrow_schema(delta_schema(declared)), warehouse.schema(table)
-    added = [f for f in wanted if f.name not in there.names]
-    _check_columns(source, declared, wanted, there)
+    wanted, existing = arrow_schema(delta_schema(declared)), warehouse.schema(table)
+    added = [f for f in wanted if f.name not in existing.names]
+    _check_columns(source, declared, wanted, existing)
     properties = warehouse.committer.properties(table)
-    _check_protection(source, properties, there.names)
-    version = schema_version(properties, there.names)
+    _check_protection(source, properties, existing.names)
+    version = schema_version(properties, existing.names)
     if not added:
         return version
     version += 1
@@ -80,9 +80,9 @@ def follow(warehouse: Warehouse, source: Source) -> int:
 
 
 def _check_columns(
-    source: Source, declared: StructType, wanted: pa.Schema, there: pa.Schema
+    source: Source, declared: StructType, wanted: pa.Schema, existing: pa.Schema
 ) -> None:
-    types, before = _types(wanted), _types(there)
+    types, before = _types(wanted), _types(existing)
     for name in before:
         if name not in types:
             _refuse(
@@ -108,9 +108,9 @@ def _check_columns(
             )
 
 
-def _check_protection(source: Source, properties: Mapping[str, str], there: list[str]) -> None:
+def _check_protection(source: Source, properties: Mapping[str, str], existing: list[str]) -> None:
     wanted, plain = protection(source), "unprotected"
-    for column in there:
+    for column in existing:
         name = f"{_PROTECTED}{column}"
         now, before = wanted.get(name, ""), properties.get(name, "")
         if now != before:

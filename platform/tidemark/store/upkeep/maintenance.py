@@ -6,7 +6,7 @@ kept, however old they are:
 
 | kept | because |
 | --- | --- |
-| versions of references that arrivals recorded | runs join with them forever |
+| versions of lookup tables that arrivals recorded | runs join with them forever |
 | changes that a mart or a streaming query has not read yet | it continues from there |
 | versions from before a promotion, for seven days | `rebuild --rollback` restores them |
 | files that no commit refers to yet, for at least a day | a run may be about to commit them |
@@ -102,14 +102,14 @@ def maintain(
     Raises:
         DataError: a table does not exist.
     """
-    there, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
+    existing, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
-        if name not in there:
-            raise DataError(describe_unknown("Tidemark table", name, there))
-    versions = retention_holds.versions_in_arrivals(warehouse, there)
-    kept = retention_holds.versions_for_rollback(warehouse, there, now - ROLLBACK_PERIOD)
+        if name not in existing:
+            raise DataError(describe_unknown("Tidemark table", name, existing))
+    versions = retention_holds.versions_in_arrivals(warehouse, existing)
+    kept = retention_holds.versions_for_rollback(warehouse, existing, now - ROLLBACK_PERIOD)
     read = retention_holds.versions_read(warehouse)
-    for table in asked or there:
+    for table in asked or existing:
         found = _try_maintaining(
             warehouse.committer,
             table,

@@ -64,8 +64,8 @@ def repair(
     whole = Tables(folder)
     if whole.open(ERASURES) is None and ERASURES in whole.broken:
         raise DataError(
-            f"{whole.broken[ERASURES]}. Without this table, Tidemark can't tell which events were "
-            "erased on purpose: restore it from a backup."
+            f"{whole.broken[ERASURES]}. Without this table, Tidemark can't determine which events "
+            "were erased on purpose: restore it from a backup."
         )
     for log in sorted(Path(folder).glob(f"*/{LOG}")):
         yield from _back_to_whole(log.parent)
@@ -199,8 +199,8 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
         return False
     for table in own:
         tables.open(table)
-    there = [tables.transaction(table, app) for table in lacking]
-    through = min(-1 if commit_number is None else commit_number for commit_number in there)
+    transactions = [tables.transaction(table, app) for table in lacking]
+    through = min(-1 if commit_number is None else commit_number for commit_number in transactions)
     commits = integrity.commits_after(state, through)
     if any(commit.swap for commit in commits) or not integrity.can_republish(commits):
         return False
@@ -252,8 +252,8 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
     ledger = tables.open(LEDGER)
     if ledger is None or not [*integrity.results_lacking(tables, definitions)]:
         return
-    there = tables.version(CHECKS)
-    _note(folder, ledger, dict.fromkeys(integrity.results_apps(tables, definitions), there))
+    version = tables.version(CHECKS)
+    _note(folder, ledger, dict.fromkeys(integrity.results_apps(tables, definitions), version))
     yield (
         f"Table '{CHECKS}' lacks its newest commits: the results of some validations are lost. "
         "The assets have all their windows."

@@ -48,7 +48,7 @@ def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> d
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
         arrivals = run_unless_dropped(warehouse.committer, timeline, warehouse.take)
-        texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
+        texts = [] if arrivals is None else arrivals["lookups"].unique().to_pylist()
         for name, version in (pair for text in texts for pair in json.loads(text).items()):
             found[name].add(int(version))
     return found

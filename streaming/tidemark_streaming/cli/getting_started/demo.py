@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.store.event_log.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
-    from tidemark_streaming.feed import Excerpt, Inlet
+    from tidemark_streaming.connector import Excerpt, Ingestion
     from tidemark_streaming.ingest.ingest import Ingested
 
     Play = Callable[[Excerpt], Iterator[Ingested]]
@@ -94,15 +94,19 @@ def command(
 
     extras.require("demo")
     began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
-    inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
+    ingestion, transform = domains.ingestion(settings, SOURCE), domains.transform(settings, ASSET)
     store = warehouse(settings, while_starting=gx.import_library)
-    _load(store, inlet, settings, length.bulk)
+    _load(store, ingestion, settings, length.bulk)
     _catch_up(store, transform)
-    play = _play_kafka(store, inlet, settings) if kafka else _play_files(store, inlet, settings)
+    play = (
+        _play_kafka(store, ingestion, settings)
+        if kafka
+        else _play_files(store, ingestion, settings)
+    )
     streamed = _stream(store, transform, play, settings, length.streamed)
     check_parity(store, transform)
     for name in OTHER_SOURCES:
-        _ingest_until(store, domains.inlet(settings, name), settings, streamed[-1].arrived_at)
+        _ingest_until(store, domains.ingestion(settings, name), settings, streamed[-1].arrived_at)
     for name in OTHER_ASSETS:
         beside = domains.transform(settings, name)
         _catch_up(store, beside)
@@ -166,13 +170,13 @@ def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int,
     return (min(starts), max(starts) + 1) if starts else None
 
 
-def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> None:
+def _load(store: "Warehouse", ingestion: "Ingestion", settings: Settings, days: int) -> None:
     """Load the first days in bulk, unless the event log has them."""
     from tidemark.store.event_log.log import Log
-    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.connector import Excerpt
     from tidemark_streaming.ingest.play import play
 
-    log = Log(store, inlet.source)
+    log = Log(store, ingestion.source)
     log.create()
     first, last = next(iter(log.timeline(through=0)), None), log.last()
     if first is not None and last is not None:
@@ -186,21 +190,23 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
     with step(f"ingest {format_count(days, 'day')} of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
         part = Excerpt(days=days, span=SPAN)
-        commits = list(play(store, inlet, place, part, batch=None))
+        commits = list(play(store, ingestion, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         flights = format_count(sum(a.rows for a in arrivals), "flight")
         work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
 
 
-def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
+def _ingest_until(
+    store: "Warehouse", ingestion: "Ingestion", settings: Settings, until: int
+) -> None:
     """Ingest another source up to the time that the flights have reached."""
-    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.connector import Excerpt
     from tidemark_streaming.ingest.play import play
 
-    name = inlet.source.name
+    name = ingestion.source.name
     with step(f"ingest the {name} until the same time") as work:
         part = Excerpt(end=iso(until), span=SPAN)
-        commits = list(play(store, inlet, settings.landing / name, part, batch=None))
+        commits = list(play(store, ingestion, settings.landing / name, part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
 
 
@@ -226,14 +232,14 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
         work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
 
 
-def _play_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
     """Writes an excerpt of the recording as files into a folder."""
     from tidemark_streaming.ingest.play import play
 
-    return lambda part: play(store, inlet, settings.landing / SOURCE, part)
+    return lambda part: play(store, ingestion, settings.landing / SOURCE, part)
 
 
-def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
     """Sends an excerpt of the recording to a topic.
 
     It starts a broker if the settings name this home's own.
@@ -245,7 +251,7 @@ def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play
             broker.start(settings, work.tell)
             work.note = settings.kafka_servers
     stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
-    return lambda part: play.play(store, inlet, stage, part)
+    return lambda part: play.play(store, ingestion, stage, part)
 
 
 def _stream(
@@ -304,7 +310,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
 @contextmanager
 def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
-    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.connector import Excerpt
 
     stopped = Event()
 

@@ -24,7 +24,7 @@ def command(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="The project: its folder and its package; needed where nobody can be asked."
+            help="The project: its folder and its package; required if the command can't ask."
         ),
     ] = None,
     kafka: Annotated[
@@ -140,11 +140,11 @@ def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
 
     def check(column: str) -> None:
         check_column(column)
-        there = None if sample is None else getattr(sample, field)
-        if there is not None and column not in there:
+        candidates = None if sample is None else getattr(sample, field)
+        if candidates is not None and column not in candidates:
             raise DefinitionError(
                 f"The file has no column '{column}' that fits --{field}; choose one of: "
-                f"{', '.join(there)}."
+                f"{', '.join(candidates)}."
             )
 
     return check

@@ -260,9 +260,9 @@ def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
     from tidemark_streaming.ingest import future_watermark
 
     instants, rows = ("arrived_at", "watermark", "newest_event"), list[dict[str, Any]]()
-    for inlet in found.inlets.values():
-        source = asdict(snapshot.source(inlet.source))
-        ahead = future_watermark.find(snapshot, inlet.source)
+    for ingestion in found.ingestions.values():
+        source = asdict(snapshot.source(ingestion.source))
+        ahead = future_watermark.find(snapshot, ingestion.source)
         readable = {k: iso(v) if k in instants else v for k, v in source.items()}
         rows.append(readable | {"warning": None if ahead is None else str(ahead)})
     return rows

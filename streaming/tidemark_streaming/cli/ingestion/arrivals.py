@@ -19,7 +19,7 @@ from tidemark_streaming.cli.console import (
     print_warning,
     step,
 )
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
     from tidemark.define.source import Source
@@ -59,7 +59,7 @@ def ingest_and_report(
     undeclared = set[str]()
     ahead: int | None = None
     if following:
-        until_terminated()
+        handle_termination()
     with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
             # Only totals: an ingest that follows its source may run for days.
@@ -114,10 +114,10 @@ def ingest_and_report(
 
 def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
     """Warn about data that is skipped permanently."""
-    from tidemark_streaming.ingest.accepted import passed_over
+    from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
     for arrival in arrivals:
-        if lost := passed_over(arrival.position):
+        if lost := skipped_losses(arrival.position):
             print_warning(
                 f"Arrival {arrival.arrival} of '{source}' skips lost data, because its loss was "
                 f"accepted: {'; '.join(lost)}."

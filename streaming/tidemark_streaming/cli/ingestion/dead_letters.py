@@ -148,7 +148,7 @@ def replay(
     from tidemark_streaming.ingest import dead_letters
 
     settings = Settings()
-    inlet = domains.inlet(settings, source)
+    ingestion = domains.ingestion(settings, source)
     chosen = _select(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
@@ -158,7 +158,7 @@ def replay(
     mended = _fix(waiting, file, command)
     store = warehouse(settings)
     with step(f"replay dead letters of {source}") as work:
-        done = dead_letters.replay(store, inlet.feed(settings.landing / source), mended)
+        done = dead_letters.replay(store, ingestion.connector(settings.landing / source), mended)
         work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
     if json:
@@ -181,7 +181,7 @@ def _read_current(source: str, *, content: bool = True) -> "pa.Table":
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     settings = Settings()
-    domains.inlet(settings, source)
+    domains.ingestion(settings, source)
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
     return dead_letters.read_dead_letters(Snapshot(settings), source, columns)
 
@@ -205,13 +205,15 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
     if not letters:
         return found
     wanted = [_parse_place(letter) for letter in letters]
-    there = places(found)
-    if unknown := [n for n, place in zip(letters, wanted, strict=True) if place not in there]:
+    found_places = places(found)
+    if unknown := [
+        n for n, place in zip(letters, wanted, strict=True) if place not in found_places
+    ]:
         raise DataError(
             f"'{source}' has no dead letter {unknown[0]}: see `tidemark dead-letters list "
             f"{source}`."
         )
-    return found.take([there.index(place) for place in dict.fromkeys(wanted)])
+    return found.take([found_places.index(place) for place in dict.fromkeys(wanted)])
 
 
 def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":

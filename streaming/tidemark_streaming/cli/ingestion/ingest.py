@@ -23,7 +23,7 @@ from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
 if TYPE_CHECKING:
     from tidemark.run.admission import Admission
     from tidemark.store.ledger import RunFacts
-    from tidemark_streaming.feed import Feed
+    from tidemark_streaming.connector import Connector
     from tidemark_streaming.streams.direct import Direct
 
 
@@ -103,23 +103,29 @@ def command(
     settings = Settings()
     if following:
         logs.begin(settings, "ingest")
-    inlet = domains.inlet(settings, source)
+    ingestion = domains.ingestion(settings, source)
     place = settings.landing / source
-    feed = inlet.feed(place)
+    connector = ingestion.connector(place)
     for what, asked in (("loss", accept_loss), ("change", accept_change)):
-        feed = _accept(feed, what) if asked else feed
-    if inlet.play is not None and not place.is_dir():
+        connector = _accept(connector, what) if asked else connector
+    if ingestion.play is not None and not place.is_dir():
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
     store = warehouse(settings)
-    furnish(store, inlet)
+    furnish(store, ingestion)
     made: dict[str, RunFacts] = {}
     then = _run_on_commit(settings, source, run, made, admission) if run else None
     commits = (
-        follow(store, feed, then=then, again=lambda: warehouse(settings), on_progress=print_warning)
+        follow(
+            store,
+            connector,
+            then=then,
+            again=lambda: warehouse(settings),
+            on_progress=print_warning,
+        )
         if following
-        else ingest(store, feed, batch=None if bulk else 1)
+        else ingest(store, connector, batch=None if bulk else 1)
     )
     keeps = (
         foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
@@ -130,7 +136,7 @@ def command(
         ingest_and_report(
             "ingest",
             store,
-            inlet.source,
+            ingestion.source,
             commits,
             settings,
             following=following,
@@ -175,7 +181,7 @@ def _line(facts: "RunFacts") -> str:
     )
 
 
-def _accept(feed: "Feed", what: str) -> "Feed":
+def _accept(connector: "Connector", what: str) -> "Connector":
     """Return the connector, changed to accept data loss or changed columns.
 
     The one continues after deleted records, the other makes dead letters of rows that a changed
@@ -197,9 +203,9 @@ def _accept(feed: "Feed", what: str) -> "Feed":
             "neither from Kafka nor as files",
         ),
     }[what]
-    if not isinstance(feed, kinds):
+    if not isinstance(connector, kinds):
         option = {"loss": "--allow-data-loss", "change": "--allow-schema-change"}[what]
         raise DefinitionError(
-            f"{option} can't be used for source '{feed.source.name}', which comes {elsewhere}."
+            f"{option} can't be used for source '{connector.source.name}', which comes {elsewhere}."
         )
-    return replace(feed, **{f"accept_{what}": True})
+    return replace(connector, **{f"accept_{what}": True})

@@ -19,7 +19,7 @@ from tidemark_streaming.cli.console import (
     print_warning,
     step,
 )
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
     from tidemark_streaming.base.foreground import Entry
@@ -81,7 +81,7 @@ def command(
         return
     with foreground.running(settings, foreground.LANE, name) as entry:
         queries = _start(settings, lane, trigger)
-        until_terminated()
+        handle_termination()
         try:
             with suppress(KeyboardInterrupt):
                 _attend(settings, lane, trigger, queries, entry)
@@ -167,7 +167,7 @@ def _list(settings: Settings, *, json: bool) -> None:
 
     lanes = domains.load(settings.domains).lanes.values()
     running = {lane.name: home.is_running(settings, lane.name) for lane in lanes}
-    came = {lane.name: list(lane.feed.topics) for lane in lanes}
+    came = {lane.name: list(lane.connector.topics) for lane in lanes}
     went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
     if json:
         print_json(

@@ -67,7 +67,7 @@ def command(
 
     Example: `tidemark play flights --days 60 --bulk`
     """
-    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.connector import Excerpt
     from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.play import play
 
@@ -77,9 +77,9 @@ def command(
     if bulk and speed is not None:
         raise DefinitionError("--bulk loads everything at once, and can't be used with --speed.")
     settings = Settings()
-    inlet = domains.inlet(settings, source)
+    ingestion = domains.ingestion(settings, source)
     part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
-    if inlet.play is None:
+    if ingestion.play is None:
         raise DefinitionError(
             f"Source '{source}' has no recording: `tidemark ingest {source}` ingests its pending "
             "data."
@@ -89,5 +89,5 @@ def command(
         err().print(
             "The whole recording is loaded by default: use --days or --arrived-to to load a part."
         )
-    commits = play(store, inlet, settings.landing / source, part, batch=None if bulk else 1)
-    ingest_and_report("play", store, inlet.source, commits, settings, json=json)
+    commits = play(store, ingestion, settings.landing / source, part, batch=None if bulk else 1)
+    ingest_and_report("play", store, ingestion.source, commits, settings, json=json)

@@ -62,10 +62,10 @@ def command(
     transform = domains.transform(settings, asset)
     table = _late_table(transform) if late else transform.table
     tables = Tables.of(settings)
-    there = list(tables.types(table))
-    if not there:
+    existing = list(tables.types(table))
+    if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    _check(transform, wanted, there)
+    _check(transform, wanted, existing)
     for name, kind in tables.types(table).items():
         if name in wanted and pa.types.is_nested(kind):
             raise DefinitionError(
@@ -74,7 +74,7 @@ def command(
             )
     chosen = _condition(*span, wanted, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
-    rows = tables.read_newest(table, by, chosen, limit, then) if there else None
+    rows = tables.read_newest(table, by, chosen, limit, then) if existing else None
     if form == "table":
         if rows is not None:
             _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
@@ -83,7 +83,7 @@ def command(
     if form == "json":
         print_json(shown)
         return
-    writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
+    writer = csv.DictWriter(sys.stdout, existing, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _field(value) for name, value in row.items()} for row in shown)
 
@@ -100,12 +100,12 @@ def _late_table(transform: "Definition") -> str:
     return base.late_table
 
 
-def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) -> None:
+def _check(transform: "Definition", wanted: dict[str, str], existing: list[str]) -> None:
     from tidemark.quality.quarantine import Choice
 
     Choice(keys=wanted).check(transform)
     for name in wanted:
-        if there and name not in there:
+        if existing and name not in existing:
             raise DefinitionError(
                 f"Late events of '{transform.name}' have no column '{name}', because its function "
                 "computes it: omit --key."
@@ -142,7 +142,7 @@ def _window_columns(transform: "Definition") -> list[str]:
 
 
 def _late_columns(transform: "Definition") -> list[str]:
-    standard = ["window_start", "reason", "lag_seconds", "correlation_id"]
+    standard = ["window_start", "reason", "lateness_seconds", "correlation_id"]
     return [*transform.source.columns, *standard]
 
 

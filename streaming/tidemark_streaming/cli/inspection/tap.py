@@ -14,7 +14,7 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, facts_table, out, print_json
 from tidemark_streaming.cli.context import Asset, warehouse
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.json_output import as_json
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ def _runs(
     if following:
         newer = NewRuns(snapshot, asset)
         newer.take()
-        until_terminated()
+        handle_termination()
         return _follow_runs(newer)
-    there = snapshot.runs_after(asset, -1 if number is None else number - 1)
-    chosen = there[-1:] if number is None else [r for r in there if r["commit_number"] == number]
+    runs = snapshot.runs_after(asset, -1 if number is None else number - 1)
+    chosen = runs[-1:] if number is None else [r for r in runs if r["commit_number"] == number]
     if not chosen:
         which = "has not run yet" if number is None else f"has no run {number}"
         raise DataError(f"'{asset}' {which}: `tidemark run {asset}` processes new arrivals.")

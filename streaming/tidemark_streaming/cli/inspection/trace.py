@@ -198,7 +198,7 @@ def _heading(place: "WindowMembership") -> str:
 def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
     """Yield a line for each row of a window."""
     if place.late is not None:
-        lag = place.late["lag_seconds"]
+        lag = place.late["lateness_seconds"]
         behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
         table = fate.follows or fate.asset
         yield f"in [bold]{table}_late[/]: {place.late['reason']}{behind}"

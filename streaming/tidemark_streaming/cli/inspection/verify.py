@@ -140,10 +140,10 @@ def lateness(
 
     check_target(target)
     settings = Settings()
-    inlet = domains.inlet(settings, source)
+    ingestion = domains.ingestion(settings, source)
     store = warehouse(settings)
     with step(f"lateness {source}") as work:
-        found = measure_lags(store, inlet.source, target)
+        found = measure_lags(store, ingestion.source, target)
         work.note = format_count(found.events, "event")
     if json:
         print_json(asdict(found))

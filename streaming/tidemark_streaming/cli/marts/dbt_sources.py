@@ -67,8 +67,8 @@ def dbt_sources(
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None
-        there = ", ".join(name for name in names if name in known)
-        out().print(f"{path}: {there}", soft_wrap=True)
+        updated = ", ".join(name for name in names if name in known)
+        out().print(f"{path}: {updated}", soft_wrap=True)
     for name in before:
         if name not in known:
             out().print(f"[dim]'{name}' is not defined any more.[/]")

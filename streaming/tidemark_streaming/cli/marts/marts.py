@@ -52,9 +52,9 @@ def marts(
     store = warehouse(settings)
     store.restore()
     missing = project.missing(store.exists)
-    there = [name for name in known if name not in missing]
-    builder.refuse(builder.lacking(missing, asked or ([] if there else known)))
-    chosen = asked or there
+    buildable = [name for name in known if name not in missing]
+    builder.refuse(builder.lacking(missing, asked or ([] if buildable else known)))
+    chosen = asked or buildable
     with step(f"build {', '.join(chosen)}") as work:
         found = project.build(engine.ensure(settings), chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in found if o.kind == "test")

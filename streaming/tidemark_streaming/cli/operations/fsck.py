@@ -74,9 +74,12 @@ def fsck(
 def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) -> None:
     from tidemark.store.upkeep.repair import repair
     from tidemark_streaming.base import foreground
-    from tidemark_streaming.streams import wishes
+    from tidemark_streaming.streams import desired_streams
 
-    busy = [*wishes.all_of(settings), *(c.name for c in foreground.commands(settings) if c.runs)]
+    busy = [
+        *desired_streams.read_all(settings),
+        *(c.name for c in foreground.commands(settings) if c.runs),
+    ]
     if busy:
         raise DataError(
             f"Streams or commands are running on {', '.join(busy)}: stop them before a repair."

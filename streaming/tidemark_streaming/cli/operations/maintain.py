@@ -113,9 +113,9 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
     None if no such process is known. A bounded run in progress is not known.
     """
     from tidemark_streaming.base import foreground
-    from tidemark_streaming.streams import wishes
+    from tidemark_streaming.streams import desired_streams
 
-    if asset in wishes.all_of(settings):
+    if asset in desired_streams.read_all(settings):
         return (
             f"The stream of '{asset}' should be running, and would fill the tables again: first "
             f"stop it with `tidemark stream {asset} --stop`."

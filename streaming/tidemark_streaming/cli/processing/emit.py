@@ -22,7 +22,7 @@ from tidemark_streaming.cli.console import (
     step,
 )
 from tidemark_streaming.cli.context import Asset, warehouse
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
     from tidemark_streaming.sink import PublishResult
@@ -39,7 +39,7 @@ def command(
         bool,
         typer.Option("--follow", help="Continue with new results until Ctrl-C or SIGTERM."),
     ] = False,
-    anew: Annotated[
+    reset: Annotated[
         bool,
         typer.Option(
             "--reset", help="Retract everything in the topic and publish the table again."
@@ -56,11 +56,11 @@ def command(
     """
     from tidemark_streaming.base import foreground
     from tidemark_streaming.home import domains
-    from tidemark_streaming.sink import Outbox, PublishResult
+    from tidemark_streaming.sink import PublishResult, SinkWriter
     from tidemark_streaming.sink.follow import follow
-    from tidemark_streaming.sink.outbox import topic_of
+    from tidemark_streaming.sink.writer import topic_of
 
-    if following and anew:
+    if following and reset:
         raise DefinitionError("Use either --follow or --reset, not both.")
     settings = Settings()
     if following:
@@ -71,7 +71,7 @@ def command(
     done, last_warning = PublishResult(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
-            until_terminated()
+            handle_termination()
 
             def on_publish(more: "PublishResult") -> None:
                 nonlocal done, last_warning
@@ -102,7 +102,7 @@ def command(
             with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
-            done = Outbox(store, transform).emit(reset=anew)
+            done = SinkWriter(store, transform).emit(reset=reset)
         work.note = format_count(done.records, "record")
     if not done.transactions and not json:
         print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")

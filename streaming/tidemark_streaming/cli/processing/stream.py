@@ -19,7 +19,7 @@ from tidemark_streaming.cli.context import (
     RowsPerRun,
     warehouse,
 )
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -64,8 +64,8 @@ def command(
     from tidemark_streaming.base.outage import ERRORS, Outage
     from tidemark_streaming.cli.processing.live import View
     from tidemark_streaming.home import domains
-    from tidemark_streaming.streams import continuous, wishes
-    from tidemark_streaming.streams.watcher import own
+    from tidemark_streaming.streams import continuous, desired_streams
+    from tidemark_streaming.streams.query_owner import is_own
 
     settings, admission = Settings(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if not stop:
@@ -73,7 +73,7 @@ def command(
     transform = domains.transform(settings, asset)
     store = connect(settings, asset)
     if stop:
-        wished = wishes.withdraw(settings, asset)
+        wished = desired_streams.cancel(settings, asset)
         expected = foreground.forget(settings, foreground.STREAM, asset)
         with step(f"stop the stream of {asset}"):
             stopped = continuous.stop(store, transform)
@@ -95,11 +95,11 @@ def command(
     if detach:
         start(store)
         warn_without_ingest()
-        wishes.wish(settings, asset, admission)
+        desired_streams.request(settings, asset, admission)
         foreground.forget(settings, foreground.STREAM, asset)
         out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
-    until_terminated()
+    handle_termination()
     view, outage = View(settings, transform), Outage(print_warning)
     if logs.is_structured():
         # What ran before is no news.
@@ -109,7 +109,7 @@ def command(
         store = connect(settings, asset)
         # The query continues on an engine that was only unreachable.
         found = continuous.find(store, transform)
-        return store, start(store) if found is None or not own(store.spark) else found
+        return store, start(store) if found is None or not is_own(store.spark) else found
 
     def done(look: "Look") -> bool:
         ended = is_finished(query, look, until_caught_up)
@@ -142,7 +142,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
     from tidemark.engine import ManagedProcess
-    from tidemark_streaming.ingest.sole import at_work
+    from tidemark_streaming.ingest.ingest_lock import is_ingesting
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     timeline = Snapshot(settings).timeline(source)
@@ -151,7 +151,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
             "will arrive."
         )
-    if at_work(settings, source) or ManagedProcess(settings.home, "daemon").running():
+    if is_ingesting(settings, source) or ManagedProcess(settings.home, "daemon").running():
         return None
     return (
         f"Nothing on this machine ingests '{source}' at present. Use `tidemark ingest {source} "

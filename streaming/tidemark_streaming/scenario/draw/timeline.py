@@ -98,7 +98,7 @@ def _about(scenario: Scenario) -> str:
             f"lateness {describe(t.allowed_lateness)}",
             f"fires {t.trigger}",
             *([t.accumulation] if t.accumulation else []),
-            *([f"unique {t.deduplicate}"] if t.deduplicate else []),
+            *([f"deduplicate {t.deduplicate}"] if t.deduplicate else []),
         ]
     )
 

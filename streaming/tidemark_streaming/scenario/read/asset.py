@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from tidemark.base.errors import DefinitionError
-from tidemark.define.source import reference_name
+from tidemark.define.source import lookup_name
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.read.columns import Kind, any_value, simple_kind
 from tidemark_streaming.scenario.read.reader import Node
@@ -29,9 +29,9 @@ def import_asset(node: Node) -> object:
                 "tidemark.toml, or add the module's folder to PYTHONPATH."
             ) from None
     if not hasattr(found, name):
-        there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
+        available = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
         raise node.error(
-            f"'{module}' has no '{name}'; its transforms are {', '.join(there) or 'none'}."
+            f"'{module}' has no '{name}'; its transforms are {', '.join(available) or 'none'}."
         )
     return getattr(found, name)
 
@@ -47,7 +47,7 @@ def prepare_asset(found: object) -> WindowedTransform:
         raise DefinitionError(
             f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
         )
-    near = tuple(map(reference_name, found.source.lookups))
+    near = tuple(map(lookup_name, found.source.lookups))
     return replace(found, source=replace(found.source, lookups=near), sink=None)
 
 

@@ -31,7 +31,7 @@ _WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] 
     "calendar": (Calendar, ("unit",), ("timezone",)),
     "global": (Global, (), ()),
 }
-_SPLIT = ("window_start", "window_end", "lag_seconds")
+_SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
 
 
@@ -70,7 +70,7 @@ def transform(
     given = node.fields(
         "a transform",
         ("window", "aggregates"),
-        ("keys", "allowed_lateness", "trigger", "accumulation", "unique"),
+        ("keys", "allowed_lateness", "trigger", "accumulation", "deduplicate"),
     )
     computed = aggregates(given["aggregates"], types)
     keys = given["keys"].items("'keys'") if "keys" in given else []
@@ -93,7 +93,9 @@ def transform(
             function=keep_rows,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
-            deduplicate=_unique(given["unique"], types) if "unique" in given else None,
+            deduplicate=_deduplicate(given["deduplicate"], types)
+            if "deduplicate" in given
+            else None,
         )
     return found, {name: gives for name, (_, gives) in computed.items()}
 
@@ -172,8 +174,8 @@ def _trigger(node: Node) -> Trigger:
     return Trigger(**fires)
 
 
-def _unique(node: Node, types: Mapping[str, Kind]) -> Deduplicate:
-    given = node.fields("the uniqueness of events", ("by", "within"))
+def _deduplicate(node: Node, types: Mapping[str, Kind]) -> Deduplicate:
+    given = node.fields("the deduplication of events", ("by", "within"))
     by = given["by"]
     columns = by.items("'by'") if by.is_list else [by]
     for column in columns:

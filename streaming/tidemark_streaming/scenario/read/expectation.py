@@ -46,7 +46,7 @@ def expect(
     parts: dict[str, dict[str, Kind]] = {
         "windows": {**_BOUNDS, **by, **values, **_PUBLISHED},
         "panes": {**_BOUNDS, **by, **_FIRED, **values},
-        "late": {**columns, **_BOUNDS, "watermark": BOUND, "lag_seconds": DOUBLE},
+        "late": {**columns, **_BOUNDS, "watermark": BOUND, "lateness_seconds": DOUBLE},
     }
     given = node.fields("an expectation", (), tuple(parts))
     return Expect(**{part: _rows(rows, part, parts[part]) for part, rows in given.items()})

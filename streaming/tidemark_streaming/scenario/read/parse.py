@@ -19,8 +19,8 @@ from tidemark.define.watermarks import Manual
 from tidemark_streaming.scenario.read import asset, definition
 from tidemark_streaming.scenario.read.columns import Kind
 from tidemark_streaming.scenario.read.expectation import Expect, expect
+from tidemark_streaming.scenario.read.lookups import Table, read_lookups, row_of
 from tidemark_streaming.scenario.read.reader import Node, read
-from tidemark_streaming.scenario.read.references import Table, references, row_of
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
@@ -57,7 +57,7 @@ class Scenario:
         transform: the transform that it runs.
         expect: the expected result, if the scenario has one.
         clock_start: the processing clock at the beginning, in microseconds.
-        references: the lookup tables of the transform, by name.
+        lookups: the lookup tables of the transform, by name.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Scenario:
     transform: WindowedTransform
     expect: Expect | None
     clock_start: int
-    references: Mapping[str, Table] = field(default_factory=dict[str, Table])
+    lookups: Mapping[str, Table] = field(default_factory=dict[str, Table])
 
     @property
     def slack(self) -> dict[str, float]:
@@ -97,14 +97,14 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
     root = read(path)
     tables: dict[str, Table] = {}
     if "asset" in [key.raw.value for key, _ in root.entries("a scenario")]:
-        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "references"))
+        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "lookups"))
         with given["asset"].locate_errors():
             transform = asset.prepare_asset(find(given["asset"]))
             if "clock_start" not in given:
                 transform = asset.without_skew(transform)
             types = asset.column_types(transform)
         source, results = transform.source, asset.result_types(transform, types)
-        tables = _references(given, root, source)
+        tables = _lookups(given, root, source)
     else:
         given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "asset"))
         source, types = definition.source(given["source"])
@@ -122,7 +122,7 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
         transform=transform,
         expect=_expect(given["expect"], transform, results, types) if "expect" in given else None,
         clock_start=begins,
-        references=tables,
+        lookups=tables,
     )
 
 
@@ -150,13 +150,13 @@ def _arrivals(
     return found
 
 
-def _references(given: Mapping[str, Node], root: Node, source: Source) -> dict[str, Table]:
-    if "references" in given:
-        return references(given["references"], source)
+def _lookups(given: Mapping[str, Node], root: Node, source: Source) -> dict[str, Table]:
+    if "lookups" in given:
+        return read_lookups(given["lookups"], source)
     if source.lookups:
         raise root.error(
             f"source '{source.name}' is joined with {', '.join(source.lookups)}: add "
-            "'references', with the columns and rows of each."
+            "'lookups', with the columns and rows of each."
         )
     return {}
 

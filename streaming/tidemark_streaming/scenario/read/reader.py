@@ -83,16 +83,16 @@ class Node:
         found = {}
         for key, value in self.entries(what):
             if key.raw.value not in allowed:
-                raise key.error(f"{key} is not part of {what}; {_describe_allowed(allowed)}.")
+                raise key.error(f"{key} is not part of {what}; {_name_choices(allowed)}.")
             found[key.raw.value] = value
         for name in required:
             if name not in found:
-                raise self.error(f"{what} needs '{name}'; {_describe_allowed(allowed)}.")
+                raise self.error(f"{what} needs '{name}'; {_name_choices(allowed)}.")
         return found
 
     def choice(self, what: str, choices: Iterable[str]) -> tuple[str, "Node"]:
         """Return the only key of a mapping, which selects one of several choices, and its value."""
-        allowed = _describe_allowed(choices)
+        allowed = _name_choices(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
             raise self.error(f"{what} must be a mapping: write {{{self.raw.value}: …}}.")
         if not isinstance(self.raw, yaml.MappingNode):
@@ -120,7 +120,7 @@ class Node:
     def word(self, what: str, words: Sequence[str]) -> str:
         """Return one of these words."""
         if self.text(what) not in words:
-            raise self.error(f"{self} is not {what}; {_describe_allowed(words)}.")
+            raise self.error(f"{self} is not {what}; {_name_choices(words)}.")
         return self.text(what)
 
     def integer(self, what: str, least: int = 0) -> int:
@@ -208,5 +208,5 @@ def _text(path: Path) -> str:
         raise ScenarioError(f"{path}:{line}: the file is not valid UTF-8 text.") from None
 
 
-def _describe_allowed(names: Iterable[str]) -> str:
+def _name_choices(names: Iterable[str]) -> str:
     return f"allowed: {', '.join(names)}" if list(names) else "no keys are allowed"

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
-from tidemark_streaming.feed import CHUNK, Chunk
+from tidemark_streaming.connector import CHUNK, Chunk
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 
 _PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
@@ -31,7 +31,7 @@ def create_frame(
 
 
 @dataclass(frozen=True)
-class MemoryFeed:
+class MemoryConnector:
     """A connector that returns given arrivals."""
 
     source: Source

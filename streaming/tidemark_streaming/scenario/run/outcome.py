@@ -48,7 +48,7 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
         "late": _rows(
             tables,
             transform.late_table,
-            [*columns, *_WINDOW, "watermark", "lag_seconds"],
+            [*columns, *_WINDOW, "watermark", "lateness_seconds"],
             [*of_window, "arrival", "position"],
         ),
     }

@@ -17,11 +17,11 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.ingest.ingest import furnish, ingest
+from tidemark_streaming.scenario.read.lookups import Table
 from tidemark_streaming.scenario.read.parse import Scenario
-from tidemark_streaming.scenario.read.references import Table
-from tidemark_streaming.scenario.run.memory import MemoryFeed, create_frame
+from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
 from tidemark_streaming.scenario.run.outcome import outcome
 from tidemark_streaming.streams import continuous
 
@@ -58,9 +58,11 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Resul
     own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
     try:
         with small(own) as store:
-            feed = MemoryFeed(scenario.source, scenario.arrivals)
-            furnish(store, _inlet(scenario, feed))
-            arrived = [a for commit in ingest(store, feed, batch=None) for a in commit.arrivals]
+            connector = MemoryConnector(scenario.source, scenario.arrivals)
+            furnish(store, _ingestion(scenario, connector))
+            arrived = [
+                a for commit in ingest(store, connector, batch=None) for a in commit.arrivals
+            ]
 
         def run(number: int, way: Way) -> Result:
             name = f"{scenario.transform.name}_{number}" if number else scenario.transform.name
@@ -79,14 +81,14 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Resul
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _inlet(scenario: Scenario, feed: MemoryFeed) -> Inlet:
+def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
     """Return the connection of the source to a scenario's arrivals and lookup tables."""
 
     def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
         return lambda spark: create_frame(spark, table.rows, table.columns)
 
-    tables = {name: rows(table) for name, table in scenario.references.items()}
-    return Inlet(source=scenario.source, feed=lambda _: feed, lookups=tables)
+    tables = {name: rows(table) for name, table in scenario.lookups.items()}
+    return Ingestion(source=scenario.source, connector=lambda _: connector, lookups=tables)
 
 
 def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:

@@ -27,7 +27,7 @@ from tidemark.store.warehouse import Warehouse
 
 NOW = time.time_ns() // 1000
 COLUMNS = pa.schema({"seq": pa.int64(), "key": pa.string(), "value": pa.int64()})
-TIMELINE = pa.schema({"arrival": pa.int64(), "references": pa.string()})
+TIMELINE = pa.schema({"arrival": pa.int64(), "lookups": pa.string()})
 
 
 def numbered(*numbers: int, value: int = 0) -> pa.Table:

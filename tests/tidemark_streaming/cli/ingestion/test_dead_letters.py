@@ -15,10 +15,10 @@ from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.monitor.page import state
 
 FEED = """
-from helpers.data.landing import feed, SOURCE
-from tidemark_streaming.feed import Inlet
+from helpers.data.landing import connector, SOURCE
+from tidemark_streaming.connector import Ingestion
 
-inlet = Inlet(SOURCE, feed)
+ingestion = Ingestion(SOURCE, connector)
 """
 ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,y"]
 
@@ -30,7 +30,7 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
     package = folder / "of_dead_letters"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "feed.py").write_text(FEED)
+    (package / "connectors.py").write_text(FEED)
     land(here.landing / SOURCE.name, "0.csv", HEADER + "".join(f"{r}\n" for r in ROWS), 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)

@@ -14,18 +14,18 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.processing.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.ingest.sole import sole
+from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 DOMAIN = """
 from dataclasses import replace
 from helpers.data import support
 from tidemark.window import Global
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 
 SOURCE = support.READINGS
-readings = Inlet(source=SOURCE, feed=lambda folder: FileConnector(SOURCE, folder))
+readings = Ingestion(source=SOURCE, connector=lambda folder: FileConnector(SOURCE, folder))
 ever = replace(support.PER_MINUTE, name="ever", window=Global())
 """
 ARRIVALS = some_arrivals(count=3, size=20)
@@ -39,8 +39,8 @@ def store(
     folder, name = tmp_path_factory.mktemp("domain"), f"ending_{uuid4().hex[:8]}"
     (folder / name).mkdir()
     (folder / name / "__init__.py").touch()
-    (folder / name / "feed.py").write_text(DOMAIN)
-    (folder / name / "transforms.py").write_text(f"from {name}.feed import ever")
+    (folder / name / "connectors.py").write_text(DOMAIN)
+    (folder / name / "transforms.py").write_text(f"from {name}.connectors import ever")
     (folder / name / "sources.py").write_text("from helpers.data.support import READINGS")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
@@ -64,7 +64,7 @@ def test_ending_a_source_needs_arrivals_confirmation_and_no_ingest(
     assert "Nothing on this machine ingests 'readings'" in (
         explain_missing_ingest(here, "readings") or ""
     )
-    with sole(store, READINGS):
+    with lock_ingest(store, READINGS):
         assert explain_missing_ingest(here, "readings") is None
         assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
     assert explain_missing_ingest(here, "readings") is not None

@@ -20,11 +20,11 @@ from tidemark_streaming.kafka import broker
 
 FEED = """
 import os
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 from helpers.kafka.topics import CLICKS
 
-inlet = Inlet(CLICKS, lambda _: KafkaConnector(CLICKS, [os.environ["CLICKS_TOPIC"]]))
+ingestion = Ingestion(CLICKS, lambda _: KafkaConnector(CLICKS, [os.environ["CLICKS_TOPIC"]]))
 """
 
 
@@ -35,7 +35,7 @@ def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
     package = tmp_path / f"domain_of_{name}"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "feed.py").write_text(FEED)
+    (package / "connectors.py").write_text(FEED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     monkeypatch.setenv("TIDEMARK_DOMAINS", package.name)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from helpers.data.landing import SOURCE, clock, feed, land
+from helpers.data.landing import SOURCE, clock, connector, land
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
@@ -41,7 +41,7 @@ def test_tap_shows_the_rows_of_a_running_stream(
     store = Warehouse(spark, engine.warehouse, home.database)
     folder = home.landing / SOURCE.name
     land(folder, "0.csv", f"{HEADER}{clock(0)},a,1\n{clock(30)},b,2\n", 60)
-    list(ingest(store, feed(folder)))
+    list(ingest(store, connector(folder)))
     query = continuous.start(store, by_minute)
     try:
         while not Snapshot(home).runs_after("by_minute", -1):
@@ -61,9 +61,9 @@ def test_tap_shows_the_rows_of_a_running_stream(
             # It reads the asset's progress before it connects to the engine.
             assert "engine" in tap.stderr.readline()
             land(folder, "1.csv", f"{HEADER}{clock(600)},c,3\n{clock(45)},b,4\n", 700)
-            list(ingest(store, feed(folder)))
+            list(ingest(store, connector(folder)))
             land(folder, "2.csv", f"{HEADER}{clock(20)},a,5\n", 760)
-            list(ingest(store, feed(folder)))
+            list(ingest(store, connector(folder)))
             told = [json.loads(tap.stdout.readline()) for _ in range(3)]
             tap.send_signal(signal.SIGTERM)
             assert tap.wait(60) == 0, tap.stderr.read()

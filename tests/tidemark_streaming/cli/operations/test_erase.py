@@ -19,7 +19,7 @@ from tidemark.store.upkeep import erasures
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
 from tidemark.verify.parity import Difference, ParityReport
-from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams import desired_streams
 
 ANN = "ann-of-the-erasure"
 WHERE = ("--where", f"sensor = '{ANN}'")
@@ -52,9 +52,9 @@ def test_erase_needs_confirmation_and_a_stopped_stream(here: Settings) -> None:
     unasked = call("erase", "sensors", *WHERE)
     assert unasked.exit_code == 2
     assert "pass --yes" in unasked.stderr
-    wishes.wish(here, "by_hour")
+    desired_streams.request(here, "by_hour")
     refused = call("erase", "sensors", *WHERE, "--yes", "--vacuum")
-    wishes.withdraw(here, "by_hour")
+    desired_streams.cancel(here, "by_hour")
     assert refused.exit_code == 2
     assert "`tidemark stream by_hour --stop`" in " ".join(refused.stderr.split())
 

@@ -18,7 +18,7 @@ from tidemark_streaming.base import foreground
 from tidemark_streaming.cli.operations.maintain import find_blocker
 from tidemark_streaming.snapshot.check_results import results_since
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.streams import wishes
+from tidemark_streaming.streams import desired_streams
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,9 +56,9 @@ def test_unknown_tables_and_unconfirmed_drops_are_refused() -> None:
 
 
 def test_an_asset_with_a_requested_stream_is_not_dropped(here: Settings, store: Warehouse) -> None:
-    wishes.wish(here, "gated")
+    desired_streams.request(here, "gated")
     refused = call("drop", "gated", "--yes")
-    wishes.withdraw(here, "gated")
+    desired_streams.cancel(here, "gated")
     assert refused.exit_code == 2
     assert "`tidemark stream gated --stop`" in " ".join(refused.stderr.split())
     assert store.exists("gated_state")

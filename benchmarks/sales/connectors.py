@@ -1,0 +1,7 @@
+"""How the sales come in."""
+
+from benchmarks.sales.sources import sales
+from tidemark_streaming.connector import Ingestion
+from tidemark_streaming.kafka import KafkaConnector
+
+ingestion = Ingestion(source=sales, connector=lambda _: KafkaConnector(sales, topics=[sales.name]))

@@ -1,0 +1,118 @@
+"""Join with lookup tables, each as of a recorded version.
+
+If a table is corrected tomorrow, a join with it would give yesterday's events another result. The
+timeline therefore records, for each arrival, the version that each lookup table had at that time. A
+transform joins its rows with the versions that their own arrivals recorded. A replay, a backfill
+and any division into runs then give the same rows.
+
+Arrivals from before a lookup table was declared use the first version of it that was recorded.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source, lookup_name
+from tidemark.store.event_log.log import Log
+from tidemark.store.warehouse import Warehouse
+
+_ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Arrivals (after, through] that recorded the same versions, by the lookup tables' names."""
+
+    after: int
+    through: int
+    versions: dict[str, int]
+
+
+def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
+    """Return the current version of each of a source's lookup tables.
+
+    Raises:
+        DataError: a lookup table is not a Delta table.
+    """
+    return {lookup_name(r): _version(warehouse, source, r) for r in source.lookups}
+
+
+def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
+    """Return the versions of lookup tables that apply to the arrivals (after, through], in order.
+
+    Without arrivals in that range, these are the current versions.
+
+    Raises:
+        DataError: no arrival has recorded a version of a lookup table.
+    """
+    arrivals = log.timeline(after, through)
+    if not arrivals:
+        return [Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
+    known = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
+    missing = {name for name in names for _, found in known if name not in found}
+    first = {name: _first(log, name) for name in missing}
+    spans: list[Span] = []
+    for versions, group in groupby(known, lambda each: {**first, **_of(names, each[1])}):
+        last = max(arrival for arrival, _ in group)
+        spans.append(Span(spans[-1].through if spans else after, last, versions))
+    return spans
+
+
+def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
+    """Return the rows of a version of a lookup table.
+
+    Raises:
+        DataError: the table does not have that version any more.
+    """
+    (lookup,) = (r for r in source.lookups if lookup_name(r) == name)
+    # By default, Delta refuses a version older than the retention, even if its files still exist.
+    warehouse.spark.conf.set(_ENFORCED, "false")
+    rows = warehouse.spark.read.format("delta").option("versionAsOf", version)
+    found = rows.load(_path(warehouse, lookup))
+    try:
+        _ = found.schema
+    except AnalysisException as error:
+        raise DataError(
+            f"Version {version} of lookup table '{lookup}' of source '{source.name}' no longer "
+            f"exists, but arrivals recorded it: {_reason(error)}"
+        ) from None
+    return found
+
+
+def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
+    path = _path(warehouse, lookup)
+    version = warehouse.committer.version_at(path)
+    if version is None:
+        raise DataError(
+            f"Source '{source.name}' refers to '{lookup}', but there is no Delta table at "
+            f"'{path}': create it, then ingest."
+        )
+    return version
+
+
+def _first(log: Log, name: str) -> int:
+    for arrival in log.timeline():
+        versions = json.loads(arrival.lookups)
+        if name in versions:
+            return int(versions[name])
+    raise DataError(
+        f"No arrival of source '{log.source.name}' has recorded a version of its lookup table "
+        f"'{name}' yet: ingest more events first."
+    )
+
+
+def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
+    return {name: versions[name] for name in names if name in versions}
+
+
+def _path(warehouse: Warehouse, lookup: str) -> str:
+    return lookup if "/" in lookup else warehouse.path(lookup)
+
+
+def _reason(error: AnalysisException) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,262 @@
+"""Connectors, which turn outside data into arrivals.
+
+A connector polls an outside system, returns the arrivals that are pending after those in the
+timeline, and reads their rows. It has no state of its own: its memory is the positions in the
+timeline. It continues from the end of the timeline, even after processes were killed or files were
+deleted.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.base.arguments import checked_class
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.helper_columns import helper
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.dead_letters import DEAD
+from tidemark.store.rows import Rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "BYTES",
+    "CHUNK",
+    "DEAD",
+    "Ahead",
+    "Arrival",
+    "Chunk",
+    "Connector",
+    "Decoder",
+    "Excerpt",
+    "Ingestion",
+    "Landed",
+    "Player",
+    "Span",
+    "processing_time",
+]
+
+CHUNK = helper("chunk")
+"""The column of a connector's rows with the index of their chunk."""
+
+BYTES = helper("bytes")
+"""The column of a connector's rows with the size of each row."""
+
+CLOCK_SLACK = duration("1 minute")
+"""How far the clock of another machine may be ahead of this one's."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A pending arrival.
+
+    Example:
+        Chunk(position='{"through": 1000}', arrived_at=1_767_225_600_000_000)  # 2026-01-01
+
+    Args:
+        position: the connector's position after it, as JSON; the timeline returns it.
+        arrived_at: processing time, in microseconds; never before that of the previous chunk.
+        bytes: its size, if it is known before it is read.
+        rows: the maximum number of its rows, if it is known before it is read.
+        watermark: the watermark after it, for the `Manual` strategy.
+        end: true if the stream ends with it.
+        waiting: values of the watermark's column that have more events in later chunks, as far as
+            the connector knows: they are not idle, even if this chunk has no events of them.
+    """
+
+    position: str
+    arrived_at: int
+    bytes: int = 0
+    rows: int = 0
+    watermark: int | None = None
+    end: bool = False
+    waiting: tuple[str, ...] = ()
+
+
+def processing_time(timestamp: int, before: int | None) -> int:
+    """Return the processing time of an arrival, in microseconds.
+
+    A file's modification time or a commit's timestamp may be wrong. A time after now would stay the
+    processing time of all later arrivals, so it is replaced by now.
+
+    Args:
+        timestamp: the arrival time according to its origin.
+        before: the processing time of the previous arrival; None for the first.
+    """
+    clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
+    return clamped if before is None else max(clamped, before)
+
+
+class Connector(Protocol):
+    """The connector that reads a source's data."""
+
+    @property
+    def source(self) -> Source: ...
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        """Return the pending arrivals, in order, given all arrivals so far."""
+        ...
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
+        """Return the rows of `chunks`, protected as the source declares.
+
+        The rows are a DataFrame of the engine, a table in memory, or an iterator of at least one
+        table, which is read table by table. A source with protected columns is only ingested if the
+        connector's `protects` is true.
+
+        The columns are those of the source and:
+
+        - `CHUNK` BIGINT, the index in `chunks`;
+        - `position` BIGINT, ascending from 0 in each chunk, and the same at every read;
+        - `read_from` STRING;
+        - `DEAD`, as the function `dead_letter` creates it, if some rows may not fit the source's
+          columns, which are null then;
+        - `correlation_id` STRING, if the connector knows it; the log generates one for null;
+        - `BYTES` BIGINT, if the connector knows it; it is added to the sizes of `chunks`.
+        """
+        ...
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Return an error about the data, if a problem in the data caused the engine's error."""
+        ...
+
+
+@runtime_checkable
+class Ahead(Protocol):
+    """A connector that prefetches: it reads the next chunks while earlier ones are processed."""
+
+    def ahead(self, chunks: Sequence[Chunk]) -> None:
+        """Start to read the chunks that are requested next; cancel the prefetch without chunks."""
+        ...
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A connector that can decode rows again which did not fit the source's columns."""
+
+    def decode(self, letters: pa.Table) -> pa.Table:
+        """Return the rows of dead letters, which may have been corrected, in the form of `read`.
+
+        Args:
+            letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
+                chunk.
+        """
+        ...
+
+
+@runtime_checkable
+class Noticing(Protocol):
+    """A connector that notices and ignores fields that its source does not declare."""
+
+    def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
+        """Return the undeclared fields seen in the last `read`, by the index of the chunk."""
+        ...
+
+
+class Player(Protocol):
+    """A player of recorded data: it writes files to a folder that a connector reads."""
+
+    def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
+        """Write the files of an excerpt, one per span, and yield each when it exists.
+
+        A file that exists already is yielded and not written again.
+
+        Args:
+            landing: the folder, which is created if necessary.
+        """
+        ...
+
+
+@checked_class
+@dataclass(frozen=True)
+class Excerpt:
+    """The part of a recording to play, and its pace.
+
+    Example:
+        Excerpt(start="2013-01-01", days=3, span="6 hours")
+
+    Args:
+        start: where to begin, ISO 8601, by default at the first record.
+        end: where to stop, exclusive, by default after the last record.
+        days: the number of days from `start`, instead of `end`.
+        span: the processing time that one file covers.
+        speed: seconds of the recording per second of real time; without it, all at once.
+
+    Raises:
+        DefinitionError: the span neither divides a day nor is whole days, or the speed is not
+            greater than zero.
+    """
+
+    start: str | None = None
+    end: str | None = None
+    days: int | None = None
+    span: str = "6 hours"
+    speed: float | None = None
+
+    def __post_init__(self) -> None:
+        day, step = duration("1 day"), duration(self.span)
+        if step <= 0 or (day % step and step % day):
+            raise DefinitionError(f"span must divide a day or be whole days (got '{self.span}').")
+        if self.speed is not None and not 0 < self.speed < math.inf:
+            raise DefinitionError(f"speed must be greater than zero (got {self.speed:g}).")
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A file that a player wrote: number `number` of `total`, counted from 1."""
+
+    path: Path
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """The records of a span of processing time: number `number` of `total`, counted from 1.
+
+    Args:
+        records: the source's fields, in the order of arrival; instants are text.
+        ends: the end of the span, in microseconds.
+    """
+
+    records: "pd.DataFrame"
+    ends: int
+    number: int
+    total: int
+
+
+@checked_class
+@dataclass(frozen=True)
+class Ingestion:
+    """The connection of a source to its connector, as a domain's module `connectors` defines
+    it.
+
+    Example:
+        Ingestion(source=visits, connector=lambda landing: FileConnector(visits, landing))
+
+    Args:
+        source: the source.
+        connector: creates its connector for a landing folder.
+        play: writes its recorded data into a landing folder, if it has any.
+        spans: its recorded data by spans of processing time, for connectors other than files.
+        lookups: by name, functions that read lookup tables which the domain provides. A table is
+            created from the result if it does not exist; after that, it is the user's.
+    """
+
+    source: Source
+    connector: Callable[[Path], Connector]
+    play: Player | None = None
+    spans: Callable[[Excerpt], Iterator[Span]] | None = None
+    lookups: Mapping[str, Callable[[SparkSession], DataFrame]] = field(
+        default_factory=dict[str, Callable[[SparkSession], DataFrame]]
+    )

@@ -1,0 +1,438 @@
+"""Delta source connector: each version of a table is an arrival."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count, takewhile
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.arguments import checked_class
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.column_type import simple_type
+from tidemark.define.source import Source
+from tidemark.store.committers import file_list
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, frame, spark_schema
+from tidemark_streaming.base.local_times import in_utc, zone_of
+from tidemark_streaming.connector import CHUNK, Chunk, processing_time
+from tidemark_streaming.delta.versions import (
+    COMMITTED_AT,
+    POSITION,
+    VERSION,
+    ChunkFile,
+    Commit,
+    VersionPart,
+    drop_unchanged,
+    read_commit,
+    read_frame,
+    read_rows,
+)
+from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
+from tidemark_streaming.ingest.row_masking import check, mask_columns
+
+CHANGE = {
+    "_change_type": "STRING",
+    "_commit_version": "BIGINT",
+    "_commit_timestamp": "TIMESTAMP",
+}
+"""Source columns that hold the change data feed's facts of a row; a source declares the ones that
+it needs.
+
+`_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
+"""
+
+SMALL_BATCH_BYTES = 4 << 20
+"""The size of files up to which this process reads their rows; the engine reads larger ones."""
+
+_LOCAL = "timestamp_ntz"
+_FEED = "delta.enableChangeDataFeed"
+
+
+@checked_class
+@dataclass(frozen=True)
+class DeltaConnector:
+    """A connector that reads a Delta table that another program writes: each version is one
+    arrival.
+
+    The timeline stores the version that an arrival ingested, and the next arrival continues after
+    it. The processing time of an arrival is the commit time as Delta's protocol defines it: the
+    in-commit timestamp if the table has them, else the modification time of the commit's file. A
+    version without new data, for example a compaction, is an arrival without rows. The connector
+    never writes to the table.
+
+    The event log is append-only, so a version that updates or deletes rows stops the source, unless
+    `change_feed` or `skip_change_commits` is set. A version whose log entry or files no longer
+    exist also stops it, until that loss is accepted.
+
+    If the source has protected columns, this process reads all rows of a version into its memory.
+    It protects them there, before the engine gets any of them.
+
+    Example:
+        DeltaConnector(visits, "/srv/lake/visits", start=12)
+
+    Args:
+        source: the source of the events. The table may have more columns.
+        path: the table, which the engine must see under the same path.
+        start: the first version to read. If it is greater than 0, its arrival has all rows of the
+            table as of that version.
+        time_zone: the zone in which columns of the type `timestamp_ntz` are written, as in `"UTC"`
+            or `"Europe/Berlin"`. Without it they can't be TIMESTAMP columns of the source.
+        change_feed: read the table's change data feed: each change of a row is an event, which the
+            columns in `CHANGE` describe. An update is two events, the row before and after it.
+        skip_change_commits: versions that update or delete rows become arrivals without rows.
+        accept_loss: continue past versions that are already lost when this connector polls first.
+            The position of the next arrival records the loss. A later loss is an error again.
+
+    Raises:
+        DefinitionError: a start before 0, both ways to take changes, or an unknown time zone.
+    """
+
+    source: Source
+    path: str
+    start: int = 0
+    change_feed: bool = False
+    skip_change_commits: bool = False
+    accept_loss: bool = False
+    time_zone: str | None = None
+    protects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        what = f"The connector of source '{self.source.name}'"
+        check(self.source, what)
+        if self.start < 0:
+            raise DefinitionError(f"{what} needs a `start` of 0 or greater (got {self.start}).")
+        if self.time_zone is not None:
+            zone_of(self.time_zone, what)
+        if self.change_feed and self.skip_change_commits:
+            raise DefinitionError(f"{what} can have change_feed or skip_change_commits, not both.")
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        table = self._open()
+        self._check(table)
+        identity, head = str(table.metadata().id), table.version()
+        parsed = (json.loads(arrival.position) for arrival in reversed(timeline))
+        # Other positions come from a connector that the source used before.
+        at = next((p for p in parsed if "table" in p), None)
+        lost: list[str] = []
+        if at is not None and at["table"] != identity:
+            lost.append(f"it was recreated under its path after version {at['version']}")
+            at = None
+        first = self.start if at is None else at["version"] + 1
+        whole = first if at is None and first > 0 else None
+        commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
+        removed = [version for version, done in commits.items() if done is None]
+        refused = self._acceptance.select_refused(
+            [*lost, *(_name_versions([version]) for version in removed)]
+        )
+        if lost and lost[0] in refused:
+            raise DataError(
+                f"{self._what} is not the table that was read before: {lost[0]}. To read the new "
+                f"table from version {self.start} on, pass --allow-data-loss."
+            )
+        if at is None and first > head:
+            raise DataError(
+                f"{self._what} does not have version {first} yet: its newest version is {head}."
+            )
+        clock = timeline[-1].arrived_at if timeline else None
+        chunks: list[Chunk] = []
+        passed: list[int] = []
+        for version, done in commits.items():
+            if done is None and _name_versions([version]) in refused:
+                if chunks:
+                    # The versions before the lost one are ingested first.
+                    return chunks
+                raise self._lost(list(takewhile(removed.__contains__, count(version))), head)
+            if done is None:
+                passed.append(version)
+                continue
+            if done.changes and not (
+                version == whole or self.change_feed or self.skip_change_commits
+            ):
+                if chunks:
+                    return chunks
+                raise self._update_error(version)
+            clock = processing_time(done.at, clock)
+            position: dict[str, Any] = {"table": identity, "version": version}
+            position |= {"whole": True} if version == whole else {}
+            size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
+            lost += [f"{_name_versions(passed)} (deleted)"] if passed else []
+            chunks.append(Chunk(with_losses(json.dumps(position), lost), clock, size, rows))
+            lost, passed = [], []
+        return chunks
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        try:
+            rows = self._read(spark, chunks)
+        except Exception:
+            # If the table was replaced in the meantime, raise that error instead: its versions are
+            # other ones.
+            self._check_not_recreated(chunks)
+            raise
+        # One check after the read is enough, because a replaced table does not come back.
+        self._check_not_recreated(chunks)
+        return rows
+
+    def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        many = (
+            sum(c.rows for c in chunks) > SMALL_BATCH_ROWS
+            or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
+        )
+        if many and not self.change_feed and not self.source.mask:
+            return self._read_by_engine(spark, chunks)
+        table, found = self._open(), list[pa.Table]()
+        for number, chunk in enumerate(chunks):
+            where = json.loads(chunk.position)
+            whole, version = "whole" in where, where["version"]
+            rows = (
+                self._read_changes(table, version)
+                if self.change_feed and not whole
+                else self._read_added(table, version, whole=whole)
+            )
+            found.append(
+                rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
+                .append_column("position", pa.array(range(len(rows)), pa.int64()))
+                .append_column("read_from", _row_ids(version, len(rows)))
+            )
+        read = pa.concat_tables(found)
+        return read if self.source.mask else frame(spark, read)
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Return the error for a file that the engine does not see, or None if its error is another
+        one."""
+        condition = error.getCondition() or ""
+        if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
+            return None
+        path = (error.getMessageParameters() or {}).get("path", self.path)
+        return DataError(
+            f"{self._what} has a file that the engine can't read, "
+            f"'{path.removeprefix('file://')}'. Make sure that the engine sees the table under the "
+            "same path. If VACUUM has just deleted the file, the next ingest reports its version."
+        )
+
+    def _read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        """Return the rows of many files through the engine, without any of them in this process."""
+        table, pieces = self._open(), list[ChunkFile]()
+        for number, chunk in enumerate(chunks):
+            where = json.loads(chunk.position)
+            whole, version = "whole" in where, where["version"]
+            done = self._contributed_commit(table, version, whole=whole)
+            pieces += [ChunkFile(file, number, version, done.at) for file in done.files]
+        rows = read_frame(spark, table, pieces, self.source.fields)
+        own = {
+            "_change_type": F.lit("insert"),
+            "_commit_version": F.col(VERSION),
+            "_commit_timestamp": F.col(COMMITTED_AT),
+        }
+        if self.time_zone is not None:
+            local = ((n, F.col(f"`{n}`").cast("timestamp")) for n in self._local(table))
+            rows = rows.withColumns({n: F.to_utc_timestamp(c, self.time_zone) for n, c in local})
+        return rows.select(
+            *(
+                own.get(column, F.col(f"`{field}`")).alias(column)
+                for column, field in zip(self.source.columns, self.source.fields, strict=True)
+            ),
+            CHUNK,
+            F.col(POSITION).alias("position"),
+            F.concat_ws("#", VERSION, POSITION).alias("read_from"),
+        )
+
+    def _read_added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
+        """Return the rows that a version added, or all rows of the table as of that version."""
+        done = self._contributed_commit(table, version, whole=whole)
+        rows = read_rows(table, done.files, self.source.fields)
+        constants = {
+            "_change_type": pa.scalar("insert"),
+            "_commit_version": pa.scalar(version),
+            "_commit_timestamp": _commit_time(done),
+        }
+        return self._source_columns(rows, constants)
+
+    def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
+        """Return a version's commit, with the files whose rows it contributes."""
+        done = self._commit(version, whole=whole)
+        if done is None:
+            raise self._lost([version], table.version())
+        return replace(done, files=()) if done.changes and not whole else done
+
+    def _read_changes(self, table: DeltaTable, version: int) -> pa.Table:
+        """Return the change data feed of a version."""
+        done = self._commit(version, whole=False)
+        if done is None:
+            raise self._lost([version], table.version())
+        try:
+            rows = file_list.changes(table, version - 1, version)
+        except DeltaError as error:
+            if "change data" not in str(error):
+                raise self._lost([version], table.version()) from error
+            raise DataError(
+                f"{self._what} has no change data feed for version {version}, because the feed was "
+                f"not enabled yet. Start with a later version: start={version + 1} first reads the "
+                "whole table as of that version."
+            ) from None
+        if done.changes and not done.recorded:
+            rows = drop_unchanged(rows, "_change_type")
+        rows = self._source_columns(rows, {"_commit_timestamp": _commit_time(done)})
+        # Sorted, so that every read has the same order; after the protection, so that the order
+        # does not reveal protected values.
+        plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
+        return rows.sort_by([(name, "ascending") for name in plain])
+
+    def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
+        """Return the source's columns of these rows, protected."""
+        columns = {
+            name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
+            for name, field in zip(self.source.columns, self.source.fields, strict=True)
+        }
+        if self.time_zone is not None:
+            zone = zone_of(self.time_zone, self._what)
+            columns |= {
+                name: in_utc(columns[name], zone)
+                for name, kind in self.source.columns.items()
+                if simple_type(kind) == "timestamp" and _is_local(columns[name].type)
+            }
+        found = pa.table(columns)
+        instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
+        found = found.cast(pa.schema(instants))
+        return pa.table(mask_columns(found, self.source)) if self.source.mask else found
+
+    def _commit(self, version: int, *, whole: bool) -> Commit | None:
+        changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
+        return read_commit(self.path, version, VersionPart.WHOLE if whole else changed)
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.path)
+        except TableNotFoundError:
+            raise DataError(
+                f"There is no Delta table at '{self.path}', from which source '{self.source.name}' "
+                "reads: correct the connector's path, or create the table."
+            ) from None
+        except DeltaError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DataError(
+                f"{self._what} can't be read: {reason}. If a catalog manages its commits, or if it "
+                "has an unsupported feature, read a copy without it (CREATE TABLE … AS SELECT)."
+            ) from error
+
+    def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
+        """Raise if chunks come from another table than the current one.
+
+        Raises:
+            DataError: the table was recreated under its path.
+        """
+        current_id = str(self._open().metadata().id)
+        if any(json.loads(chunk.position)["table"] != current_id for chunk in chunks):
+            raise DataError(
+                f"{self._what} was recreated under its path while it was read. Start the ingest "
+                "again: it reports what is lost."
+            )
+
+    def _check(self, table: DeltaTable) -> None:
+        """Raise if the table lacks the source's columns, or has a feature that is not supported.
+
+        Raises:
+            DataError: the table has column mapping, deletion vectors, or no change data feed.
+            DefinitionError: columns have other types, or a protected column partitions the table.
+        """
+        settings = table.metadata().configuration
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            raise DataError(
+                f"{self._what} uses column mapping, which this connector does not support: its "
+                "files have other column names. Read a copy without column mapping (CREATE TABLE … "
+                "AS SELECT)."
+            )
+        if self.start and "deletionVectors" in (table.protocol().reader_features or []):
+            raise DataError(
+                f"{self._what} uses deletion vectors, so it can't be read as of version "
+                f"{self.start}: start with version 0, or read a copy without deletion vectors "
+                "(CREATE TABLE … AS SELECT)."
+            )
+        if self.change_feed and settings.get(_FEED) != "true":
+            raise DataError(
+                f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
+                f"TBLPROPERTIES ({_FEED} = true), and set `start` to the version that this creates."
+            )
+        by = [n for n in table.metadata().partition_columns if n in self.source.mask]
+        if by:
+            raise DefinitionError(
+                f"{self._what} is partitioned by the protected column '{by[0]}'. The names of its "
+                "files contain that column's values, and error messages contain these names: read "
+                "a copy that is not partitioned by it."
+            )
+        types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
+        types |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
+        for name, kind in self.source.fields.items():
+            if simple_type(kind) == "timestamp" and types.get(name) == _LOCAL:
+                if self.time_zone is None:
+                    raise DefinitionError(
+                        f"Delta table '{self.path}' has the column '{name}' of source "
+                        f"'{self.source.name}' as {_LOCAL}, which has no time zone: set the "
+                        "connector's time_zone to 'UTC', or to the zone of its values."
+                    )
+                continue
+            if types.get(name) != simple_type(kind):
+                found = f"has it as {types[name]}" if name in types else "has no such column"
+                raise DefinitionError(
+                    f"Source '{self.source.name}' declares the column '{name}' as {kind}, but "
+                    f"Delta table '{self.path}' {found}; its columns are "
+                    f"{', '.join(f'{n} {k}' for n, k in types.items())}."
+                )
+
+    def _local(self, table: DeltaTable) -> list[str]:
+        """Return the TIMESTAMP fields of the source that the table stores as `timestamp_ntz`."""
+        types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
+        fields = self.source.fields.items()
+        return [n for n, k in fields if simple_type(k) == "timestamp" and types.get(n) == _LOCAL]
+
+    def _update_error(self, version: int) -> DataError:
+        return DataError(
+            f"Version {version} of Delta table '{self.path}' updates or deletes rows, but the "
+            f"event log of source '{self.source.name}' keeps its rows. Set change_feed=True to "
+            "ingest each change as an event, or skip_change_commits=True to skip such versions."
+        )
+
+    def _lost(self, versions: Sequence[int], head: int) -> DataError:
+        last = versions[-1]
+        later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
+        begin = "" if later is None else f", or start again with start={later}"
+        return DataError(
+            f"{self._what} no longer has {_name_versions(versions)}: VACUUM or its retention "
+            f"deleted the files. To continue without these rows, pass --allow-data-loss{begin}."
+        )
+
+    @cached_property
+    def _acceptance(self) -> Acceptance:
+        return Acceptance(given=self.accept_loss)
+
+    @property
+    def _what(self) -> str:
+        return f"Delta table '{self.path}' of source '{self.source.name}'"
+
+
+def _name_versions(versions: Sequence[int]) -> str:
+    first, last = versions[0], versions[-1]
+    return f"version {first}" if first == last else f"versions {first} to {last}"
+
+
+def _commit_time(done: Commit) -> pa.Scalar:
+    return pa.scalar(done.at, pa.int64()).cast(INSTANT)
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is None
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return pa.types.is_timestamp(field.type) and field.type.tz is not None
+
+
+def _row_ids(version: int, count: int) -> pa.Array:
+    return pa.array([f"{version}#{n}" for n in range(count)], pa.string())

@@ -1,0 +1,180 @@
+"""File source connector: each file in a folder becomes an arrival."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.arguments import checked_class
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.rows import Rows
+from tidemark_streaming.connector import CHUNK, DEAD, Chunk, processing_time
+from tidemark_streaming.files import folder, parquet, reading
+from tidemark_streaming.ingest.row_masking import FILE, ROW, check, mask_rows
+from tidemark_streaming.payloads import Json
+from tidemark_streaming.payloads.csv_records import Csv
+
+
+@checked_class
+@dataclass(frozen=True)
+class FileConnector:
+    """A connector that reads the files in a folder: each is one arrival.
+
+    Files in subfolders are read too. Files arrive in the order of (modification time, name). An
+    arrival's processing time is the file's modification time, or that of the previous arrival if
+    that is later. Each file is read once, so a new file with an old modification time is not
+    missed: it is the next arrival. Write a file under a name that begins with `.` or `_`, and
+    rename it when it is complete: such files and folders are skipped. A file must not change after
+    it was ingested: one with another size or content is refused, because its new rows would be
+    lost.
+
+    A row that can't be parsed is a dead letter. An empty file is a heartbeat. Protected columns are
+    protected in the memory of this process, which holds all rows of a commit for that.
+
+    Example:
+        FileConnector(visits, Path("landing/visits"), format="csv", options={"header": True})
+
+    Args:
+        source: the source of the events.
+        path: the folder, which the engine must see under the same path.
+        format: csv, json (one object per line) or parquet. CSV files have the source's columns in
+            order. The header of an older file may lack the last ones, which the source gained
+            later.
+        options: for CSV: `header`, `sep` and `nullValue`; for CSV and JSON: `timestampFormat` and
+            `dateFormat`. `Csv` and `Json` describe them. `timeZone`, UTC by default, is the zone of
+            times without a zone.
+        accept_change: write rows to the dead letters even if all rows of a file fail on one column.
+    """
+
+    source: Source
+    path: Path
+    format: Literal["csv", "json", "parquet"] = "csv"
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    accept_change: bool = False
+    protects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self.source, f"The connector of source '{self.source.name}'")
+        # Validates the options now instead of at the first file.
+        _ = self._format
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        positions = (json.loads(arrival.position) for arrival in timeline)
+        # Earlier arrivals of the source may have come from another connector.
+        done = {p["file"]: p for p in positions if "file" in p}
+        clock = timeline[-1].arrived_at if timeline else None
+        chunks: list[Chunk] = []
+        with self._explain_errors():
+            for file in folder.list_files(self.path):
+                # A file that is renamed or deleted at this moment is skipped.
+                with suppress(FileNotFoundError):
+                    if file.name in done:
+                        self._check_unchanged(file, done[file.name])
+                        continue
+                    modified = file.modified // 1000
+                    later = processing_time(modified, clock)
+                    chunks.append(Chunk(json.dumps(file.position), later, file.size))
+                    clock = later
+        return chunks
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
+        names = [json.loads(c.position)["file"] for c in chunks]
+        if not isinstance(self._format, str):
+            return self._read_text(names, self._format)
+        # For more paths than this threshold, the engine lists them in a job, which takes ten times
+        # as long for files.
+        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
+        # The engine removes `..` from paths, and rows are matched to files by their paths.
+        root = self.path.resolve()
+        files = [root / name for name in names]
+        rows = parquet.read_rows(spark, files, self.source, self.options)
+        rows = parquet.with_positions(rows, files, names)
+        if self.source.mask:
+            return mask_rows(rows, self.source)
+        rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
+        return rows.select(
+            *(F.col(f"`{c}`") for c in self.source.columns),
+            CHUNK,
+            "position",
+            F.concat_ws("#", FILE, "position").alias("read_from"),
+            DEAD,
+        )
+
+    def _read_text(self, names: Sequence[str], form: Csv | Json) -> Iterator[pa.Table]:
+        for chunk, name in enumerate(names):
+            yield from reading.read_text(self.path, name, chunk, self.source, form)
+
+    def decode(self, letters: pa.Table) -> pa.Table:
+        if isinstance(self._format, str):
+            raise DataError(
+                f"Source '{self.source.name}' now reads Parquet, but these dead letters were "
+                "written by a connector of another format. Only that connector can decode them."
+            )
+        if self.source.mask:
+            raise DataError(
+                f"Source '{self.source.name}' has protected columns, so its dead letters do not "
+                "keep the bytes of their rows: put the corrected rows in a new file."
+            )
+        return reading.decode_letters(letters, self.source, self._format)
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Return the error of a file that can't be read, or None if the engine's error is another
+        one."""
+        condition = error.getCondition() or ""
+        if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
+            return None
+        path = (error.getMessageParameters() or {}).get("path", str(self.path))
+        path = re.sub("^file:/+", "/", path)
+        path = unquote(path) if condition.startswith("FAILED") else path
+        reason = f"it is damaged, or not a {self.format} file"
+        if condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
+            reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
+            reason = f"column {reason}"
+        elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
+            reason = "it does not exist, or the engine can't see it"
+        return reading.unreadable_error(Path(path), self.source, reason)
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Convert errors of the file system into error messages of the source."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise DataError(
+                f"There is no folder '{self.path}', from which source '{self.source.name}' reads: "
+                "create it and put files there, or correct the setting landing."
+            ) from None
+        except OSError as error:
+            raise DataError(
+                f"'{error.filename or self.path}' of source '{self.source.name}' can't be read: "
+                f"{(error.strerror or str(error)).lower()}."
+            ) from error
+
+    def _check_unchanged(self, file: folder.File, before: Mapping[str, Any]) -> None:
+        if file.has_changed(before):
+            sizes = f"{before['bytes']} bytes before, {file.size} now"
+            how = sizes if file.size != before["bytes"] else f"{file.size} bytes, but other content"
+            raise DataError(
+                f"File '{file.path}' of source '{self.source.name}' has changed since it was "
+                f"ingested ({how}): restore it, and put new rows in a new file."
+            )
+
+    @cached_property
+    def _format(self) -> Csv | Json | Literal["parquet"]:
+        if self.format == "parquet":
+            return "parquet"
+        if self.format == "csv":
+            return Csv(self.options)
+        return Json({name: str(value) for name, value in self.options.items()})

@@ -1,0 +1,40 @@
+"""Accepted losses: those that exist when a user accepts them, recorded when they are skipped.
+
+Records that were deleted from Kafka or a Delta table before they were ingested stop their source. A
+user who accepts that knows the losses in the error message, and none that occur later.
+"""
+
+import json
+from collections.abc import Sequence
+
+_KEY = "skipped"
+"""The key in a position. Topic names can't contain a space, so it does not collide with one."""
+
+
+class Acceptance:
+    """The losses that a connector may skip.
+
+    If `given`, these are the losses found by its first poll, for as long as they are found. Later
+    losses are not accepted.
+    """
+
+    def __init__(self, *, given: bool) -> None:
+        self._is_accepted = given
+        self._first: frozenset[str] | None = None
+
+    def select_refused(self, lost: Sequence[str]) -> list[str]:
+        """Return the losses found by a poll, in words, that are not accepted."""
+        if self._first is None:
+            self._first = frozenset(lost if self._is_accepted else ())
+        return [each for each in lost if each not in self._first]
+
+
+def with_losses(position: str, lost: Sequence[str]) -> str:
+    """Return a position, as JSON, with the losses that the arrival at this position skips."""
+    return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
+
+
+def skipped_losses(position: str) -> list[str]:
+    """Return the losses that an arrival has skipped, in words, from its position."""
+    parsed = json.loads(position)
+    return list(parsed.get(_KEY, ())) if isinstance(parsed, dict) else []

@@ -1,0 +1,339 @@
+"""Kafka source connector: ranges of offsets become arrivals."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Event
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidemark.base.arguments import checked_class
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import instant
+from tidemark.base.secret import Secret
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.store.event_log.arrival import Arrival
+from tidemark_streaming.base import kafka_position as position
+from tidemark_streaming.base.kafka_position import Position, Topic
+from tidemark_streaming.connector import CHUNK, Chunk, processing_time
+from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
+from tidemark_streaming.kafka import losses
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
+from tidemark_streaming.kafka.cluster import Cluster, matches
+from tidemark_streaming.kafka.decode import PLACES, check
+from tidemark_streaming.kafka.intake import Intake
+from tidemark_streaming.kafka.prefetch import Prefetcher
+from tidemark_streaming.kafka.records import SCHEMA, Reader
+from tidemark_streaming.payloads import Json, Payload
+from tidemark_streaming.payloads.undeclared_fields import Fields
+
+BYTES = 16 << 20
+"""The approximate size limit of an arrival, because its records are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The lag of an event log behind its topics.
+
+    Args:
+        waiting: the number of available offsets that were not ingested yet, by topic and partition.
+        lost: records that Kafka deleted before they were ingested.
+    """
+
+    waiting: Mapping[tuple[str, int], int]
+    lost: Sequence[losses.Loss]
+
+
+@checked_class
+@dataclass(frozen=True)
+class KafkaConnector:
+    """A connector that reads Kafka topics. The records since the last poll are one or several
+    arrivals.
+
+    The timeline stores the offsets that an arrival ingested per partition, and the next arrival
+    continues after them. Nothing is committed to Kafka. The processing time of an arrival is the
+    time of the poll. New partitions, and new topics that match a pattern, are read from their first
+    record. If partitions become idle and time alone advances the watermark, that is an arrival
+    without records.
+
+    Only records of committed transactions are read, unless the client sets `isolation.level`.
+    Offsets without a record, for example after compaction, are skipped. A record without a value (a
+    tombstone) is an event whose columns are null. A record that can't be decoded is a dead letter.
+
+    If Kafka deleted records before they were ingested, that is an error that names their offsets,
+    until the loss is accepted. The very first poll of the source is recorded as an arrival even if
+    it found no records. Records that expire before it are not detected as lost; records that expire
+    later are.
+
+    Example:
+        KafkaConnector(visits, topics=["visits"], servers="broker.example:9092")
+
+    Args:
+        source: the source of the events. Its columns that are in `RECORD` hold metadata of the
+            record; the others are fields of the value.
+        topics: names of topics; a name that begins with `^` is a pattern that must match whole
+            names.
+        start: where to start in partitions that exist at the first poll: `earliest`, `latest`, or
+            an instant (ISO 8601), which starts at the first record at or after it.
+        servers: `host:port`, several separated by commas; default: the setting kafka_servers.
+        format: the format of the values: json (objects with the source's columns), `Avro` or
+            `Protobuf`.
+        options: for JSON: `timestampFormat`, `dateFormat`, `timeZone` (see `Json`).
+        correlation: the header that holds an event's correlation ID. The ID is
+            `topic-partition-offset` by default, or if a record has no such header or its headers
+            can't be read.
+        client: more properties of Kafka's client, with librdkafka's names. A password is a
+            `secret("env:NAME")` or a `secret("file:PATH")`, which is read on connect.
+        rows: the most offsets that one arrival ingests. Large records reduce it: an arrival has at
+            most about 16 MB, by the mean record size of the last one. A backlog becomes many
+            arrivals.
+        accept_loss: continue past records that are already lost when this connector polls first.
+            The position of the next arrival records the loss. A later loss is an error again.
+        accept_change: write records to the dead letters even if all records of an arrival fail on
+            the same column. By default this stops the source.
+
+    Raises:
+        DefinitionError: no topic is given, an invalid start, a column of `RECORD` with another
+            type, or a password in plain text.
+    """
+
+    source: Source
+    topics: Sequence[str]
+    start: str = "earliest"
+    servers: str | None = None
+    format: Literal["json"] | Payload = "json"
+    options: Mapping[str, str] = field(default_factory=dict)
+    correlation: str | None = None
+    client: Properties = field(default_factory=dict[str, str | Secret])
+    rows: int = 50_000
+    accept_loss: bool = False
+    accept_change: bool = False
+    protects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        what = f"The connector of source '{self.source.name}'"
+        if isinstance(self.topics, str) or not self.topics:
+            raise DefinitionError(f"{what} needs a list of topics (got {self.topics!r}).")
+        if isinstance(self.format, str) and self.format != "json":
+            raise DefinitionError(
+                f"{what} can't read the format '{self.format}': use 'json', Avro(…) or Protobuf(…)."
+            )
+        if self.rows < 1:
+            raise DefinitionError(f"{what} needs `rows` of at least 1 (got {self.rows}).")
+        if self.start not in ("earliest", "latest"):
+            instant(self.start)
+        check_secrets(self.client, what)
+        check(self.source, what)
+        # Validates the options now instead of at the first record.
+        _ = self._payload
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        last = timeline[-1] if timeline else None
+        # Positions without Kafka offsets come from a connector that the source used before.
+        positions = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
+        at = next(map(position.parse, positions), None)
+        available = self._cluster.topics(self.topics)
+        lost = self._accepted_losses(at, available)
+        ranges = self._ranges(at, available)
+        clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
+        pieces = position.split(ranges, self._max_offsets(timeline))
+        chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
+        chunks[0] = replace(chunks[0], position=with_losses(chunks[0].position, lost))
+        # A loss and the first poll are recorded even without records, so that records that expire
+        # afterwards are detected. Time alone may also advance the watermark.
+        notes = bool(lost) or (at is None and bool(ranges))
+        if at is None and not ranges and self.start != "earliest":
+            # Topics that are created after this poll are new, so they are read from their first
+            # record.
+            notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
+        moves = last is not None and self._time_advances_watermark(last, clock)
+        return chunks if position.count_offsets(ranges) or notes or moves else []
+
+    def ahead(self, chunks: Sequence[Chunk]) -> None:
+        self._ahead.begin([c.position for c in chunks])
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
+        rows, fields = self._ahead.take([c.position for c in chunks])
+        self._undeclared_fields.clear()
+        self._undeclared_fields.update(fields)
+        return rows
+
+    def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:
+        return self._undeclared_fields
+
+    def lag(self, latest: str | None, patience: float = TIMEOUT_SECONDS) -> Lag:
+        """Return how far the event log is behind the topics.
+
+        Args:
+            latest: the position of the newest arrival; None before the first.
+            patience: seconds that the brokers have to answer.
+
+        Raises:
+            DataError: a topic does not exist, or the brokers do not answer.
+        """
+        at = None if latest is None else position.parse(latest)
+        available = Cluster(self.at, self.client, patience).topics(self.topics)
+        ranges = self._ranges(at, available)
+        waiting = {
+            (name, partition): end - start
+            for name, topic in ranges.items()
+            if name in available
+            for partition, (start, end) in topic.offsets.items()
+        }
+        return Lag(waiting, losses.find_losses(self._configured_topics(at), available))
+
+    def waiting(
+        self, latest: str | None, patience: float = TIMEOUT_SECONDS
+    ) -> dict[tuple[str, int], int]:
+        """Return `Lag.waiting`: the number of offsets not ingested yet, by topic and partition."""
+        return {**self.lag(latest, patience).waiting}
+
+    def decode(self, letters: pa.Table) -> pa.Table:
+        names = {"value": "bytes", "chunk": CHUNK}
+        values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}
+        records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
+        return self._intake.decode(records)
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Return None: records that do not match the columns are dead letters, not errors."""
+        return None
+
+    def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
+        """Return the rows at these positions, and the fields that the source does not declare."""
+        found = self._intake.read(positions, cancel)
+        self._check_not_recreated([position.parse(p) for p in positions])
+        return found
+
+    def _check_not_recreated(self, pieces: Sequence[Position]) -> None:
+        """Raise if a topic was recreated since the poll that found these records.
+
+        One check after the read covers everything that was read, because a topic ID is never
+        reused.
+
+        Raises:
+            DataError: a topic was recreated.
+        """
+        read = {
+            name
+            for name, _, ranges in position.ranges_by_partition(pieces)
+            if ranges[0][0] < ranges[-1][1]
+        }
+        current_ids = self._cluster.ids(sorted(read)) if read else {}
+        recreated = [name for name, id_ in current_ids.items() if id_ != pieces[0][name].id]
+        if recreated:
+            raise DataError(
+                f"Topic '{recreated[0]}' was deleted and recreated while source "
+                f"'{self.source.name}' read it. Start the ingest again: it reports which "
+                "records are lost."
+            )
+
+    def _accepted_losses(self, at: Position | None, available: Position) -> list[str]:
+        """Return descriptions of the losses that are accepted.
+
+        Raises:
+            DataError: there are losses that are not accepted.
+        """
+        lost = losses.find_losses(self._configured_topics(at), available)
+        words = [loss.message for loss in lost]
+        if refused := self._acceptance.select_refused(words):
+            refused_losses = [loss for loss in lost if loss.message in refused]
+            raise DataError(losses.error_message(self.source.name, refused_losses))
+        return words
+
+    def _ranges(self, at: Position | None, available: Position) -> Position:
+        """Return the ranges to ingest: per partition the offsets after those in `at`."""
+        begun, asked = (
+            self._start_offsets(available) if at is None else {},
+            self._configured_topics(at),
+        )
+        # A topic that is no longer configured keeps its position, because it may be configured
+        # again.
+        left = {name: topic for name, topic in (at or {}).items() if name not in asked}
+        ranges = dict(position.end_of(left))
+        for name, topic in available.items():
+            known = asked[name].offsets if name in asked and asked[name].id == topic.id else {}
+            offsets = dict[int, position.Range]()
+            for partition, (low, end) in topic.offsets.items():
+                start = known[partition][1] if partition in known else begun.get((name, partition))
+                start = low if start is None else start
+                offsets[partition] = (min(max(start, low), end), end)
+            # Kafka never removes partitions. One that is missing from a broker's stale metadata
+            # keeps its position.
+            for partition in known.keys() - offsets.keys():
+                offsets[partition] = (known[partition][1], known[partition][1])
+            ranges[name] = Topic(topic.id, offsets)
+        return ranges
+
+    def _configured_topics(self, at: Position | None) -> Position:
+        """Return the part of a position that concerns the configured topics."""
+        known = (at or {}).items()
+        return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
+
+    def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
+        # All pieces of one poll share its clock. That clock may make a partition look idle although
+        # more of its records are waiting.
+        place = PLACES.get(self.source.watermark.by or "")
+        waiting = dict.fromkeys(
+            place(*of) for of in position.unfinished_partitions(piece, ranges) if place
+        )
+        rows = position.count_offsets(piece)
+        return Chunk(position.to_json(piece), clock, rows=rows, waiting=tuple(waiting))
+
+    def _max_offsets(self, timeline: Sequence[Arrival]) -> int:
+        """Return the most offsets that an arrival may ingest, by the mean record size of the last
+        arrival with rows."""
+        newest = next((a for a in reversed(timeline) if a.rows), None)
+        size = 1 if newest is None else max(newest.bytes // newest.rows, 1)
+        return max(min(self.rows, BYTES // size), 1)
+
+    def _start_offsets(self, available: Position) -> Mapping[tuple[str, int], int]:
+        """Return the start offsets by topic and partition; none if all start at their first
+        record."""
+        if self.start == "earliest":
+            return {}
+        if self.start == "latest":
+            return {(n, p): end for n, t in available.items() for p, (_, end) in t.offsets.items()}
+        return self._cluster.since(instant(self.start), available)
+
+    def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
+        """Return whether time alone advances the watermark."""
+        state, after = last.watermark_state, last.after
+        return self.source.watermark.advance(state, after, None, clock)[0] != after
+
+    @property
+    def _payload(self) -> Payload:
+        return Json(self.options) if isinstance(self.format, str) else self.format
+
+    @cached_property
+    def at(self) -> str:
+        """The broker addresses."""
+        return self.servers or Settings().kafka_servers
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self.at, self.client)
+
+    @cached_property
+    def _undeclared_fields(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _acceptance(self) -> Acceptance:
+        return Acceptance(given=self.accept_loss)
+
+    @cached_property
+    def _ahead(self) -> Prefetcher[tuple[pa.Table, Fields]]:
+        return Prefetcher(self._in_memory)
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return Intake(self._reader, self.source, self._payload, self.correlation)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.at, self.client, f"tidemark_{self.source.name}")

@@ -1,0 +1,376 @@
+"""A transactional connection to a topic: the transactions of one producer, with the position in
+each.
+
+Asset and topic make up the producer's transactional ID. Opening the producer aborts an open
+transaction of an earlier producer with that ID and fences it: a process that seemed dead and
+returns is refused. Only afterwards is the position read, so it is current.
+
+The position names the asset's database. Records have only the asset's name, so a topic has only one
+asset of each name.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.failpoint import FAIL_AT, pass_fail_point
+from tidemark_streaming.base.kafka_position import Topic
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers
+from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
+from tidemark_streaming.kafka.topic import KafkaSink
+from tidemark_streaming.sink.position import Position, parse
+from tidemark_streaming.sink.record import Record
+
+_FENCED = (
+    KafkaError._FENCED,
+    # A producer returns this for every call after it was fenced once.
+    KafkaError._FATAL,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+)
+_UNAUTHORIZED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+_SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+_COMMIT_SECONDS = 60.0
+"""Seconds that the brokers have to finish a transaction."""
+
+OPEN_TRANSACTION_SECONDS = 10.0
+"""Seconds to wait for open transactions of other assets in the topic of positions."""
+
+_POLL_SECONDS = 0.05
+"""Seconds between two polls for a change that is expected at once."""
+
+_TAIL_RECORDS = 100
+"""The number of records at the end of the topic of positions that are read first."""
+
+T = TypeVar("T")
+
+
+class TransactionalTopic:
+    """An asset's transactional connection to a topic.
+
+    Args:
+        asset: the asset whose position the transactions store.
+        place: the folder of the asset's database.
+    """
+
+    def __init__(self, topic: KafkaSink, asset: str, place: str) -> None:
+        self.topic = topic
+        self.place = place
+        # The transactional ID: one producer at a time has it, across all databases.
+        self._name = f"tidemark {asset} {topic.name}"
+        self._asset = asset
+        self._brokers = Brokers(topic.at, topic.client)
+        self._producer: Producer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the connection can send."""
+        return self._producer is not None
+
+    def find_topic(self) -> Topic | None:
+        """Return the topic as it is now, or None if it or its topic of positions does not exist.
+
+        Raises:
+            DataError: the brokers do not answer.
+        """
+        name, positions = self.topic.name, self.topic.positions
+        if not self._cluster.has(name, positions):
+            return None
+        return self._cluster.topics([name])[name]
+
+    def missing(self) -> DataError:
+        """Return the error that the topics do not appear after they were created, which may take
+        brokers a while."""
+        return DataError(
+            f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
+            retriable=True,
+        )
+
+    def position(
+        self, *, any_database: bool = False, wait_for_transactions: bool = False
+    ) -> Position | None:
+        """Return the position of the last committed transaction, or None if nothing was published.
+
+        Args:
+            any_database: accept the position of an asset with the same name in another database.
+            wait_for_transactions: wait until open transactions of other assets in the topic of
+                positions have ended. Brokers hide records that were committed after such a
+                transaction began.
+
+        Raises:
+            DataError: the brokers do not answer, or such a transaction does not end in time.
+            DefinitionError: the position belongs to an asset in another database.
+        """
+        self._brokers.forget_errors()
+        if wait_for_transactions:
+            self._await_open_transactions()
+        found = self._last_position()
+        if found is None or any_database or found.place == self.place:
+            return found
+        raise DefinitionError(
+            f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
+            f"consumers could not distinguish it from '{self._asset}' of {self.place}. Give this "
+            "asset another topic, or take over the topic permanently with `tidemark sink "
+            f"{self._asset} --reset`."
+        )
+
+    def _await_open_transactions(self) -> None:
+        ends, begun = partial(self._cluster.end, self.topic.positions, 0), time.monotonic()
+        end = ends(IsolationLevel.READ_UNCOMMITTED)
+        while ends(IsolationLevel.READ_COMMITTED) < end:
+            if time.monotonic() - begun > OPEN_TRANSACTION_SECONDS:
+                raise self._retriable_write_error(
+                    "another asset's producer has an open transaction in it (its process died or "
+                    "hangs); the broker aborts it within five minutes"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _last_position(self) -> Position | None:
+        cluster, name = self._cluster, self.topic.positions
+        if not cluster.has(name):
+            return None
+        first, end = cluster.topics([name])[name].offsets[0]
+        back = _TAIL_RECORDS
+        while first < end:
+            start = max(first, end - back)
+            found = self._last_value(start, end)
+            if found is not None or start == first:
+                return parse(found)
+            back *= 10
+        return None
+
+    def open(self) -> None:
+        """Create the missing topics, open the producer, and fence earlier producers.
+
+        Raises:
+            DataError: the brokers do not answer, or refuse.
+        """
+        self._brokers.forget_errors()
+        self._create_topics()
+        usual = {
+            # A large backfill is one transaction, which the broker must not abort early.
+            "transaction.timeout.ms": "300000",
+            "linger.ms": "5",
+            "compression.type": "lz4",
+        }
+
+        def begin(name: str) -> Producer:
+            # Without a logger the client writes to stderr that it was refused, which is reported
+            # here.
+            producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
+            self._ask(lambda: producer.init_transactions(TIMEOUT_SECONDS * 2))
+            self._brokers.record_response()
+            return producer
+
+        self._producer = begin(self._name)
+
+    def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
+        """Produce records and the new position in one transaction. Return the number of records.
+
+        Raises:
+            ConflictError: another process now publishes the asset.
+            DataError: the brokers do not answer. The position shows whether the transaction was
+                committed.
+        """
+        producer = self._producer
+        assert producer is not None
+        self._brokers.forget_errors()
+        count = 0
+        try:
+            pass_fail_point("emit")
+            self._ask(producer.begin_transaction)
+            for record in records:
+                self._produce(producer, self.topic.name, record)
+                count += 1
+            where = Record(self._asset.encode(), position().to_json(), 0)
+            self._produce(producer, self.topic.positions, where)
+            if os.environ.get(FAIL_AT):
+                # The fail points are about records that have reached the brokers.
+                self._ask(lambda: producer.flush(_COMMIT_SECONDS))
+            pass_fail_point("emitted")
+            self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
+            self._brokers.record_response()
+            pass_fail_point("noted")
+        except BaseException:
+            # The next producer that opens ends this transaction.
+            self._producer = None
+            producer.purge()
+            raise
+        return count
+
+    def close(self) -> None:
+        """Release the producer."""
+        self._producer = None
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        # The position must come from committed transactions, even if another isolation level is
+        # configured.
+        client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
+        return Cluster(self.topic.at, client)
+
+    def _produce(self, producer: Producer, topic: str, record: Record) -> None:
+        def put() -> None:
+            producer.produce(topic, record.value, record.key, record.partition)
+
+        while True:
+            try:
+                self._ask(put)
+            except BufferError:
+                self._ask(lambda: producer.poll(0.1))
+            else:
+                # The brokers' refusal may be reported here too.
+                self._ask(lambda: producer.poll(0))
+                return
+
+    def _create_topics(self) -> None:
+        cluster = self._cluster
+        forever = {"retention.ms": "-1"}
+        wanted = [
+            NewTopic(self.topic.name, self.topic.partitions, -1, config=forever),
+            NewTopic(self.topic.positions, 1, -1, config={"cleanup.policy": "compact"}),
+        ]
+        missing = [topic for topic in wanted if not cluster.has(topic.topic)]
+        if not missing:
+            return
+        admin = self._brokers.connect(AdminClient)
+        for name, made in admin.create_topics(missing, request_timeout=TIMEOUT_SECONDS).items():
+            self._ask(
+                lambda made=made: made.result(TIMEOUT_SECONDS + 1),
+                KafkaError.TOPIC_ALREADY_EXISTS,
+                making=name,
+            )
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not cluster.has(*(topic.topic for topic in missing)):
+            if time.monotonic() > deadline:
+                raise self.missing()
+            time.sleep(_POLL_SECONDS)
+
+    def _last_value(self, start: int, end: int) -> bytes | None:
+        """Return the asset's last position among the records [start, end)."""
+        usual = {
+            "group.id": self._name,
+            # By default the brokers wait half a second for more records before they report the end.
+            "fetch.wait.max.ms": "10",
+        }
+        consumer = self._brokers.connect(
+            Consumer,
+            usual,
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+            isolation_level=READ_COMMITTED,
+        )
+        found: bytes | None = None
+        try:
+            consumer.assign([TopicPartition(self.topic.positions, 0, start)])
+            heard = time.monotonic()
+            while True:
+                message = consumer.poll(0.5)
+                if message is None:
+                    if time.monotonic() - heard > TIMEOUT_SECONDS * 2:
+                        raise self._retriable_write_error("the brokers do not return its positions")
+                    continue
+                heard = time.monotonic()
+                error = message.error()
+                reached = message.offset() or 0
+                if error is None:
+                    self._brokers.record_response()
+                    own = message.key() == self._asset.encode()
+                    found, reached = message.value() if own else found, reached + 1
+                elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # The client looks up its consumer group although nothing here uses it.
+                    continue
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._forbidden_error("read from", "Read", self.topic.positions)
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise self._retriable_write_error(error.str())
+                # After a change of leader, a broker may briefly report an earlier end. The missing
+                # records are still to come.
+                if reached >= end:
+                    return found
+        finally:
+            consumer.close()
+
+    def _ask(
+        self, question: Callable[[], T], *passed_over: int, making: str | None = None
+    ) -> T | None:
+        try:
+            return question()
+        except KafkaException as failure:
+            error: Any = failure.args[0]
+            if error.code() in passed_over:
+                return None
+            if error.code() in _UNAUTHORIZED:
+                raise self._permission_error(error, making) from None
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise self._write_error(
+                    "a window's record is larger than the topic accepts. Remove aggregates that "
+                    "make windows large (collect, a long top_k), or raise the limits: "
+                    "message.max.bytes in the topic's `client`, and max.message.bytes of the topic "
+                    "itself"
+                ) from None
+            if error.code() in _FENCED:
+                raise ConflictError(
+                    f"Another process now publishes '{self._asset}' to {self.topic}."
+                ) from None
+            raise self._retriable_write_error(error.str()) from None
+        except TimeoutError:
+            raise self._retriable_write_error("no response") from None
+
+    def _permission_error(self, error: KafkaError, making: str | None) -> DataError:
+        """Return the error for a missing permission."""
+        user = self._brokers.user
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return self._forbidden_error("write with", "Write", self._name, "transactional-id")
+        if making is not None:
+            return self._write_error(
+                f"topic '{making}' does not exist, or {user} may not see it; and that user may not "
+                "create it. Create the topic, or allow that user Create on it. Also allow Write if "
+                "it is missing (kafka-acls --add --operation Write --topic)"
+            )
+        return self._write_error(
+            f"{user} may not write to '{self.topic.name}' or to '{self.topic.positions}'. Allow "
+            "that user Write on both (kafka-acls --add --operation Write --topic)"
+        )
+
+    def _forbidden_error(
+        self, doing: str, operation: str, name: str, kind: str = "topic"
+    ) -> DataError:
+        what = kind.replace("-", " ")
+        return self._write_error(
+            f"{self._brokers.user} may not {doing} the {what} '{name}'. Allow that user "
+            f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
+        )
+
+    def _write_error(self, sentence: str) -> DataError:
+        return DataError(f"{self.topic} at {self.topic.at} can't be written: {sentence}.")
+
+    def _retriable_write_error(self, reason: str) -> DataError:
+        refused = self._brokers.rejection()
+        return refused or DataError(
+            f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
+            "are up to date; the missing changes are published when the brokers respond.",
+            retriable=True,
+        )

@@ -1,0 +1,352 @@
+"""Publish the changes of a published table that its topic does not have yet.
+
+The input is the change data feed of the published table, not the table of panes. The feed has one
+version for each run, release from quarantine, backfill and correction, including merged sessions.
+The records of the topic therefore always add up to the published table. The table of panes is only
+read in discarding mode, for the values of single firings.
+
+A transaction publishes whole versions in order, with the last version as its position. After a kill
+at any instant, the next writer continues from the position in the topic. If the changes since that
+position are unavailable, a new epoch begins: a reset record that retracts everything, then the
+table as it is.
+
+| a new epoch begins if | because |
+| --- | --- |
+| nothing was published yet, or the topic of positions was deleted | the position is missing |
+| the asset was dropped and recreated | its table, or its state, is another one |
+| the table's history does not go back far enough | the writer did not run for a long time |
+| the table was restored to an older version | the topic has versions that no longer exist |
+| the topic was recreated, or has more partitions | keys map to other partitions |
+| another definition rebuilt the table, or a rebuild was rolled back | rows may have other keys |
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.base import telemetry
+from tidemark.base.errors import (
+    DefinitionChangedError,
+    DefinitionError,
+    HistoryExpiredError,
+    TidemarkError,
+)
+from tidemark.base.telemetry import Clock
+from tidemark.define.definition import Definition
+from tidemark.run.run_span import list_arrivals
+from tidemark.store.asset import Asset
+from tidemark.store.commits.commit_info import Mode
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.committers import Head
+from tidemark.store.rows import to_display as in_python
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.base.kafka_position import Topic
+from tidemark_streaming.kafka.topic import KafkaSink
+from tidemark_streaming.sink.changes import Change, derive_changes, rows_as_changes, split_versions
+from tidemark_streaming.sink.panes import FiringsByWindow, Pane, derive_panes, index_firings
+from tidemark_streaming.sink.position import Position
+from tidemark_streaming.sink.record import Record, render, reset_records
+from tidemark_streaming.sink.transactional_topic import TransactionalTopic
+
+MAX_VERSIONS = 50
+"""The most versions that one transaction publishes."""
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """The result of publishing.
+
+    Args:
+        records: the number of records in all transactions.
+        position: the position of the topic; None if there is nothing to publish yet.
+    """
+
+    records: int
+    transactions: int
+    position: Position | None
+
+    def and_then(self, more: "PublishResult") -> "PublishResult":
+        """Return the sum of two results, with the later position."""
+        records, transactions = self.records + more.records, self.transactions + more.transactions
+        return PublishResult(records, transactions, more.position)
+
+
+class SinkWriter:
+    """Publishes an asset's panes to its topic.
+
+    Raises:
+        DefinitionError: the asset does not publish to a topic.
+    """
+
+    def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
+        self.topic = topic_of(transform)
+        self._warehouse = warehouse
+        self._transform = transform
+        self._channel = open_topic(transform, warehouse)
+        self._position: Position | None = None
+        self._runs: dict[int, str | None] = {}
+
+    def emit(self, *, reset: bool = False) -> PublishResult:
+        """Publish all changes that the topic does not have yet.
+
+        Args:
+            reset: begin a new epoch, with the table as it is.
+
+        Raises:
+            ConflictError: another process publishes the asset as well.
+            DataError: the brokers do not answer, or refuse.
+            DefinitionChangedError: another definition made the table, with other columns.
+            DefinitionError: the topic has an asset of this name from another database.
+        """
+        head = self._head()
+        if head is None:
+            return PublishResult(0, 0, None)
+        if not self._channel.is_open and not reset:
+            # Reading the position is harmless; opening the producer would fence one that another
+            # process uses.
+            self._position = self._channel.position()
+            topic = self._channel.find_topic()
+            # Another process may have published newer versions since the table was read.
+            head = self._head() if self._is_ahead(head) else head
+            if head is None or self._is_up_to_date(head, topic):
+                return PublishResult(0, 0, self._position)
+        records = transactions = 0
+        while True:
+            # A table may be dropped and recreated at any time. Each iteration therefore reads the
+            # topic's state first and then the table's.
+            topic = self._ready_topic(any_database=reset)
+            head = self._head()
+            if head is None or (self._is_up_to_date(head, topic) and not reset):
+                break
+            try:
+                records += self._publish_changes(topic, head, reset=reset)
+                transactions, reset = transactions + 1, False
+            except TidemarkError:
+                raise
+            except Exception:
+                now = self._head()
+                if now is not None and now.table_id == head.table_id:
+                    raise
+        return PublishResult(records, transactions, self._position)
+
+    def _head(self) -> Head | None:
+        return self._warehouse.head(self._transform.table)
+
+    def _ready_topic(self, *, any_database: bool) -> Topic:
+        """Return the topic, recreated if it was deleted, with an open producer for it."""
+        for _ in range(2):
+            if not self._channel.is_open:
+                self._channel.open()
+                self._position = self._channel.position(
+                    any_database=any_database, wait_for_transactions=True
+                )
+            if (topic := self._channel.find_topic()) is not None:
+                return topic
+            self._channel.close()
+        raise self._channel.missing()
+
+    def _is_ahead(self, head: Head) -> bool:
+        """Return whether the topic has versions of this table that the table does not have."""
+        known = self._position
+        return known is not None and known.table == head.table_id and known.version > head.version
+
+    def _is_up_to_date(self, head: Head, topic: Topic | None) -> bool:
+        """Return whether the existing topic is up to date with the table."""
+        known = self._position
+        return (
+            known is not None
+            and (known.table, known.version) == (head.table_id, head.version)
+            and is_current(known, topic)
+        )
+
+    def _publish_changes(self, topic: Topic, head: Head, *, reset: bool) -> int:
+        """Publish one transaction. Return the number of records."""
+        known = self._position
+        if known is None or reset or known.table != head.table_id or not is_current(known, topic):
+            return self._begin_epoch(topic)
+        # The state is read before the commits that it numbered: a state that replaces it later has
+        # another identity.
+        state = self._state.table_id() or known.state
+        if self._is_ahead(head) or state != known.state:
+            return self._begin_epoch(topic)
+        through = min(known.version + MAX_VERSIONS, head.version)
+        try:
+            feed = self._warehouse.read_changes(self._transform.table, known.version, through)
+        except HistoryExpiredError:
+            return self._begin_epoch(topic)
+        now = self._head()
+        if now is None or now.table_id != head.table_id or self._load_runs(known.commit_number):
+            return self._begin_epoch(topic)
+        self._check_columns(feed)
+        found = self._firings_since(feed)
+        by = self._transform.by_window
+        changes = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
+        return self._send(replace(known, version=through, state=state), changes, found)
+
+    def _begin_epoch(self, topic: Topic) -> int:
+        """Begin a new epoch with the table as it is. Return the number of records."""
+        # Before the rows that it numbered, as in `_step`.
+        state = self._state.table_id() or ""
+        head, rows = self._warehouse.snapshot(self._transform.table)
+        self._check_columns(rows)
+        now = time.time_ns() // 1000
+        epoch = now if self._position is None else max(now, self._position.epoch + 1)
+        begun = Position(
+            *(head.table_id, head.version, topic.id, len(topic.offsets), epoch, -1, None, now),
+            place=self._channel.place,
+            state=state,
+        )
+        self._load_runs(-1)
+        return self._send(
+            begun,
+            rows_as_changes(rows),
+            {},
+            reset_records(self._transform, epoch, begun.partitions),
+        )
+
+    def _send(
+        self,
+        position: Position,
+        changes: Iterator[Change],
+        found: FiringsByWindow,
+        first: list[Record] | None = None,
+    ) -> int:
+        commit_number = position.commit_number
+
+        def records() -> Iterator[Record]:
+            nonlocal commit_number
+            yield from first or []
+            for pane in (
+                p for change in changes for p in derive_panes(self._transform, change, found)
+            ):
+                commit_number = max(commit_number, pane.row["commit_number"])
+                yield self._record(position, pane)
+
+        def after() -> Position:
+            return replace(
+                position,
+                commit_number=commit_number,
+                run=self._run(commit_number),
+                at=time.time_ns() // 1000,
+            )
+
+        clock = Clock()
+        count = self._channel.send(records(), after)
+        self._position = after()
+        clock.after("send")
+        if telemetry.is_enabled():
+            self._trace(clock, position.commit_number, count)
+        return count
+
+    def _trace(self, clock: Clock, since: int, count: int) -> None:
+        """Add a transaction to the traces of the arrivals whose windows it published."""
+        asset, published = Asset(self._warehouse, self._transform), self._position
+        out = [
+            m
+            for m in asset.state.since(since)
+            if published is not None and m.commit_number <= published.commit_number
+        ]
+        # Recomputed windows did not take in an arrival.
+        spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
+        if published is None or not spans:
+            return
+        span = clock.span(
+            f"emit {asset.transform.name}",
+            asset=asset.transform.name,
+            topic=self.topic.name,
+            records=count,
+            run=published.run or "",
+        )
+        telemetry.report(list_arrivals(asset.log, spans[0][0], spans[-1][1]), span)
+
+    def _record(self, position: Position, pane: Pane) -> Record:
+        run = self._run(pane.row["commit_number"])
+        return render(self._transform, position.epoch, pane, run, position.partitions)
+
+    def _run(self, commit_number: int) -> str | None:
+        """Return the ID of the run that made a commit. Return None if the state does not have it,
+        because a drop that was killed removed the state but left the table."""
+        if commit_number < 0:
+            return None
+        if commit_number not in self._runs:
+            self._runs |= {
+                commit_number: None,
+                **{m.commit_number: m.run for m in self._state.since(commit_number - 1)},
+            }
+        return self._runs[commit_number]
+
+    def _load_runs(self, commit_number: int) -> bool:
+        """Load the IDs of the runs that made the commits after `commit_number`.
+
+        Return whether one of these runs replaced the table with that of another definition.
+        """
+        since = self._state.since(commit_number)
+        self._runs = {m.commit_number: m.run for m in since}
+        swapped = (Mode.PROMOTION, Mode.ROLLBACK)
+        return any(
+            m.mode in swapped or (m.commit_number > 0 and m.renews and m.parts is not None)
+            for m in since
+        )
+
+    @property
+    def _state(self) -> State:
+        return State(self._warehouse, self._transform)
+
+    def _check_columns(self, rows: pa.Table) -> None:
+        """Raise if the table has other columns than this definition, so that an writer of its own
+        definition publishes it.
+
+        Raises:
+            DefinitionChangedError: the columns differ.
+        """
+        columns = rows.column_names
+        published = columns[columns.index("window_end") + 1 : columns.index("events")]
+        odd = {*self._transform.keys, *self._transform.aggregates} ^ {*published}
+        if odd:
+            raise DefinitionChangedError(
+                f"The table of '{self._transform.name}' was written with another definition, which "
+                f"differs in the column '{min(odd)}'. Publish its changes with that definition, or "
+                "rebuild the table with this one."
+            )
+
+    def _firings_since(self, feed: pa.Table) -> FiringsByWindow:
+        """Return the firings of the commits in a feed; empty unless panes are discarding."""
+        again = pc.field("_change_type") == "update_postimage"
+        numbers = feed.filter(again)["commit_number"].unique().to_pylist()
+        table = self._transform.panes_table
+        if self._transform.accumulation != "discarding" or not numbers:
+            return {}
+        if not self._warehouse.exists(table):
+            return {}
+        bound = InRanges("commit_number", tuple((n, n + 1) for n in numbers), instants=False)
+        return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
+
+
+def open_topic(transform: Definition, warehouse: Warehouse) -> TransactionalTopic:
+    """Return the connection from an asset of a database to its topic."""
+    place = f"{warehouse.location}/{warehouse.database}"
+    return TransactionalTopic(topic_of(transform), transform.name, place)
+
+
+def topic_of(transform: Definition) -> KafkaSink:
+    """Return the topic to which an asset publishes.
+
+    Raises:
+        DefinitionError: the asset does not publish to a topic.
+    """
+    if isinstance(transform.sink, KafkaSink):
+        return transform.sink
+    raise DefinitionError(
+        f"'{transform.name}' has no topic to publish to: add `sink=KafkaSink(…)` to its definition."
+    )
+
+
+def is_current(position: Position, topic: Topic | None) -> bool:
+    """Return whether a position belongs to this topic, with the partitions that it has."""
+    if topic is None:
+        return False
+    return (position.topic, position.partitions) == (topic.id, len(topic.offsets))

@@ -1,0 +1,119 @@
+"""Requests for streams: one small file per stream that should run.
+
+The files are in the folder `streams` of the home. A request outlives the stream, the engine and a
+restart of the machine: the supervisor restarts requested streams that do not run. To request a
+stream is to write a file, to cancel it is to delete the file; both are atomic. Another file next to
+a request records the query that was started last for it.
+"""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tidemark.base.files import atomic
+from tidemark.base.files.private import make_folder
+from tidemark.base.settings import Settings
+from tidemark.run.admission import ALL, Admission
+
+
+@dataclass(frozen=True)
+class DesiredStream:
+    """A request for a stream.
+
+    Args:
+        asset: the asset of the stream.
+        arrivals_per_run, rows_per_run, bytes_per_run: the limits of a run; None for no limit.
+        since: the time of the request, in microseconds, which identifies it.
+    """
+
+    asset: str
+    arrivals_per_run: int | None
+    since: int
+    rows_per_run: int | None = None
+    bytes_per_run: int | None = None
+
+    @property
+    def admission(self) -> Admission:
+        """The limits of a run."""
+        return Admission(self.arrivals_per_run, self.rows_per_run, self.bytes_per_run)
+
+
+class Start(NamedTuple):
+    """A query that was started for a request.
+
+    Args:
+        since: the time of the request, in microseconds.
+        query, run: the IDs of the query.
+    """
+
+    since: int
+    query: str
+    run: str
+
+
+def request(settings: Settings, asset: str, admission: Admission = ALL) -> DesiredStream:
+    """Request an asset's stream, even if it was requested before."""
+    now, limits = time.time_ns() // 1000, admission
+    wanted = DesiredStream(asset, limits.arrivals, now, limits.rows, limits.bytes)
+    path = _file(settings, asset)
+    make_folder(path.parent)
+    atomic.write(path, json.dumps(asdict(wanted)))
+    return wanted
+
+
+def cancel(settings: Settings, asset: str) -> bool:
+    """Cancel the request for an asset's stream. Return False if there was none."""
+    _start_file(settings, asset).unlink(missing_ok=True)
+    try:
+        _file(settings, asset).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def find(settings: Settings, asset: str) -> DesiredStream | None:
+    """Return the request for an asset's stream; None if there is none."""
+    text = _read(_file(settings, asset))
+    return DesiredStream(**json.loads(text)) if text else None
+
+
+def read_all(settings: Settings) -> dict[str, DesiredStream]:
+    """Return all requests, by asset."""
+    files = sorted(folder(settings).glob("[!.]*.json"))
+    found = [DesiredStream(**json.loads(text)) for f in files if (text := _read(f))]
+    return {w.asset: w for w in found}
+
+
+def record_start(settings: Settings, wanted: DesiredStream, query: str, run: str) -> None:
+    """Record that a query was started for a request."""
+    file = _start_file(settings, wanted.asset)
+    atomic.write(file, json.dumps(Start(wanted.since, query, run)))
+
+
+def find_start(settings: Settings, asset: str) -> Start | None:
+    """Return the query that was started last for a request of the asset; None if it is unknown."""
+    text = _read(_start_file(settings, asset))
+    return Start(*json.loads(text)) if text else None
+
+
+def folder(settings: Settings) -> Path:
+    """Return the folder of the requests of the settings' database."""
+    return settings.home / "streams" / settings.database
+
+
+def _file(settings: Settings, asset: str) -> Path:
+    return folder(settings) / f"{asset}.json"
+
+
+def _start_file(settings: Settings, asset: str) -> Path:
+    return folder(settings) / f".{asset}.query"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        # The stream was not requested, or its request was canceled since the files were listed.
+        return ""

@@ -1,0 +1,139 @@
+"""Test that a sink's progress appears on its asset's page and that its lag fails a check."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from helpers.dagster.ticks import of as ticks_of
+from helpers.data.support import PER_MINUTE
+from helpers.kafka.topics import Topics, until
+from helpers.processes.clocks import shift_clock
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.ports import free_port
+from tidemark_assets.base.names import PLAIN
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.metadata import describe
+from tidemark_assets.sensors import sinks
+from tidemark_streaming.kafka import KafkaSink
+from tidemark_streaming.sink.position import Position
+from tidemark_streaming.sink.writer import open_topic
+
+KEY = dg.AssetKey("per_minute")
+
+
+def publishing(topic: KafkaSink) -> WindowedTransform:
+    return replace(PER_MINUTE, accumulation="retracting", sink=topic)
+
+
+def table(settings: Settings) -> Path:
+    return Path(settings.warehouse, settings.database, "per_minute")
+
+
+def publish(settings: Settings, times: int = 1) -> None:
+    """Commit the given number of versions of the published table."""
+    for _ in range(times):
+        write_deltalake(table(settings), pa.table({"n": [1]}), mode="append")
+
+
+def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
+    """Commit the sink position after a version and wait until it can be read."""
+    way = open_topic(asset, TidemarkResource(settings).tables)
+    table_id = str(DeltaTable(table(settings)).metadata().id)
+    way.open()
+    at, there = time.time_ns() // 1000, way.find_topic()
+    assert there is not None
+    way.send(
+        [], lambda: Position(table_id, version, there.id, 1, at, 3, "run-3", at, way.place, "")
+    )
+    # Kafka commits a transaction before its topics show it.
+    until(lambda: (found := way.position()) is not None and found.version == version)
+
+
+def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
+    found = instance.fetch_observations(KEY, limit=100, ascending=True).records
+    events = [record.asset_observation for record in found]
+    return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
+
+
+def checked(instance: dg.DagsterInstance) -> Sequence[bool]:
+    """Return the results of the check in order."""
+    key = dg.AssetCheckKey(KEY, sinks.KEEPS_UP)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=50)
+    found = list[bool]()
+    for record in reversed(records):
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        found.append(record.event.dagster_event.asset_check_evaluation_data.passed)
+    return found
+
+
+def test_a_lagging_sink_fails_the_check_of_its_asset(
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asset = publishing(KafkaSink(topics.unused(), topics.servers))
+    assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.sink)
+    ticks = ticks_of(sinks.sink(asset), instance, settings)
+    assert ticks.skipped() == "The topic is up to date."
+    publish(settings, 3)
+    bring_out(settings, asset, 1)
+    # A new version may wait for a while.
+    assert ticks.skipped() == "The topic is 1 version behind."
+    assert checked(instance) == [True]
+    monkeypatch.setattr(sinks, "WITHIN", 0)
+    said = ticks.skipped()
+    assert said.startswith("1 version of the table is not published to the topic yet, the oldest")
+    assert checked(instance) == [True, False], "at once"
+    ticks.skipped()
+    assert checked(instance) == [True, False], "and once"
+    told = observed(instance)[-1]
+    assert (told["published version"], told["versions behind"]) == (1, 1)
+    assert told["last published run"] == "run-3"
+    assert f"'{told['topic']}'" in str(asset.sink)
+    bring_out(settings, asset, 2)
+    assert ticks.skipped() == "The topic is up to date."
+    assert checked(instance) == [True, False, True]
+
+
+def test_reports_continue_after_the_clock_is_set_back(
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asset = publishing(KafkaSink(topics.unused(), topics.servers))
+    ticks = ticks_of(sinks.sink(asset), instance, settings)
+    ticks.skipped()
+    shift_clock(monkeypatch, -1)
+    for _ in range(2):
+        ticks.skipped()
+    assert len(observed(instance)) == 2, "once at once, and then every five minutes"
+
+
+def test_unreachable_brokers_fail_the_sink_check(settings: Settings) -> None:
+    asset = publishing(KafkaSink("panes", f"127.0.0.1:{free_port()}"))
+    publish(settings)
+
+    @dg.asset
+    def per_minute() -> None: ...
+
+    (check,) = sinks.sink(asset).asset_checks or []
+    done = dg.materialize(
+        [per_minute, check],
+        selection=dg.AssetSelection.checks_for_assets("per_minute"),
+        resources={"tidemark": TidemarkResource(settings)},
+    )
+    (found,) = done.get_asset_check_evaluations()
+    assert not found.passed
+    assert found.severity == dg.AssetCheckSeverity.WARN
+    assert "can't be read" in (found.description or "")

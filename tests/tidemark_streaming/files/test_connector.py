@@ -1,0 +1,383 @@
+"""The file connector: each file is one arrival and read once; each row is an event or a dead
+letter."""
+
+import bz2
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from helpers.data.landing import HEADER, SOURCE, T0, connector, land, log_rows
+from tidemark.base.errors import DataError
+from tidemark.compute import materialize
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.rows import fetch_rows
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.connector import CHUNK, DEAD, Chunk
+from tidemark_streaming.files import FileConnector, reading
+from tidemark_streaming.ingest.ingest import ingest
+
+MICROS = 1_000_000
+
+
+def names(chunks: Sequence[Chunk]) -> list[str]:
+    return [json.loads(c.position)["file"] for c in chunks]
+
+
+def done(chunks: Sequence[Chunk]) -> list[Arrival]:
+    return [
+        Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
+        for n, c in enumerate(chunks)
+    ]
+
+
+def rows_of(spark: SparkSession, source_connector: FileConnector) -> pa.Table:
+    rows = source_connector.read(spark, source_connector.pending([]))
+    if not isinstance(rows, pa.Table | DataFrame):
+        return pa.concat_tables(rows)
+    return fetch_rows(rows).sort_by([(CHUNK, "ascending"), ("position", "ascending")])
+
+
+def read(spark: SparkSession, source_connector: FileConnector) -> list[tuple[Any, ...]]:
+    """Return all rows, each with its text if it is a dead letter."""
+    found = list[tuple[Any, ...]]()
+    for row in rows_of(spark, source_connector).to_pylist():
+        at, letter = row["at"], row[DEAD]
+        seconds = None if at is None else int(at.timestamp())
+        text = None if letter is None else letter["bytes"].decode()
+        columns = (row[name] for name in ("sensor", "value", CHUNK, "position", "read_from"))
+        found.append((seconds, *columns, text))
+    return found
+
+
+def test_files_arrive_in_the_order_of_modification_then_name(tmp_path: Path) -> None:
+    for name, seconds in (("b.csv", 5), ("a.csv", 5), ("z.csv", 1)):
+        land(tmp_path, name, HEADER, seconds)
+    chunks = connector(tmp_path).pending([])
+    assert names(chunks) == ["z.csv", "a.csv", "b.csv"]
+    assert [c.arrived_at // MICROS - T0 for c in chunks] == [1, 5, 5]
+
+
+def test_a_file_is_read_once_and_older_new_files_come_next(tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER, 10)
+    first = connector(tmp_path).pending([])
+    assert connector(tmp_path).pending(done(first)) == []
+    land(tmp_path, "b.csv", HEADER, 2)
+    later = connector(tmp_path).pending(done(first))
+    assert names(later) == ["b.csv"]
+    assert later[0].arrived_at == first[0].arrived_at
+
+
+def test_hidden_files_and_folders_are_skipped(tmp_path: Path) -> None:
+    for name in (".a.csv", "_b.csv", "_temporary/c.csv", ".folder/d.csv"):
+        land((tmp_path / name).parent, Path(name).name, HEADER, 1)
+    assert connector(tmp_path).pending([]) == []
+
+
+def test_files_in_sub_folders_are_read(tmp_path: Path) -> None:
+    for name, seconds in (("2026/01/a.csv", 3), ("2026/a.csv", 2), ("a.csv", 1)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        land((tmp_path / name).parent, "a.csv", HEADER, seconds)
+    chunks = connector(tmp_path).pending([])
+    assert names(chunks) == ["a.csv", "2026/a.csv", "2026/01/a.csv"]
+    assert connector(tmp_path).pending(done(chunks)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [(b"caf\xe9.csv", "not UTF-8"), (b"a:[b].csv", r"colon and one of")]
+)
+def test_file_names_that_the_engine_cannot_open_are_refused(
+    tmp_path: Path, name: bytes, why: str
+) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(HEADER)
+    with pytest.raises(DataError, match=rf"can't open file '{tmp_path}/.*\.csv': .*{why}.*Rename"):
+        connector(tmp_path).pending([])
+
+
+@pytest.mark.parametrize("seconds", [9, 10, 11])
+@pytest.mark.parametrize("row", ["2023-11-14,a,1", "2023-11-14,a,2", "2023-11-14,a,11"])
+def test_a_file_is_recognized_by_its_content(tmp_path: Path, seconds: int, row: str) -> None:
+    """A file with only a different modification time is unchanged."""
+    land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 10)
+    before = done(connector(tmp_path).pending([]))
+    (tmp_path / "a.csv").unlink()
+    land(tmp_path, "a.csv", f"{HEADER}{row}\n", seconds + 0.5)
+    if row.endswith(",1"):
+        assert connector(tmp_path).pending(before) == []
+    else:
+        with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
+            connector(tmp_path).pending(before)
+
+
+def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER, 10)
+    before = done(connector(tmp_path).pending([]))
+    land(tmp_path, "a.csv", HEADER + "2023-11-14,a,1\n", 11)
+    with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
+        connector(tmp_path).pending(before)
+
+
+def test_a_missing_folder_is_reported_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no folder '.*nowhere', from which source 'sensors'"):
+        connector(tmp_path / "nowhere").pending([])
+
+
+def test_csv_rows_keep_their_position_and_bad_rows_their_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bad = ["2023-13-45,a,1", "2023-11-14,a,1.5", "2023-11-14,a,1,9", "rubbish"]
+    good = ["2023-11-14T22:13:20Z,a,1", ",b,2", '2023-11-14 22:13:21,"a,""b",']
+    land(tmp_path, "a.csv", HEADER + "\n".join(good + bad) + "\n", 1)
+    land(tmp_path, "b.csv", "", 2)
+    land(tmp_path, "c+d %20[e]{f}*.csv", HEADER + "\n".join(reversed(good)) + "\n", 3)
+    assert read(spark, connector(tmp_path)) == [
+        (T0, "a", 1, 0, 0, "a.csv#0", None),
+        (None, "b", 2, 0, 1, "a.csv#1", None),
+        (T0 + 1, 'a,"b', None, 0, 2, "a.csv#2", None),
+        *((None, None, None, 0, n, f"a.csv#{n}", b) for n, b in enumerate(bad, 3)),
+        (T0 + 1, 'a,"b', None, 2, 0, "c+d %20[e]{f}*.csv#0", None),
+        (None, "b", 2, 2, 1, "c+d %20[e]{f}*.csv#1", None),
+        (T0, "a", 1, 2, 2, "c+d %20[e]{f}*.csv#2", None),
+    ]
+
+
+def test_positions_are_right_if_a_file_is_read_in_blocks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 9000)
+    lines = "".join(f'2023-11-14,"a\n{n}",{n}\n' for n in range(5000))
+    land(tmp_path, "a.csv", HEADER + lines, 1)
+    rows = rows_of(spark, connector(tmp_path))
+    assert rows["position"].to_pylist() == rows["value"].to_pylist() == list(range(5000))
+    assert rows["sensor"].to_pylist() == [f"a\n{n}" for n in range(5000)]
+
+
+def test_an_earlier_shorter_header_is_accepted_in_compressed_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wider = replace(SOURCE, columns={**SOURCE.columns, "unit": "STRING"})
+    text = (HEADER + "2023-11-14T22:13:20Z,a,1\n").encode()
+    for name, content in (
+        ("a.csv", text),
+        ("b.csv.gz", gzip.compress(text)),
+        ("c.csv.bz2", bz2.compress(text)),
+        ("d.csv", text.replace(b"value", b"value,unit").replace(b",1", b",1,C")),
+    ):
+        land(tmp_path, name, content, 1)
+    found = read(spark, replace(connector(tmp_path), source=wider))
+    assert found == [
+        (T0, "a", 1, n, 0, f"{name}#0", None)
+        for n, name in enumerate(["a.csv", "b.csv.gz", "c.csv.bz2", "d.csv"])
+    ]
+
+
+def test_json_lines_become_events_and_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"at":"2023-11-14T22:13:20Z","sensor":"a","value":1}', '{"value":"x"}', "{oops", "{}"]
+    land(tmp_path, "a.json", "\n".join(lines) + "\n", 1)
+    found = read(spark, FileConnector(SOURCE, tmp_path, format="json"))
+    assert [(r[0], r[1], r[2], r[6]) for r in found] == [
+        (T0, "a", 1, None),
+        (None, None, None, lines[1]),
+        (None, None, None, lines[2]),
+        (None, None, None, None),
+    ]
+
+
+def test_parquet_rows_become_events(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([T0 * MICROS, None], pa.timestamp("us", tz="UTC"))
+    table = pa.table({"at": times, "sensor": ["a", "b"], "value": pa.array([1, 2], pa.int32())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(spark, FileConnector(SOURCE, tmp_path, format="parquet")) == [
+        (T0, "a", 1, 0, 0, "a.parquet#0", None),
+        (None, "b", 2, 0, 1, "a.parquet#1", None),
+    ]
+
+
+def test_parquet_times_of_other_units_and_zones_are_converted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Covers what pandas writes: nanoseconds, no time zone, and another column name."""
+    renamed = replace(SOURCE, rename={"position": "at"})
+    micros = [0, -1, T0 * MICROS + 123_456, None]
+    for unit, parts in (("ms", (1, 1000)), ("us", (1, 1)), ("ns", (1000, 1))):
+        for zone in ("UTC", None):
+            times = [None if m is None else m * parts[0] // parts[1] for m in micros]
+            at = pa.array(times, pa.int64()).cast(pa.timestamp(unit, zone))
+            table = pa.table({"position": at, "sensor": [f"{unit} {zone}"] * 4})
+            pq.write_table(table, tmp_path / f"{unit}{zone}.parquet")
+    source_connector = FileConnector(
+        renamed, tmp_path, "parquet", options={"timeZone": "Asia/Tokyo"}
+    )
+    rows = rows_of(spark, source_connector)
+    found: dict[str, list[int | None]] = {}
+    times = rows["at"].cast(pa.int64()).to_pylist()
+    for sensor, at in zip(rows["sensor"].to_pylist(), times, strict=True):
+        found.setdefault(sensor, []).append(at)
+    for kind, times in found.items():
+        step, earlier = 1000 if "ms" in kind else 1, 9 * 3600 * MICROS if "None" in kind else 0
+        assert times == [None if m is None else m // step * step - earlier for m in micros]
+    assert len(found) == 6
+
+
+ROWS = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(2000))
+"""More rows than a reader finds in a truncated file."""
+
+
+def parquet(rows: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    times = pa.array([T0 * MICROS] * rows, pa.timestamp("us", tz="UTC"))
+    numbers = pa.array(range(rows), pa.int32())
+    pq.write_table(pa.table({"at": times, "sensor": ["a"] * rows, "value": numbers}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def lines(rows: int) -> str:
+    return "".join(f'{{"at":"2023-11-14T22:13:20Z","value":{n}}}\n' for n in range(rows))
+
+
+WHOLE = {
+    "a.csv": (HEADER + ROWS).encode(),
+    "a.csv.gz": gzip.compress((HEADER + ROWS).encode()),
+    "a.json": lines(2000).encode(),
+    "a.json.gz": gzip.compress(lines(2000).encode()),
+    "a.parquet": parquet(2000),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_file_is_read_only_after_its_rename(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """The file is written in pieces under a hidden name, and the folder is polled after each
+    piece."""
+    form = name.split(".")[1]
+    looks = replace(
+        connector(tmp_path), format=form, options={"header": True} if form == "csv" else {}
+    )
+    hidden, content = tmp_path / f".{name}", WHOLE[name]
+    with hidden.open("wb") as file:
+        for begin in range(0, len(content), len(content) // 3 + 1):
+            file.write(content[begin : begin + len(content) // 3 + 1])
+            file.flush()
+            assert looks.pending([]) == []
+    hidden.rename(tmp_path / name)
+    rows = read(spark, looks)
+    assert [(row[2], row[6]) for row in rows] == [(n, None) for n in range(2000)]
+    assert looks.pending(done(looks.pending([]))) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("a.csv.gz", WHOLE["a.csv.gz"][:-200], r"a\.csv\.gz' .* it is damaged\. Correct"),
+        ("a.json.gz", WHOLE["a.json.gz"][:-200], r"a\.json\.gz' .* it is damaged\."),
+        (
+            "a.parquet",
+            WHOLE["a.parquet"][:-200],
+            r"a\.parquet' .* it is damaged, or not a parquet file\.",
+        ),
+        (
+            "a.parquet",
+            b"nonsense",
+            r"a\.parquet' .* can't be read: it is damaged, or not a parquet file\.",
+        ),
+        ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged\."),
+        ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value\."),
+        ("a.csv", b"at,value\n2023-11-14,1\n", r"its header must name the columns at, sensor,"),
+    ],
+)
+def test_an_unreadable_file_is_reported(
+    spark: SparkSession, tmp_path: Path, file: str, content: bytes, message: str
+) -> None:
+    land(tmp_path, file, content, 1)
+    broken = connector(tmp_path)
+    if (form := file.split(".")[1]) != "csv":
+        broken = replace(broken, format=form, options={})
+    with pytest.raises((DataError, PySparkException)) as caught:
+        read(spark, broken)
+    error = caught.value
+    with pytest.raises(DataError, match=message) as explained:
+        raise broken.explain(error) or error if isinstance(error, PySparkException) else error
+    assert "\n" not in str(explained.value)
+
+
+def test_a_parquet_column_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"value": ["x"]}), tmp_path / "a.parquet")
+    other = FileConnector(SOURCE, tmp_path, format="parquet")
+    with pytest.raises(PySparkException) as caught:
+        read(spark, other)
+    assert "column [value]" in str(other.explain(caught.value))
+
+
+NAMES = st.lists(
+    st.text(
+        st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"])
+        | st.sampled_from(":[]{}*?\\ %+#=&;'\"\n"),
+        min_size=1,
+        max_size=20,
+    ).filter(lambda name: name[0] not in "._" and len(name.encode()) < 200),
+    min_size=1,
+    max_size=3,
+).map("/".join)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.sets(NAMES, min_size=8, max_size=8))
+@example({"a:b.csv", "a[1].csv", "x/2026-01-01T10:00.csv", "y/[b]/{c}*?.csv", "a+b %20.csv"})
+def test_files_of_any_allowed_name_are_read(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, names: set[str]
+) -> None:
+    folder, landed = tmp_path_factory.mktemp("names"), set[str]()
+    for name in sorted(names):
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{HEADER}2023-11-14,a,1\n")
+        except OSError:
+            # Another name uses a file where this name needs a folder, or the reverse.
+            continue
+        if ":" in name and set(name) & set("{}[]*?\\"):
+            path.unlink()
+        else:
+            landed.add(name)
+    looks = replace(connector(folder), path=folder / "nothing" / "..")
+    (folder / "nothing").mkdir()
+    assert {row[5] for row in read(spark, looks)} == {f"{name}#0" for name in landed}
+
+
+def test_a_time_finer_than_microseconds_is_a_dead_letter(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    nanos = pa.array([1_000, 1_001, -1, None], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"at": nanos, "sensor": ["a"] * 4}), tmp_path / "a.parquet")
+    rows = rows_of(spark, FileConnector(SOURCE, tmp_path, "parquet"))
+    assert rows["at"].cast(pa.int64()).to_pylist() == [1, None, None, None]
+    assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
+    reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]
+    assert reasons == [None, *["The field 'at' is not a valid TIMESTAMP."] * 2, None]
+
+
+def test_rows_beyond_the_memory_limit_are_ingested(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(materialize, "GATHERED_BYTES", 2_000)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
+    lines = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(300))
+    land(tmp_path, "a.csv", HEADER + lines + "2023-11-14,a,x\n", 1)
+    land(tmp_path, "b.csv", HEADER + lines, 2)
+    (commit,) = ingest(warehouse, connector(tmp_path), batch=None)
+    assert [(a.rows, a.dead_letters) for a in commit.arrivals] == [(300, 1), (300, 0)]
+    rows = log_rows(warehouse)
+    assert [row[2] for row in rows] == [*range(300)] * 2
+    assert {row[0] for row in rows} == {T0 * MICROS}
