@@ -91,6 +91,11 @@ PARTICIPLES = re.compile(
     r"_?(?:\w+ed|told|gone|held|kept|made|seen|taken|given|begun|shown|written)"
 )
 NO_PARTICIPLES = frozenset({"embed", "feed", "need", "proceed", "seed", "speed", "succeed"})
+VERBS = re.compile(
+    r"(add|are|check|count|decode|drop|fill|find|handle|has|is|list|parse|plan|print|read|recompute"
+    r"|run|select|validate|wait|warn|write)_"
+)
+"""How a name starts that may end with a participle: `select_changed`, `is_locked`."""
 ENDINGS = re.compile(r"(?:s|es|ed|er|ers|est|ing|al)?")
 
 
@@ -165,11 +170,14 @@ def _in_code(file: Path) -> Iterator[Hit]:
 def _in_function(file: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Hit]:
     where = file.relative_to(ROOT), node.lineno
     is_property = any("property" in ast.unparse(d) for d in node.decorator_list)
-    text = ast.get_docstring(node) or ""
+    is_asset = any("asset" in ast.unparse(d) for d in node.decorator_list)
+    text = "" if is_asset else ast.get_docstring(node) or ""
     if text and not is_property and text.split()[0].lower() in NOT_VERBS:
         yield Hit(*where, "docstring", text.partition("\n")[0])
     name = node.name
-    if not is_property and PARTICIPLES.fullmatch(name) and name.strip("_") not in NO_PARTICIPLES:
+    bare = name.strip("_")
+    is_participle = PARTICIPLES.fullmatch(name) and bare not in NO_PARTICIPLES
+    if not is_property and is_participle and not VERBS.match(bare):
         yield Hit(*where, "participle", f"def {name}")
 
 
