@@ -82,7 +82,7 @@ def _job(
     assets: Mapping[str, AssetWithExpectations],
     names: Names,
 ) -> dg.JobDefinition:
-    asked = (choice("judged_assets", assets), Field(description="The asset."))
+    asked = (choice("assets_with_expectations", assets), Field(description="The asset."))
 
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
         """The asset, and its windows to decide about."""

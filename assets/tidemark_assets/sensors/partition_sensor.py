@@ -86,8 +86,8 @@ def windows(
         since, marks, passed, heard = _known(memory)
         runs = snapshot.runs(max(0, since - LEDGER_DISORDER_MICROS))
         reported: dict[str, int] = {}
-        judged = set[str]()
-        compared, told_through = report_new_comparisons(
+        validated = set[str]()
+        compared, reported_through = report_new_comparisons(
             names, snapshot, transforms, _known_comparisons(memory)
         )
         events: list[AssetEvent] = [*compared]
@@ -125,7 +125,7 @@ def windows(
                     together=tables,
                 )
                 events += checked
-                judged.add(name)
+                validated.add(name)
                 reported[name] = len(touched)
             marks[name] = after
         overdue = overdue_runs([r for r in runs if r["asset"] in transforms], heard)
@@ -175,7 +175,7 @@ def windows(
         }
         for name, version in quarantine_versions.items():
             # A person has released or discarded windows, or a step has reported its own run.
-            if name not in judged and memory.get("held", {}).get(name) != version:
+            if name not in validated and memory.get("quarantine", {}).get(name) != version:
                 events += checks.current_results(names, snapshot, transforms[name])
         current = memory.get("current", {})
         events += report_new_results(tidemark.tables, transforms.values(), runs, current, names)
@@ -185,8 +185,8 @@ def windows(
             "marks": {a: asdict(m) for a, m in marks.items()},
             "fresh": passed,
             "heard": sorted(heard.intersection(r["run"] for r in runs)),
-            "compared": told_through,
-            "held": quarantine_versions,
+            "compared": reported_through,
+            "quarantine": quarantine_versions,
             "current": {a: seen for a, seen in current.items() if a in transforms},
         }
         return dg.SensorResult(

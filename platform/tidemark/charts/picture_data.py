@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import duration
 from tidemark.charts.picture import VERDICTS
 from tidemark.compute.pane import classify_events
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.event_log.arrival import Arrival
@@ -37,13 +37,13 @@ def read_events(
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
         classify_events(log, transform, first - 1, last)
-        .where(F.col(VERDICT) < judge.NO_EVENT_TIME)
+        .where(F.col(VERDICT) < classification.NO_EVENT_TIME)
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
         .agg(F.min(VERDICT).alias("verdict"))
     )
     share = sum(a.rows for a in timeline) // SHOWN_EVENTS + 1
     shown = F.pmod(F.xxhash64("correlation_id"), F.lit(share)) == 0
-    table = best.where(shown | (F.col("verdict") != judge.ON_TIME)).drop("correlation_id")
+    table = best.where(shown | (F.col("verdict") != classification.ON_TIME)).drop("correlation_id")
     frame = table.orderBy("arrival", "position").toPandas()
     words = [VERDICTS[v] for v in frame["verdict"]]
     return frame.assign(verdict=words)

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
 from tidemark.compute.affected.closed_windows import closed_end
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.aggregates import Aggregate, count, means, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
@@ -253,7 +253,7 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
     counts = pc.and_(pc.is_valid(partials["window_start"]), partials[ADMITTED])
     counted = partials.filter(counts)
     place, end = counted[SLOT].to_numpy(), _micros(counted["window_end"])
-    on_time = counted[VERDICT].to_numpy() == judge.ON_TIME
+    on_time = counted[VERDICT].to_numpy() == classification.ON_TIME
     trig, now = transform.trigger, _watermark(at)
     fired = np.where(
         on_time, _find_trigger_arrival(trig.early, place), _find_trigger_arrival(trig.late, place)
@@ -288,7 +288,9 @@ def _merge_by_window(
     columns |= {"_phase": fired[PHASE], "_fired": fired[FIRED]}
     columns["_firing"] = pc.add(pc.multiply(fired[FIRING], 4), fired[PHASE])
     columns["_closing"] = pc.cast(pc.equal(fired[PHASE], slot.ON_TIME), pa.int8())
-    columns["_late"] = pc.if_else(pc.equal(fired[VERDICT], judge.ON_TIME), 0, fired["events"])
+    columns["_late"] = pc.if_else(
+        pc.equal(fired[VERDICT], classification.ON_TIME), 0, fired["events"]
+    )
     asked = [*_AGGREGATIONS]
     for number, own in enumerate(merging):
         for part, (values, function) in enumerate(own.parts):

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.compute.pane import as_of, classify_commit, finish_windows
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
@@ -27,7 +27,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     events = classify_commit(log, transform, marker)
     verdict = F.col(VERDICT)
     reason = (
-        F.when(verdict != judge.NO_EVENT_TIME, "too_late")
+        F.when(verdict != classification.NO_EVENT_TIME, "too_late")
         .when(~transform.source.possible, "invalid_timestamp")
         .when(F.col(HAPPENED_AT).isNotNull(), "window_out_of_range")
         .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "future_timestamp")
@@ -36,7 +36,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
     lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
     commit_number = uncompiled_literal(marker.commit_number)
     return (
-        events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
+        events.where(verdict.isin(classification.TOO_LATE, classification.NO_EVENT_TIME))
         .withColumns({"lateness_seconds": lag, "reason": reason, "commit_number": commit_number})
         .drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
     )
@@ -84,7 +84,7 @@ def late_loss(
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
-    is_missed = judge.is_uncounted()
+    is_missed = classification.is_uncounted()
     if not marker.replaces:
         is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
     # The merge determines which fragments share a session with a too-late event. Here, keep all
@@ -95,7 +95,7 @@ def late_loss(
         stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")
     all_in = stored.withColumns(
         {
-            ADMITTED: F.col(VERDICT) <= judge.TOO_LATE,
+            ADMITTED: F.col(VERDICT) <= classification.TOO_LATE,
             "_missed": F.when(is_missed, F.col("events")),
         }
     )

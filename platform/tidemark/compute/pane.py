@@ -18,8 +18,7 @@ from tidemark.compute.events.prepare import prepare_rows
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
-from tidemark.define import uniqueness
-from tidemark.define import verdict as judge
+from tidemark.define import classification, uniqueness
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
@@ -183,8 +182,10 @@ def _classify(
         again: BOOLEAN, whether they are duplicates.
     """
     end, watermark = F.col("window_end"), F.col("watermark")
-    verdict = judge.verdict(end, watermark, transform.allowed_lateness, again)
-    admitted = F.col(VERDICT) <= (judge.TOO_LATE if scope.complete else judge.LATE)
+    verdict = classification.verdict(end, watermark, transform.allowed_lateness, again)
+    admitted = F.col(VERDICT) <= (
+        classification.TOO_LATE if scope.complete else classification.LATE
+    )
     events = (
         transform.window.assign(rows, HAPPENED_AT)
         .where(window_starts_in(scope.ranges).sql())

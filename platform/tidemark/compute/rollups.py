@@ -20,7 +20,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.affected.closed_windows import open_range
 from tidemark.compute.pane import recount
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.rollup import RollUp, base_transform
@@ -140,16 +140,16 @@ def assign_rollup_windows(
     timeline = warehouse.read(transform.source.timeline_table)
     came = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(came, F.col("watermark_before").alias("_before"))
-    punctual = F.col(VERDICT) == judge.ON_TIME
+    punctual = F.col(VERDICT) == classification.ON_TIME
     base = {name: f"_{name}" for name in ("window_start", "window_end")}
     own = rows.where(ADMITTED).withColumnsRenamed(base)
     moved = transform.window.assign(own, base["window_start"]).drop(*base.values())
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
-    current_verdict = judge.verdict(
+    current_verdict = classification.verdict(
         F.col("window_end"), F.col("_before"), transform.allowed_lateness
     )
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
-    slot = F.when(verdict == judge.ON_TIME, 0).otherwise(F.col(SLOT))
+    slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
         moved.join(F.broadcast(before), late, "left")
         .where(punctual | (F.col(SLOT) - 1 <= through.pick("arrival")))

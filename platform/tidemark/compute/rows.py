@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import slot
 from tidemark.compute.slot import AsOf
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PHASE, VERDICT
@@ -43,7 +43,7 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
 
 def merge_columns_with_facts(transform: Definition) -> list[Column]:
     """Return aggregate expressions over partials: the aggregates and the window's facts."""
-    late = F.when(F.col(VERDICT) != judge.ON_TIME, F.col("events")).otherwise(0)
+    late = F.when(F.col(VERDICT) != classification.ON_TIME, F.col("events")).otherwise(0)
     return [
         *merge_columns(transform),
         F.sum("events").alias("events"),

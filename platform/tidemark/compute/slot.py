@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import (
     ADMITTED,
@@ -64,7 +64,7 @@ def assign_slots(
         events = add_watermark_after(events, log)
         closes = F.col(WATERMARK_AFTER) >= F.unix_micros("window_end")
         early = F.when(F.coalesce(closes, F.lit(False)), F.lit(0)).otherwise(early)
-    on_time = F.col(VERDICT) == judge.ON_TIME
+    on_time = F.col(VERDICT) == classification.ON_TIME
     chosen = F.when(on_time, early).otherwise(trigger.late.slot())
     return events.select("*", chosen.cast("bigint").alias(SLOT))
 
@@ -96,7 +96,7 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
     trigger, end = transform.trigger, F.unix_micros("window_end")
     final_end = final_watermark(transform)
     counted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
-    on_time = F.col(VERDICT) == judge.ON_TIME
+    on_time = F.col(VERDICT) == classification.ON_TIME
     slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
     before_end = Side("early", end, at.arrival, slots)
     before_final = Side("late", final_end, at.arrival, slots)
@@ -147,7 +147,7 @@ def has_fired_since(transform: Definition, then: AsOf) -> Column:
 def _add_ranks(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
     """Return `events` with `RANK`: the rank among the on-time (or late) events of the window."""
     group = [*transform.by_window, _ON_TIME, ADMITTED]
-    on_time = F.col(VERDICT) == judge.ON_TIME
+    on_time = F.col(VERDICT) == classification.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")
     ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))
     if before is None:

@@ -15,7 +15,7 @@ from tidemark.compute.affected.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Expectation, Windowed
 from tidemark.define.expectations.general import General
@@ -76,7 +76,7 @@ class Batch:
         return self._read_rows(self.transform.quarantine_table, back)
 
     @property
-    def judged(self) -> DataFrame:
+    def unvalidated_rows(self) -> DataFrame:
         assert self.rows is not None
         return self.rows
 
@@ -135,7 +135,7 @@ class Batch:
         if not marker.mode.replaces or marker.merges:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # They are not a fault.
-            waited = (F.col(VERDICT) == judge.TOO_LATE) & F.col(ADMITTED)
+            waited = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
             if marker.commit_number > 0 and asset.state.table_id() is not None:
                 state = asset.state.read(rollups.base_ranges(transform, ranges)).where(waited)
                 counted = state.withColumn(name, F.col("events"))

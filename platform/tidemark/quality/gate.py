@@ -20,8 +20,8 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
-from tidemark.quality.judge import validate
 from tidemark.quality.results import Result
+from tidemark.quality.validation import validate
 from tidemark.store.rows import Rows, drop_deleted, frame
 
 PASSED, WARNED = "passed", "warned"
@@ -153,8 +153,10 @@ def _mark_failing(
         rows = rows.join(F.broadcast(local), ROW, "left")
         every = F.concat(F.coalesce("_own", none), every)
     bad = F.exists(every, lambda f: f["level"] == ERROR)
-    judged = ~F.col(GONE)
-    return rows.withColumns({"failed": F.when(judged, every), "_bad": judged & bad}).drop("_own")
+    validated = ~F.col(GONE)
+    return rows.withColumns({"failed": F.when(validated, every), "_bad": validated & bad}).drop(
+        "_own"
+    )
 
 
 def _literal(failed: _Failed) -> Column:

@@ -150,18 +150,18 @@ class _Tally:
 
     def __init__(self, expectation: General) -> None:
         self._mostly = float(expectation.arguments.get("mostly", 1.0))
-        self._judged = 0
+        self._validated = 0
         self._failing: list[tuple[int, str]] = []
 
     def add(self, result: "ExpectationValidationResult") -> None:
         detail = result.result
-        self._judged += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
+        self._validated += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
         rows = detail.get("unexpected_index_list") or []
         self._failing += [(int(row[ROW]), _format_row(row)) for row in rows]
 
     def finding(self) -> Finding:
         failed = len(self._failing)
-        success = not failed or (self._judged - failed) / self._judged >= self._mostly
+        success = not failed or (self._validated - failed) / self._validated >= self._mostly
         return Finding(success, [] if success else self._failing, None)
 
 

@@ -31,7 +31,7 @@ from tidemark.define.expectations.expectation import (
     WARNING,
     Evidence,
     Expectation,
-    Verdict,
+    Validation,
     Windowed,
 )
 from tidemark.quality import results
@@ -63,13 +63,15 @@ class _Recorded:
 
     def expectation(self, name: str) -> Windowed:
         """Return an expectation that gives these answers."""
-        return Windowed(name=name, expected=self.expected, level=self.level, judge=self._judge)
+        return Windowed(
+            name=name, expected=self.expected, level=self.level, validate=self._validate
+        )
 
-    def _judge(self, rows: DataFrame, evidence: Evidence) -> Verdict:
+    def _validate(self, rows: DataFrame, evidence: Evidence) -> Validation:
         if self.everything is not None:
-            return Verdict(rows, F.lit(True), F.lit(self.everything))
+            return Validation(rows, F.lit(True), F.lit(self.everything))
         if not self.failing:
-            return Verdict(rows, F.lit(False), F.lit(""))
+            return Validation(rows, F.lit(False), F.lit(""))
         known = rows.sparkSession.createDataFrame(
             [(*place, observed) for place, observed in self.failing.items()],
             f"{_AT} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
@@ -77,7 +79,7 @@ class _Recorded:
         start, keys = F.unix_micros("window_start"), keys_as_json(evidence.transform.keys)
         found = rows.withColumns({_AT: start, _KEYS: keys})
         found = found.join(F.broadcast(known), [_AT, _KEYS], "left")
-        return Verdict(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
+        return Validation(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
 
 
 def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
@@ -146,7 +148,7 @@ def _published_expectation(
     start = F.unix_micros("window_start")
     listed = {place for one in known.values() if one.level == ERROR for place in one.failing}
 
-    def judge(rows: DataFrame, _: Evidence) -> Verdict:
+    def validate(rows: DataFrame, _: Evidence) -> Validation:
         published = asset.warehouse.read(table).where(
             F.col("commit_number") >= marker.commit_number
         )
@@ -159,12 +161,12 @@ def _published_expectation(
                 rows.sparkSession.createDataFrame(more, published.schema)
             ).distinct()
         found = rows.withColumns({_AT: start, _KEYS: keys}).join(published, [_AT, _KEYS], "left")
-        return Verdict(found, F.col(_OBSERVED).isNull(), F.lit("not published"))
+        return Validation(found, F.col(_OBSERVED).isNull(), F.lit("not published"))
 
     return Windowed(
         name="quarantined by an earlier attempt",
         expected="published by the first attempt",
-        judge=judge,
+        validate=validate,
     )
 
 

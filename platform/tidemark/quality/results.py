@@ -69,7 +69,7 @@ class Result:
     Args:
         success: true if it holds.
         count: number of rows in the run.
-        judged: number of rows that it could validate.
+        validated: number of rows that it could validate.
         span: the first window start and the last window end that were validated, microseconds.
         failures: the rows and keys that fail.
         observed: the observed value, if all rows fail or hold together.
@@ -78,7 +78,7 @@ class Result:
     expectation: Expectation
     success: bool
     count: int
-    judged: int
+    validated: int
     span: tuple[int, int]
     failures: Sequence[Failure] = field(default_factory=list[Failure])
     observed: str | None = None
@@ -93,7 +93,7 @@ class Result:
         if self.observed is not None:
             return self.observed
         if not self.failures:
-            return f"{format_count(self.judged, 'row')} as expected"
+            return f"{format_count(self.validated, 'row')} as expected"
         some = [f"{f.observed} ({_format_place(f)})" for f in self.failures[:_OBSERVED]]
         more = len(self.failures) - len(some)
         return "; ".join(some) + (f"; and {more:,} more" if more else "")
@@ -150,8 +150,8 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
             "success": r.success,
             "window_from": r.span[0],
             "window_to": r.span[1],
-            "rows_validated": r.judged,
-            "rows_failed": r.judged if r.together else len(r.failures),
+            "rows_validated": r.validated,
+            "rows_failed": r.validated if r.together else len(r.failures),
             "observed": r.text(),
             "expected": r.expectation.expected,
             "failures": [

@@ -26,7 +26,7 @@ from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import as_of, count_commit
 from tidemark.compute.pane_table import compute_panes
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
@@ -35,7 +35,7 @@ from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality.gate import MARKS
 from tidemark.quality.gx import ROW
-from tidemark.quality.judge import row_number
+from tidemark.quality.validation import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
 from tidemark.store.asset import IN_MEMORY_ROWS, Asset
@@ -165,7 +165,7 @@ def compute_windows(
         fired = fired.withColumn("commit_number", uncompiled_literal(marker.commit_number))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
-    missed = judge.TOO_LATE in counts or judge.NO_EVENT_TIME in counts
+    missed = classification.TOO_LATE in counts or classification.NO_EVENT_TIME in counts
     own = asset.counting
     # A later commit may have replaced partials of one that is published again, so that its counts
     # are too low.
@@ -309,7 +309,7 @@ class _State:
         if marker.replaces:
             return marker.ranges
         new = asset.state.of(marker.commit_number) if self._new is None else self._new
-        missed = frame(asset.warehouse.spark, new).where(judge.is_uncounted())
+        missed = frame(asset.warehouse.spark, new).where(classification.is_uncounted())
         starts = missed.select(F.unix_micros("window_start")).distinct().collect()
         return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
 

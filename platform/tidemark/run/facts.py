@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.ledger import RunFacts
@@ -49,7 +49,7 @@ def build_run_facts(
         windows=windows,
         quarantined=quarantined,
         warned=warned,
-        **{word: counts[code] for code, word in judge.VERDICTS.items()},
+        **{word: counts[code] for code, word in classification.VERDICTS.items()},
         reported=reported,
         limited_by=limited_by,
         **(ended or {}),

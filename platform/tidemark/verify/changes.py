@@ -21,7 +21,7 @@ from tidemark.compute import rollups as rolling
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.pane import as_of, check, finish_windows
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.identity import parts
@@ -257,7 +257,9 @@ def _add_changed_windows(
         )
 
     streamed = compute_windows(stored)
-    complete = compute_windows(stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE))
+    complete = compute_windows(
+        stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
+    )
     published_types = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
     both = [

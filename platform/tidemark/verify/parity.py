@@ -17,7 +17,7 @@ from tidemark.compute import rollups as rolling
 from tidemark.compute.compare import find_differences, iso_text, keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.pane import as_of, finish_windows
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT
@@ -121,7 +121,7 @@ def parity(
             )
 
         streamed = compute_windows(stored)
-        all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= judge.TOO_LATE)
+        all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
         complete = compute_windows(all_in)
         columns = [*transform.aggregates, *FACTS]
         keys = keys_as_json(transform.keys, "key")
@@ -130,7 +130,7 @@ def parity(
         found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
-        lost = stored.where(F.col(VERDICT) == judge.TOO_LATE).agg(F.sum("events")).first()
+        lost = stored.where(F.col(VERDICT) == classification.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
             as_of=coverage.at.arrival,

@@ -16,7 +16,7 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.affected.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
 from tidemark.compute.pane import classify_commit, count_commit, prepare_commit, read_commit
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
@@ -169,5 +169,5 @@ def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
     displayed = as_told(rows)
     for row in displayed:
         if VERDICT in row:
-            row[VERDICT] = judge.VERDICTS[row[VERDICT]]
+            row[VERDICT] = classification.VERDICTS[row[VERDICT]]
     return displayed

@@ -19,7 +19,7 @@ from tidemark.compute import rollups, slot
 from tidemark.compute.pane import as_of, classify_events, finish_windows, recount
 from tidemark.compute.pane_table import compute_panes
 from tidemark.define import aggregates as agg
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.rollup import RollUp
@@ -180,7 +180,8 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     watermark = coverage.at.watermark
     # A too-late event that a correction counts in the base counts in the roll-up, too.
     taken_in = base is not None and any(
-        p.counts and p.verdict == judge.VERDICTS[judge.TOO_LATE] for p in base.places
+        p.counts and p.verdict == classification.VERDICTS[classification.TOO_LATE]
+        for p in base.places
     )
     rows = _classify(asset, event, coverage, complete=taken_in)
     newer = fetch(
@@ -215,12 +216,12 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
         start=_micros(row["window_start"]),
         end=_micros(row["window_end"]),
         keys=keys,
-        verdict=judge.VERDICTS[row[VERDICT]],
+        verdict=classification.VERDICTS[row[VERDICT]],
         counts=row[ADMITTED],
     )
-    if row[VERDICT] in (judge.TOO_LATE, judge.NO_EVENT_TIME):
+    if row[VERDICT] in (classification.TOO_LATE, classification.NO_EVENT_TIME):
         place = replace(place, late=_read_late_row(asset, event, place))
-    if row[VERDICT] == judge.TOO_LATE and not place.counts:
+    if row[VERDICT] == classification.TOO_LATE and not place.counts:
         place = replace(place, counts=_is_counted_later(asset, event, place))
     if place.start is None or place.end is None:
         return place
@@ -237,7 +238,7 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
     if transform.trigger != Trigger() or transform.accumulation is not None:
         # The firing that an event joins depends on all events of its window.
         ranges = _window_ranges(transform, newest)
-        complete = place.verdict == judge.VERDICTS[judge.TOO_LATE]
+        complete = place.verdict == classification.VERDICTS[classification.TOO_LATE]
         fired, found = _find_firings(asset, event, coverage, ranges, place, complete=complete)
     is_included = place.row is not None and place.row["as_of"] >= event.arrival.arrival
     return replace(place, in_row=is_included and fired, panes=found)
@@ -309,7 +310,7 @@ def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bo
     assert place.start is not None
     assert place.end is not None
     rows = asset.state.read(() if merges else ((place.start, place.start + 1),))
-    rows = rows.where((F.col(VERDICT) == judge.TOO_LATE) & F.col(ADMITTED))
+    rows = rows.where((F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED))
     if merges:
         starts, ends = F.unix_micros("window_start"), F.unix_micros("window_end")
         rows = rows.where((starts <= place.start) & (ends >= place.end))

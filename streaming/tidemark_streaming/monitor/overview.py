@@ -299,7 +299,7 @@ class Monitor:
             also=found.watermark,
         )
         quarantined_windows, discarded, newest = tables.read_if_changed(
-            (transform.name, "held"),
+            (transform.name, "quarantine"),
             [transform.quarantine_table],
             partial(_read_quarantine, tables, transform),
         )

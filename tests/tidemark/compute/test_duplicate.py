@@ -22,7 +22,7 @@ from helpers.data.support import (
 )
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.events.duplicates import mark_duplicates
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.uniqueness import MARK, Deduplicate
@@ -138,7 +138,7 @@ def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehous
 def test_the_state_counts_duplicates(logged: Warehouse) -> None:
     asset = named("counted")
     incremental(logged, asset)
-    rows = State(logged, asset).read().where(F.col(VERDICT) == judge.DUPLICATE)
+    rows = State(logged, asset).read().where(F.col(VERDICT) == classification.DUPLICATE)
     assert rows.agg(F.sum("events")).collect()[0][0] == len(duplicates(ARRIVALS))
     assert rows.where(ADMITTED).isEmpty()
 

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY, instant
-from tidemark.define.verdict import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
+from tidemark.define.classification import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
 from tidemark.define.windows import Tumbling
 
 

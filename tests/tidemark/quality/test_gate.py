@@ -17,8 +17,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session, Sliding
-from tidemark.quality import judge as judging
-from tidemark.quality import quarantine, results
+from tidemark.quality import quarantine, results, validation
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
@@ -292,7 +291,7 @@ def test_few_and_many_rows_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """A row has the same result in memory and in chunks of two rows."""
-    monkeypatch.setattr(judging, "IN_MEMORY_ROWS", few)
+    monkeypatch.setattr(validation, "IN_MEMORY_ROWS", few)
     sensors = ("nan", "null", "infinite", "tenth", "less", "big", "plain")
     ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in sensors]])
     asset = replace(

@@ -6,8 +6,8 @@ from pyspark.sql import functions as F
 
 from helpers.data.support import PER_MINUTE
 from tidemark.base.errors import ConflictError
+from tidemark.define.classification import ON_TIME
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
-from tidemark.define.verdict import ON_TIME
 from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.state import State, with_commit_number

@@ -12,7 +12,7 @@ from helpers.data.runs import run_all
 from helpers.data.support import PER_MINUTE, READINGS, minutes, renamed, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.firings import Count
@@ -52,13 +52,15 @@ def stored(
 ) -> list[dict[str, Any]]:
     """Return the partials that the state has stored."""
     found = State(warehouse, asset).of(commit_number).toArrow()
-    return [{**r, VERDICT: judge.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
+    return [{**r, VERDICT: classification.VERDICTS[r[VERDICT]]} for r in found.to_pylist()]
 
 
 def check(warehouse: Warehouse, asset: WindowedTransform, facts: RunFacts) -> None:
     """Compare the steps of a run with the events that it counted and wrote."""
     seen = Counter(r[VERDICT] for r in tapped(warehouse, asset, "classified", facts.commit_number))
-    assert seen == Counter({w: n for w in judge.VERDICTS.values() if (n := getattr(facts, w))})
+    assert seen == Counter(
+        {w: n for w in classification.VERDICTS.values() if (n := getattr(facts, w))}
+    )
     late = tapped(warehouse, asset, "late", facts.commit_number)
     assert len(late) == facts.too_late + facts.no_event_time
     partials = tapped(warehouse, asset, "partials", facts.commit_number)

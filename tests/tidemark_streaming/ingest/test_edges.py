@@ -20,7 +20,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
-from tidemark.quality import judge
+from tidemark.quality import validation
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -231,7 +231,7 @@ def test_edge_files_give_the_expected_log_and_windows(
         monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
         monkeypatch.setattr(streaming_ingest, "FEW_BYTES", 0)
         monkeypatch.setattr(in_memory, "is_supported", lambda *_: False)
-        monkeypatch.setattr(judge, "IN_MEMORY_ROWS", 1)
+        monkeypatch.setattr(validation, "IN_MEMORY_ROWS", 1)
     columns = {case.event_time: "TIMESTAMP", **case.columns}
     if case.file.endswith(".csv"):
         # A source lists its columns in the order of the header.

@@ -2,7 +2,7 @@
 
 from pyspark.sql import functions as F
 
-from tidemark.define import verdict as judge
+from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.state import State
@@ -17,7 +17,7 @@ def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> 
     if not warehouse.exists(transform.state_table):
         return None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    rows = State(warehouse, transform).read().where(judge.is_uncounted())
+    rows = State(warehouse, transform).read().where(classification.is_uncounted())
     # If windows overlap, only a range of one instant excludes the starts of other windows.
     spans = (
         rows.select(start, end if transform.window.disjoint else start + F.lit(1))

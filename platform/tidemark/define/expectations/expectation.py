@@ -26,7 +26,7 @@ ERROR = "error"
 WARNING = "warning"
 """The level at which failures are only recorded."""
 
-FOR_PEOPLE = {"judges": False}
+FOR_PEOPLE = {"identifies": False}
 """Metadata of a field that is only for readers: it affects no validation and no fingerprint."""
 
 FACTS = (
@@ -62,7 +62,7 @@ class Evidence(Protocol):
         ...
 
     @property
-    def judged(self) -> DataFrame:
+    def unvalidated_rows(self) -> DataFrame:
         """The rows, without the columns that other expectations have joined to them."""
         ...
 
@@ -138,7 +138,7 @@ class Expectation:
                 )
 
 
-class Verdict(NamedTuple):
+class Validation(NamedTuple):
     """The validation of rows, as columns.
 
     Args:
@@ -157,8 +157,8 @@ class Windowed(Expectation):
     """An expectation that Tidemark validates itself, based on windows.
 
     Args:
-        judge: from rows and the evidence, the verdict on each row. The rows have their window,
-            keys, `FACTS`, `commit_number` and `columns`.
+        validate: from rows and the evidence, the validation of each row. The rows have their
+            window, keys, `FACTS`, `commit_number` and `columns`.
         absent: from the same arguments, failures that have no row, so that nothing can be
             quarantined. Their columns are `window_start`, the keys, and `OBSERVED`.
         supports: refuses a transform whose windows it can't validate, as `check` does.
@@ -167,7 +167,7 @@ class Windowed(Expectation):
         slack: true if it needs the rows' column `SLACK`.
     """
 
-    judge: Callable[[DataFrame, Evidence], Verdict] | None = None
+    validate: Callable[[DataFrame, Evidence], Validation] | None = None
     absent: Callable[[DataFrame, Evidence], DataFrame] | None = None
     supports: Callable[[ValidatedDefinition], None] | None = None
     confirmed: bool = False

@@ -27,7 +27,7 @@ from tidemark.define.expectations.expectation import (
     FACTS,
     Evidence,
     ValidatedDefinition,
-    Verdict,
+    Validation,
     Windowed,
 )
 from tidemark.define.helper_columns import OBSERVED
@@ -43,15 +43,15 @@ def values_fit() -> Windowed:
     Every asset with an aggregate that can overflow has this expectation.
     """
 
-    def judge(rows: DataFrame, _: Evidence) -> Verdict:
+    def validate(rows: DataFrame, _: Evidence) -> Validation:
         names = F.concat_ws(", ", OVERFLOWED)
-        return Verdict(rows, F.size(OVERFLOWED) > 0, F.concat(F.lit("too large: "), names))
+        return Validation(rows, F.size(OVERFLOWED) > 0, F.concat(F.lit("too large: "), names))
 
     return Windowed(
         name="values_fit()",
         expected="values that fit the types of their columns",
         columns=(OVERFLOWED,),
-        judge=judge,
+        validate=validate,
     )
 
 
@@ -71,7 +71,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         level: `error` quarantines windows that fail; `warning` publishes them.
     """
 
-    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+    def validate(rows: DataFrame, batch: Evidence) -> Validation:
         joined = (
             rows.alias("r")
             .join(batch.recounted.alias("log"), batch.same_window("r", "log"), "left")
@@ -79,7 +79,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         )
         counted, had = F.col("_counted"), F.col("events")
         text = F.format_string("%d events, %d in the log", had, counted)
-        return Verdict(joined, had != counted, text)
+        return Validation(joined, had != counted, text)
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
         by = batch.transform.by_window
@@ -97,7 +97,7 @@ def matches_log(*, level: str = ERROR) -> Windowed:
         name="matches_log()",
         expected="exactly the events of the log",
         level=level,
-        judge=judge,
+        validate=validate,
         absent=absent,
         confirmed=True,
     )
@@ -114,13 +114,16 @@ def unique_key(*, level: str = ERROR) -> Windowed:
         level: `error` quarantines rows that fail; `warning` publishes them.
     """
 
-    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+    def validate(rows: DataFrame, batch: Evidence) -> Validation:
         same = Order.partitionBy(*batch.transform.by_window)
         counted = rows.withColumn("_rows", F.count("*").over(same))
-        return Verdict(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
+        return Validation(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
 
     return Windowed(
-        name="unique_key()", expected=("one row per window and keys"), level=level, judge=judge
+        name="unique_key()",
+        expected=("one row per window and keys"),
+        level=level,
+        validate=validate,
     )
 
 
@@ -147,7 +150,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
     """
     _check_share("calm", share)
 
-    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+    def validate(rows: DataFrame, batch: Evidence) -> Validation:
         before = batch.published_rows().where("timing <> 'EARLY'")
         joined = (
             rows.alias("r")
@@ -166,7 +169,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
         moved = F.abs(now.cast("double") - was.cast("double")) > allowed
         fails = ~now.eqNullSafe(was) & F.coalesce(moved, was.isNull() != now.isNull())
         text = F.concat_ws(" after ", _format_number(now), _format_number(was))
-        return Verdict(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
+        return Validation(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
 
     return Windowed(
         name=f"max_change_after_close({share:g}, {column})",
@@ -174,7 +177,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
         columns=(column,),
         slack=column not in FACTS,
         level=level,
-        judge=judge,
+        validate=validate,
     )
 
 
@@ -222,11 +225,11 @@ def volume_within(
             "'the same hour last week', or a length of time such as '2 weeks'."
         )
 
-    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+    def validate(rows: DataFrame, batch: Evidence) -> Validation:
         by = batch.transform.by_window
         columns = [*by, F.col(column).cast("double").alias("_value"), "commit_number"]
         sources = [
-            batch.judged,
+            batch.unvalidated_rows,
             batch.quarantined_rows(back * over),
             batch.published_rows(back * over),
         ]
@@ -246,10 +249,10 @@ def volume_within(
             .select("r.*", "u._usual")
         )
         value, peer = F.col(column).cast("double"), F.col("_usual")
-        judged = (peer >= at_least) & (F.col("timing") != "EARLY")
+        validated = (peer >= at_least) & (F.col("timing") != "EARLY")
         off = ~value.eqNullSafe(peer) & F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
         text = F.concat(_format_number(F.col(column)), F.lit(", usually "), _format_number(peer))
-        return Verdict(joined, F.when(judged, off), text)
+        return Validation(joined, F.when(validated, off), text)
 
     more = [column] if column != "events" else []
     more += [f"over={over}"] if over > 1 else []
@@ -259,7 +262,7 @@ def volume_within(
         expected=f"within {share:.0%} of {of}",
         columns=(column,),
         level=level,
-        judge=judge,
+        validate=validate,
     )
 
 
@@ -282,16 +285,16 @@ def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     """
     _check_share("late_share_below", share)
 
-    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+    def validate(rows: DataFrame, batch: Evidence) -> Validation:
         late = F.col("late_events") / F.col("events")
         text = F.format_string("%d of %d events late", F.col("late_events"), F.col("events"))
-        return Verdict(rows, late >= share, text)
+        return Validation(rows, late >= share, text)
 
     return Windowed(
         name=f"late_share_below({share:g})",
         expected=f"less than {share:.0%} late",
         level=level,
-        judge=judge,
+        validate=validate,
     )
 
 

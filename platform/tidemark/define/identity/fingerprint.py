@@ -125,7 +125,7 @@ class _Describer:
         kind = type(part)
         attributes = getattr(part, "__dict__", None)
         if is_dataclass(part):
-            counted = [f.name for f in fields(part) if f.metadata.get("judges", True)]
+            counted = [f.name for f in fields(part) if f.metadata.get("identifies", True)]
             attributes = {name: getattr(part, name) for name in counted}
         if not attributes and kind.__repr__ is not object.__repr__:
             attributes = repr(part)

@@ -45,8 +45,10 @@ def show_results(
     with step("draw two charts"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
     hours = _read_published(settings, transform)
-    loss, judged = _loss_table(settings, transform), _expectations_table(settings, transform)
-    out().print("", _airports_table(hours), "", _worst_hours_table(hours), "", loss, "", judged, "")
+    loss, validated = _loss_table(settings, transform), _expectations_table(settings, transform)
+    out().print(
+        "", _airports_table(hours), "", _worst_hours_table(hours), "", loss, "", validated, ""
+    )
     for text, path in pictures:
         out().print(f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True)
 
@@ -171,8 +173,8 @@ def _expectations_table(settings: Settings, transform: "WindowedTransform") -> T
     """
     table = Table(title="Expectations of the windows, by run", title_justify="left")
     shown = "first failure in the last failed run"
-    for name in ("expectation", "level", "judgements", "failed", shown):
-        table.add_column(name, justify="right" if name in ("judgements", "failed") else "left")
+    for name in ("expectation", "level", "validations", "failed", shown):
+        table.add_column(name, justify="right" if name in ("validations", "failed") else "left")
     found: dict[str, list[CheckResult]] = {}
     for result in results_since(Snapshot(settings), transform.name):
         found.setdefault(result.expectation, []).append(result)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.compare import keys_as_json
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
-from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
+from tidemark.define.expectations.expectation import FACTS, Validation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import OBSERVED
 from tidemark.engine.queries.requests import fetch, fetch_chunks
@@ -45,14 +45,14 @@ class _ValidatedRows:
     Args:
         rows: the rows themselves: in memory, or in the engine.
         answers: the engine's answers: for all rows, or for those that fail.
-        judged: for each windowed expectation, the number of rows that it validated.
+        validated: for each windowed expectation, the number of rows that it validated.
         count: number of rows.
         span: the first window start and the last window end, microseconds.
     """
 
     rows: Rows
     answers: pd.DataFrame
-    judged: Sequence[int]
+    validated: Sequence[int]
     count: int
     span: tuple[int, int]
 
@@ -128,8 +128,10 @@ def _add_outcomes(
     """
     names, batch = [*names], replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
-        nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
-        answers, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
+        nothing = Validation(rows, F.lit(None).cast("boolean"), F.lit(""))
+        answers, fails, seen = (
+            expectation.validate(rows, batch) if expectation.validate else nothing
+        )
         names += [f"_fails_{n}", f"_seen_{n}"]
         rows = answers.select(
             *names[:-2], fails.alias(names[-2]), F.when(fails, seen).alias(names[-1])
@@ -153,12 +155,12 @@ def _validate_in_memory(
     for n in range(len(windowed)):
         if f"_fails_{n}" not in answers:
             answers = answers.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
-    judged = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
+    validated = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(answers["window_start"]).min(), _micros(answers["window_end"]).max()
     return _ValidatedRows(
         found.select([c for c in columns(rows) if c not in _UNPUBLISHED]),
         answers,
-        judged,
+        validated,
         len(answers),
         (int(span[0]), int(span[1])),
     )
@@ -169,7 +171,7 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
 
     The engine returns only these columns, without the rows.
     """
-    if not any(e.judge for e in windowed):
+    if not any(e.validate for e in windowed):
         return rows
     place = pa.array(range(rows.num_rows), pa.int64())
     sent = _select_needed(rows, windowed, batch).append_column("_place", place)
@@ -209,8 +211,8 @@ def _validate_in_engine(
     first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
     (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
     failing = _to_pandas(fetch(told.where(reduce(or_, fails, F.lit(False)))))
-    count, begin, end, *judged = counted
-    return _ValidatedRows(rows, failing, judged, count, (begin, end))
+    count, begin, end, *validated = counted
+    return _ValidatedRows(rows, failing, validated, count, (begin, end))
 
 
 def _to_pandas(rows: pa.Table) -> pd.DataFrame:
@@ -267,8 +269,8 @@ def _windowed_result(
         Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in failing_rows
     ]
     failures += absent
-    judged = look.judged[number] if expectation.judge else look.count
-    return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
+    validated = look.validated[number] if expectation.validate else look.count
+    return Result(expectation, not failures, look.count, validated, look.span, sorted(failures))
 
 
 def _general_result(
