@@ -57,7 +57,7 @@ def checked_class(kind: C) -> C:
 
 
 def parameters(what: str, function: Callable[..., object]) -> list[str]:
-    """Return the parameters of a user's function, the first of which takes the rows.
+    """Return the names of the parameters of a user's function. The first parameter takes the rows.
 
     Args:
         what: the owner of the function, as in `Asset 'orders_hourly'`.

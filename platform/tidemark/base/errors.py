@@ -39,7 +39,7 @@ class DataError(TidemarkError):
 
 
 class HistoryExpiredError(DataError):
-    """A table history that does not go back as far as a reader of its changes needs."""
+    """A table whose history no longer has the versions that a reader of its changes needs."""
 
 
 class EngineError(TidemarkError):

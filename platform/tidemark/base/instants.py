@@ -104,7 +104,8 @@ def iso(micros: int | None) -> str | None:
 def is_wait_over(wait: float, since: float, now: float) -> bool:
     """Return whether a wait is over, by the wall clock.
 
-    Also true if it began later than now: the clock was set back, so its duration is unknown.
+    Also return true if it began later than `now`: the clock was set back, so its duration is
+    unknown.
     """
     return not 0 <= now - since < wait
 

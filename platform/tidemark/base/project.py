@@ -1,6 +1,6 @@
 """Let processes import the packages of a project in the working folder, without installing it.
 
-A folder with a settings file is such a project. It is last in the module search path, so that it
+A folder with a settings file is a project. It is last in the module search path, so that it
 does not hide installed packages.
 """
 

@@ -1,4 +1,4 @@
-"""Refer to secrets by their location; only the process that needs a secret reads it there.
+"""Refer to secrets by their location. Only a process that needs a secret reads it from there.
 
 | reference | location of the secret |
 | --- | --- |

@@ -60,8 +60,8 @@ def installed_domains() -> tuple[str, ...]:
 def _marts(data: Mapping[str, Any]) -> Path | None:
     """Return the dbt project of the working folder, else the bundled one.
 
-    None if neither applies; the bundled one requires that `domains` has the domains that it reads.
-    In a checkout, the working folder's project is the bundled one.
+    None if neither applies. The bundled one applies only if `domains` has the domains that it
+    reads. In a checkout, the working folder's project is the bundled one.
     """
     own, bundled = Path("dbt_project").resolve(), bundled_dbt_project()
     if own.exists() and own != bundled:
@@ -323,7 +323,7 @@ def _sentence(error: ErrorDetails) -> str:
         known = ", ".join(Settings.model_fields)
         return f"There is no setting '{name}' (in {FILE}). Available: {known}."
     given = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
-    # For an item of a list, the item itself says more than its index.
+    # For an item of a list, show the item itself and not its index.
     return _wrong(name, repr(str(given) if isinstance(given, Path) else given))
 
 

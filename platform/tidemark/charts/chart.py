@@ -56,9 +56,9 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
 
 
 def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
-    """Return a chart of the share of events that arrive further behind than each bound.
+    """Return a chart that shows, for each watermark bound, the share of events that exceed it.
 
-    The source's own bound is highlighted. Return None if no event was behind.
+    The source's own bound is highlighted. Return None if no event arrived out of order.
     """
     rows = [
         {"bound": describe(c.bound), "share": c.share, "label": f"{c.share:.2%}"}

@@ -90,7 +90,9 @@ def arrivals(
 
 
 def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
-    """Return the events with `at`, spread by position over the time since the previous arrival."""
+    """Return the events with `at`, the instant at which each is drawn: by position, since the last
+    arrival.
+    """
     begins = _arrival_starts(timeline)
     facts = pd.DataFrame(
         {

@@ -24,8 +24,8 @@ def find_differences(
     struct counts as all nulls.
 
     Args:
-        slack: columns for which the field `SLACK` of `right` has the possible difference between
-            DOUBLE values of the same events.
+        slack: the columns whose rounding error is in the field `SLACK` of `right`: the possible
+            difference between DOUBLE values of the same events.
     """
     each = [
         _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()
@@ -62,7 +62,7 @@ def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool
         apart = TOLERANCE * F.greatest(F.abs(a), F.abs(b))
         if known:
             apart = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), apart)
-        # With an infinite tolerance, any two values would be near.
+        # With an infinite tolerance, any two values would be equal.
         near = (apart < float("inf")) & (F.abs(a - b) <= apart)
         same = same | F.coalesce(near, F.lit(False))
     both = F.struct(

@@ -46,7 +46,7 @@ Array = Any
 _NO_TRIGGER, _NOT_FIRED = -1, -1
 _LARGEST_SUM = float(1 << 62)
 _MORE_DIGITS, _MAX_DIGITS = 10, 28
-"""The engine's sum of a decimal has 10 digits more, if the decimal has at most 28."""
+"""The engine's sum of a decimal has 10 digits more than its values, which may have at most 28."""
 _COMPARABLE_TYPES = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -116,7 +116,7 @@ def compute_changes(
 
     Args:
         partials: all partials of these windows after the commit.
-        marker: marker of an increment for which `is_supported` is true.
+        marker: the facts of an increment for which `is_supported` is true.
     """
     if not all(_is_comparable(partials.schema.field(key).type) for key in transform.keys):
         return None
@@ -147,7 +147,9 @@ def compute_changes(
 
 
 def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
-    """Return the keys of rows as JSON, as `keys_as_json` does; None if only the engine can."""
+    """Return the keys of rows as JSON, as `compare.keys_as_json` does; None if only the engine can
+    do it.
+    """
     if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
         return None
     dicts = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows

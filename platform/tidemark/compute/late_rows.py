@@ -23,7 +23,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
-    """Return a commit's events that were too late for a window, or that no window can hold."""
+    """Return a commit's events that were too late for a window, or that belong to no window."""
     events = classify_commit(log, transform, marker)
     verdict = F.col(VERDICT)
     reason = (
@@ -45,10 +45,9 @@ def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
 def add_missing_columns(
     warehouse: Warehouse, transform: WindowedTransform, events: DataFrame
 ) -> DataFrame:
-    """Return late events, with nulls for the columns that only the late table still has.
+    """Return late events, with null in the columns that only the late table has.
 
-    The table's rows stay unchanged, whichever columns the source and the function have gained or
-    lost.
+    Columns that the source or the function has gained or lost leave the table's rows unchanged.
     """
     existing = set(events.columns)
     lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in existing]

@@ -92,7 +92,7 @@ class TempTables:
 
 @contextmanager
 def temp_tables(warehouse: Warehouse) -> Iterator[TempTables]:
-    """Yield a place for computed rows, which are removed when the block ends."""
+    """Yield a place for computed rows. They are removed when the block ends."""
     place = TempTables(warehouse)
     try:
         yield place

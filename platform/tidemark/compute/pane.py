@@ -48,7 +48,7 @@ def recount(
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """Return the partials of each window, from all arrivals through which it is complete.
+    """Return the partials of each window, recounted from the log up to the window's coverage.
 
     Args:
         ranges, complete: as in `classify_events`.
@@ -70,7 +70,7 @@ def read_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> D
 
 
 def prepare_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
-    """Return the same rows after the transform's function."""
+    """Return the log's rows that a commit of the state reads, after the transform's function."""
     rows = _prepare_scope(log, transform, Scope.from_marker(marker))
     return rows.drop(uniqueness.MARK, HAPPENED_AT)
 
@@ -164,7 +164,9 @@ def _event_time_ranges(transform: WindowedTransform, scope: Scope) -> Ranges:
 
 
 def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
-    """Return the earliest and latest of these event times; None means no bound."""
+    """Return the earliest and latest event time that the scope's windows may hold; None means no
+    bound.
+    """
     time_ranges = _event_time_ranges(transform, scope)
     return min((s for s, _ in time_ranges), default=None), max(
         (e for _, e in time_ranges), default=None
@@ -174,12 +176,12 @@ def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int 
 def _classify(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
-    """Return events or slices, one for each of their windows in the scope.
+    """Return events or slices with their lateness, one row for each of their windows in the scope.
 
     They have the columns of `classify_events`.
 
     Args:
-        again: BOOLEAN, whether they are duplicates.
+        again: BOOLEAN, whether they are duplicates of earlier events.
     """
     end, watermark = F.col("window_end"), F.col("watermark")
     verdict = classification.verdict(end, watermark, transform.allowed_lateness, again)
@@ -216,7 +218,7 @@ def finish_windows(
 
 
 def as_of(coverage: Coverage) -> AsOf:
-    """Return the moment as of which each window is complete."""
+    """Return the moment as of which each window is computed, from its coverage."""
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 

@@ -7,7 +7,7 @@ the aggregates. The accumulation determines which events the aggregates cover:
 | --- | --- | --- |
 | discarding | the events of that firing alone | 5, 7, 6 |
 | accumulating | all events so far | 5, 12, 18 |
-| retracting | all so far, after a retraction of the replaced row | 5, -5, 12, -12, 18 |
+| retracting | all events so far, after a retraction of the replaced row | 5, -5, 12, -12, 18 |
 
 A pane is the last one if the watermark at its firing has reached the window's end plus the allowed
 lateness. No firing can follow it.
@@ -52,7 +52,7 @@ def compute_panes(
 
 
 def _list_versions(transform: Definition) -> Column:
-    """Return the rows of a firing, each with its window, `retraction`, and its partials."""
+    """Return a firing's rows as an array, each with its window, `retraction`, and its partials."""
 
     def version(window: Column | None, parts: Column, *, retraction: bool) -> Column:
         start, end = (

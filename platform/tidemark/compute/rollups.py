@@ -1,4 +1,4 @@
-"""Get the partials of an asset's windows: stored or recounted, and a roll-up's from its base.
+"""Get the partials of an asset's windows, stored or recounted. A roll-up's come from its base.
 
 The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
 `assign_rollup_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
@@ -35,7 +35,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
-    """Return the marker of a roll-up's next run, and its new events by verdict.
+    """Return the facts of a roll-up's next commit, and the number of its new events by lateness.
 
     Returns:
         None if the base has committed nothing since the last run.
@@ -100,7 +100,7 @@ def recount_partials(
 ) -> DataFrame:
     """Return partials recounted from the log, independent of the state.
 
-    A roll-up's are by the windows of its base.
+    The partials of a roll-up have the windows of its base.
 
     Args:
         complete: true if too-late events count.
@@ -166,7 +166,9 @@ def coverage_after(transform: Definition, commit: CommitInfo) -> Coverage:
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
-    """Return the coverage of a roll-up's windows: each is complete as far as its base windows."""
+    """Return the coverage of a roll-up's windows. A window is complete as far as all its base
+    windows.
+    """
     # The last base window of a range may end after the range.
     closing = transform.base.window.last_window_end
     ahead = [*_merge_adjacent(base.covers), *base.covers]
@@ -174,9 +176,9 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
 
 
 def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
-    """Return the covers with adjacent ones merged.
+    """Return the ranges, with adjacent ones merged.
 
-    A merged cover is complete as far as the least advanced of its parts.
+    A merged range is complete as far as the least advanced of its parts.
     """
     joint: list[BackfilledRange] = []
     for c in sorted(covers, key=lambda c: c.start):
@@ -189,10 +191,10 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
 
 
 def _replaced_windows(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]) -> Ranges:
-    """Return the starts of the windows to replace.
+    """Return the starts of the windows of a roll-up that its next commit replaces.
 
-    These are the windows that contain what the base replaced, and those that may have fired as
-    well. Empty means none, if the base replaced no window.
+    These are the windows that contain a replaced window of the base, and those that may have fired
+    since. An empty result means no window: the base replaced none.
     """
     replacing = [c for c in commits if c.replaces]
     if not replacing:

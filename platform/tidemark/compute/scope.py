@@ -65,5 +65,6 @@ def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
         return coverage.at.arrival
     is_covered = all(any(c.start <= start and end <= c.end for c in ahead) for start, end in ranges)
     arrivals = {c.at.arrival for c in ahead}
-    # If `whole`, a cover does not apply to windows that start in it and end after it.
+    # If a backfilled range is `whole`, it does not apply to windows that start in it and end after
+    # it.
     return arrivals.pop() if is_covered and len(arrivals) == 1 and not coverage.whole else None

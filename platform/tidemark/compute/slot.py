@@ -135,7 +135,7 @@ def _watermark(then: AsOf) -> Column:
 
 
 def has_fired_since(transform: Definition, then: AsOf) -> Column:
-    """Return whether a firing came after `then`, for rows of windows with `PHASE` and `FIRED`."""
+    """Return whether a window fired after `then`, for rows with `PHASE` and `FIRED`."""
     phase = F.col(PHASE)
     passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
         final_watermark(transform)

@@ -31,8 +31,8 @@ class Definition(ABC):
     """The definition of an asset.
 
     Args:
-        side_of: for a rebuild or a replay, the asset that owns these side tables. They have names
-            of their own and do not replace that asset's tables.
+        side_of: for a rebuild or a replay, the asset that owns these side tables. They have their
+            own names, so that the asset's tables stay unchanged.
     """
 
     name: str

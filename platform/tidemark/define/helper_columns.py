@@ -20,22 +20,24 @@ def is_helper(column: str) -> bool:
 HAPPENED_AT = helper("happened_at")
 """The event time of an event, TIMESTAMP; null if it is missing or implausible."""
 VERDICT = helper("verdict")
-"""The lateness of an event in a window, TINYINT: a code of `verdict`."""
+"""The lateness of an event in a window, TINYINT: a code of `classification`."""
 ADMITTED = helper("admitted")
 """Whether an event counts in a window, BOOLEAN."""
 FIRST = helper("first")
 """Whether a window is the first of its event's windows to end, BOOLEAN, if windows overlap."""
 FIRST_EVENTS = helper("first_events")
-"""The events of a partial whose first window this is, BIGINT, if windows overlap."""
+"""The number of events of a partial for which its window is the first to end, BIGINT, if windows
+overlap.
+"""
 SLOT = helper("slot")
 """The slot of an event in a window, BIGINT."""
 WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK = map(helper, ("before", "reached", "clock"))
 """The watermark before and after an arrival, and its processing time, BIGINT microseconds."""
 MARKER = helper("marker")
-"""The marker of a commit of the state, STRING; null in rows of partials."""
+"""The facts of a commit of the state (`CommitInfo`) as JSON, STRING; null in rows of partials."""
 PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
 """The firing that a partial has joined, and the arrival at which it fired (`slot.select_fired`)."""
 GONE = helper("gone")
 """Whether a row is deleted from the published table, BOOLEAN."""
 OBSERVED = helper("observed")
-"""What an expectation observed of a missing window, STRING."""
+"""The value that an expectation observed for a missing window, STRING."""

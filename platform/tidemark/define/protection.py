@@ -26,7 +26,9 @@ KEY = secret("env:TIDEMARK_TOKENISATION_KEY")
 """The default reference to the key of tokens."""
 
 MIN_KEY_CHARACTERS = 32
-"""The shortest key, in characters: it must be too long to guess for someone who knows values."""
+"""The shortest allowed key, in characters: someone who knows some values must not be able to guess
+it.
+"""
 
 HEADERS = "ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
 _DIGITS = 32

@@ -1,7 +1,7 @@
-"""Outlets: sinks for the panes of an asset, in addition to its tables, if its definition has one.
+"""The protocol of sinks: systems that get the panes of an asset in addition to its tables.
 
-The platform only knows that outlets exist; `tidemark_streaming.sink` implements them. The
-computed results do not depend on the outlet, so it is not part of a definition's fingerprint.
+`tidemark_streaming.sink` implements them. The computed results do not depend on the sink, so it is
+not part of a definition's fingerprint.
 """
 
 from abc import ABC, abstractmethod

@@ -49,9 +49,9 @@ class Source:
         lookups: Delta tables that transforms may join with the events: names in the warehouse's
             database, or paths. Each arrival records their current versions.
         max_future_skew: how far an event time may be after the event's arrival, as in `"1 hour"`.
-            An event beyond that does not advance the watermark and is not in any window; the late
-            tables have it with the reason `future_timestamp`. By default every date of the years 2
-            to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
+            An event beyond that does not advance the watermark and is not in any window; it is in
+            the late tables, with the reason `future_timestamp`. By default every date of the years
+            2 to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
         mask: how columns, or `correlation_id`, are protected before anything is written. Like
             its columns, the protection of an existing log can't be changed.
 

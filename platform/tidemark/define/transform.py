@@ -74,7 +74,7 @@ class WindowedTransform(Definition):
 
     @property
     def state_table(self) -> TableName:
-        """The table of stored panes: partials by window, keys and slot."""
+        """The table of the asset's state: partials by window, keys and slot."""
         return self._table("_state", Role.STATE)
 
     @property

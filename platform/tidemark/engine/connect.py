@@ -52,7 +52,7 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
 
 @contextmanager
 def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
-    """Yield the session of that id for a block; the session then remains on the engine.
+    """Yield the session with an id for a block; the session then stays on the engine.
 
     For processes that use a session repeatedly and must not accumulate connections.
 

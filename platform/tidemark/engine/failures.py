@@ -11,14 +11,14 @@ from tidemark.base.errors import DataError
 
 _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _OURS = ("22", "42")
-"""The SQLSTATE classes of data exceptions (22) and of wrong expressions (42)."""
+"""The SQLSTATE classes of data exceptions (22) and of invalid expressions (42)."""
 
 
 @contextmanager
 def translate_failures(asset: str) -> Iterator[None]:
     """Translate an engine failure in the context into a `DataError` that names the asset.
 
-    Only a failure that the asset's definition or its data caused.
+    Only failures that the asset's definition or its data caused are translated.
 
     Raises:
         DataError: a function or an expression of the asset's definition failed.

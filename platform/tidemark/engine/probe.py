@@ -34,7 +34,7 @@ class Answer(Enum):
 
 
 def demand_ready(url: str) -> None:
-    """Raise an error that says why the engine at `url` can't be used, if it can't."""
+    """Raise an error if the engine at `url` can't be used; the message says why."""
     name = url.partition("/;")[0]
     builder = channel(url)
     check_trusted(builder, name)

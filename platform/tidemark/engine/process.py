@@ -28,7 +28,8 @@ _STARTED = 19
 """Index of the start time (clock ticks since boot) in `/proc/<pid>/stat`, after the name."""
 
 _DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
-"""Signals that a managed process handles by itself or that end it, whatever its parent ignores."""
+"""Signals whose default action is restored for a managed process, even if its parent ignores them.
+"""
 
 ProgressCallback = Callable[[str], None]
 """A callback for one line of progress."""
@@ -116,7 +117,8 @@ class ManagedProcess:
         return record if record is not None and _process(record) is not None else None
 
     def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
-        """Return the process if it is alive; it must listen on the port of its setting.
+        """Return the process if it is alive. Raise an error if it listens on another port than the
+        setting's.
 
         Args:
             port: the value of the setting.
@@ -258,7 +260,7 @@ def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int
 def _inheritable_files() -> Iterator[int]:
     for entry in Path("/dev/fd").iterdir():
         file = int(entry.name)
-        # The one that lists them is closed by now.
+        # The descriptor that lists them is closed by now.
         with suppress(OSError):
             if file > 2 and os.get_inheritable(file):
                 yield file

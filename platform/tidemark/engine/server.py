@@ -205,7 +205,7 @@ def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, beg
 
 @contextmanager
 def _lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
-    """Let only one process at a time start or stop the engine; the lock ends with its process."""
+    """Hold the lock for starting or stopping the engine; it ends with its process."""
     with _writable(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")
     try:

@@ -34,11 +34,11 @@ class Batch:
     """The rows of one commit, with the evidence for validating them.
 
     Args:
-        scratch: place for the rows that are computed for validation.
+        scratch: temporary tables for the rows that are computed for validation.
         few: true if these rows are few.
         few_events: true if the log's events are few.
         planning: the engine's planning mode for these events.
-        counting: the count of the log's events, if it has started.
+        counting: the recount of the log's events, if it has started.
         guarded: true if the rows must be validated at all.
         overflowed: true if a value of a row exceeds its type.
         rows: the rows themselves, during validation in the engine.
@@ -143,7 +143,7 @@ class Batch:
         partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
         found = pane.finish_windows(partials, counting, asset.log, pane.as_of(through))
         if transform.window.merges and ranges:
-            # A session that began earlier and can't have changed was counted only in part.
+            # A session that began earlier and can't have changed was recounted only in part.
             end = closed_end(transform, marker.before)
             found = found.where(f"window_end > timestamp_micros({end})")
         return found.select(*transform.by_window, "events")

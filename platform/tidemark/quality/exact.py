@@ -60,7 +60,7 @@ class NotANumber:
 
 
 class ExactValue(SerializableDictDot):
-    """A bound or allowed value that the library can't serialize.
+    """A bound or an allowed value, in a form that the library keeps exactly.
 
     The library would convert a decimal to a float, and could merge two decimals into one.
     """
@@ -129,7 +129,7 @@ def usual_frame(rows: pa.Table) -> pd.DataFrame:
 
 
 def _local(rows: pa.Table) -> pa.Table:
-    """Return rows with instants as the library takes them."""
+    """Return rows with their instants in the form that the library expects."""
     instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))

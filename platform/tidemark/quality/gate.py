@@ -26,7 +26,7 @@ from tidemark.store.rows import Rows, drop_deleted, frame
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys", OVERFLOWED, SLACK)
-"""The columns of rows to be validated that are not published."""
+"""The columns that rows have only for their validation, and that are not published."""
 
 _Failed = tuple[str, str, str, str]
 
@@ -91,7 +91,7 @@ def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
 
 
 def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
-    """Return rows, none of which is quarantined, each with its quality."""
+    """Return the rows of a commit that quarantines none of them, each with its `quality`."""
     if isinstance(rows, DataFrame):
         marked = (
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
@@ -116,7 +116,7 @@ def _split(
     together: list[_Failed],
     total: int,
 ) -> GateResult:
-    """Quarantine the rows that fail, and pass the others."""
+    """Separate the rows to publish from those to quarantine."""
     marked = _mark_failing(rows, failed, together)
     settled = quarantine.compute_changes(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)

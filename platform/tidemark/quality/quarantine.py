@@ -59,7 +59,7 @@ class QuarantineChanges:
 
 
 _NOT_KEPT = ("quality", GONE, ROW, "_keys", OVERFLOWED, SLACK)
-"""Columns of validated rows that the quarantine table does not have."""
+"""Columns of validated rows that are not stored in the quarantine table."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,9 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 
 def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
-    """Return the rows of windows that start in a range as computed, published or quarantined."""
+    """Return the rows of windows that start in a range as computed, whether published or
+    quarantined.
+    """
     bound = InRanges("window_start", ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):

@@ -85,7 +85,7 @@ class Result:
 
     @property
     def together(self) -> bool:
-        """Whether all rows of the run fail together."""
+        """Whether all rows of the run fail together, for an expectation about all of them."""
         return not self.success and not self.failures
 
     def text(self) -> str:

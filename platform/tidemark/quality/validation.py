@@ -29,11 +29,12 @@ from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
 
 IN_MEMORY_ROWS = 100_000
-"""Maximum number of rows that are held in memory, and number of rows in a chunk of more."""
+"""Maximum number of rows that are held in memory. More rows are processed in chunks of this size.
+"""
 
 _BOUNDS = ("window_start", "window_end")
 _UNPUBLISHED = ("_keys", OVERFLOWED, SLACK)
-"""Unpublished columns of the rows that Tidemark's own expectations need."""
+"""The unpublished columns that Tidemark's own expectations need."""
 Place = tuple[int, str]
 """Identity of a row: its window's start, microseconds, and its keys as JSON."""
 
@@ -88,10 +89,10 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
 
 
 def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
-    """Return the result, or that of a second validation if it reports a fault of Tidemark itself.
+    """Return the result. If it reports a fault of Tidemark itself, validate a second time.
 
-    Such a result says that an event was lost or duplicated. New, independent queries check it
-    before any row is quarantined for it.
+    Such a result says that an event was lost or duplicated. Independent queries confirm it before
+    any row is quarantined.
     """
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
@@ -216,7 +217,7 @@ def _validate_in_engine(
 
 
 def _to_pandas(rows: pa.Table) -> pd.DataFrame:
-    """Return the engine's answers about rows, with their places.
+    """Return the engine's answers about rows, with the identity (`Place`) of each row.
 
     Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
     nanoseconds.
@@ -289,7 +290,7 @@ def _general_result(
 
 
 def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, Place]:
-    """Return the places of rows, by their number."""
+    """Return the identities of rows, by row number."""
     answers = look.answers
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows

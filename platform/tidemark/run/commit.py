@@ -58,7 +58,7 @@ def publish(
     """Write a state commit's results to the tables that users read, and return the run's facts."""
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
-    # The decisions about rows come first: from here on a retry follows them.
+    # The quarantine comes first: from here on, a retry repeats these decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
         quarantine.commit(asset, marker, passed.quarantine_changes)
@@ -91,7 +91,9 @@ def publish(
 
 
 def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
-    """Return how many rows were written, or None if they had been written before."""
+    """Write a commit's rows to the published table. Return their number, or None if it had them
+    already.
+    """
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.commit_number)
     if marker.begins:

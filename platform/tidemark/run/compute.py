@@ -5,8 +5,8 @@ The second step runs in memory if that is possible (`in_memory`), and otherwise 
 Intermediate rows that decide about later steps are computed once and completely (`materialize`): a
 few as Arrow tables in memory, many as files of the engine.
 
-A commit's published rows are a function of the commit alone: of its marker, and of the state after
-that commit. They are therefore the same if a later run publishes the commit of a killed run.
+A commit's published rows are a function of the commit alone: of its `CommitInfo`, and of the state
+after that commit. They are therefore the same if a later run publishes the commit of a killed run.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ _ADAPTIVE_PARTIALS = 500_000
 
 @dataclass(frozen=True)
 class Output:
-    """Rows of a commit for a table other than the published one.
+    """Rows that a commit writes to a table other than the published one.
 
     Args:
         whole: true if these are all rows of the table, if the commit replaces rows.
@@ -124,7 +124,8 @@ def compute_windows(
     few: bool,
     planning: Planning,
 ) -> Computation:
-    """Return the rows of the windows that the commit can have changed, and its other outputs.
+    """Return the rows of the windows that the commit can have changed, and its rows for other
+    tables.
 
     Args:
         new: the partials that the commit adds; None if the state already has them.
@@ -196,7 +197,7 @@ def _has_overflow(changed: DataFrame, windows: Rows, seen: Mapping[str, int | No
         return False
     if "overflowed" in seen:
         return bool(seen["overflowed"])
-    # The engine optimized the observation away, for example because it found a simpler plan.
+    # The engine has optimized the observation away, for example in a simpler plan.
     return not changed.where(F.size(OVERFLOWED) > 0).isEmpty()
 
 
@@ -242,7 +243,9 @@ def _compute_in_engine(
 def _compute_in_memory(
     asset: Asset, marker: CommitInfo, state: "_State", marked: bool
 ) -> pa.Table | None:
-    """Compute the same rows in memory, with all published columns; None if only the engine can."""
+    """Compute the rows of these windows in memory, with all published columns; None if only the
+    engine can.
+    """
     transform = asset.transform
     if not in_memory.is_supported(transform, marker):
         return None
@@ -287,7 +290,9 @@ class _State:
         return partials.unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
-        """Return the same partials of an increment in memory, or None if the new ones are not."""
+        """Return the partials of windows that start in one of the ranges, in memory. Return None if
+        the new partials are in the engine.
+        """
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None

@@ -1,10 +1,10 @@
 """Report corrections: windows without their too-late events, recomputed with them.
 
 The state shows which windows lack events, because it also stores too-late events, as not admitted.
-A correction replaces these windows. It counts arrivals only through the one that each window is
-already complete through, and admits too-late events (the complete answer). It therefore processes
-no new arrival, and all its changes are due to late events. The next correction finds only events
-that were too late since then.
+A correction replaces these windows. For each window, it counts the arrivals through which the
+window is already complete, and admits too-late events. It therefore processes no new arrival, and
+all its changes are due to late events. The next correction finds only events that were too late
+since then.
 """
 
 import json

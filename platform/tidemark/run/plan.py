@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def counting(self) -> Planning:
-        """The engine's planning mode for counting the events."""
+        """The planner settings of the engine for counting the events."""
         return self.again or Planning.of(self.few)
 
     def after(self, step: str) -> "Plan":

@@ -27,7 +27,7 @@ MAX_CONFLICTS = 20
 
 
 class Conflicts:
-    """Counts the commit conflicts of a run, and ends it if there are too many.
+    """The commit conflicts of a run, which ends if there are too many.
 
     Args:
         asset: the asset's name.

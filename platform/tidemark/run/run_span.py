@@ -36,7 +36,7 @@ def send_span(asset: Asset, facts: RunFacts) -> None:
 
 
 def list_arrivals(log: Log, after: int, through: int) -> list[TracedArrival]:
-    """Return the newest `telemetry.MOST` arrivals with `after` < number <= `through`."""
+    """Return the newest arrivals with `after` < number <= `through` that may be traced."""
     place = log.warehouse.path("")
     found = log.timeline(max(after, through - telemetry.MAX_TRACED_ARRIVALS), through)
     return [TracedArrival(place, log.source.name, a.arrival, a.arrived_at) for a in found]

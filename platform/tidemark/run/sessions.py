@@ -28,7 +28,7 @@ def merge_sessions(
     all_fire_once: bool,
     few: bool,
 ) -> DataFrame:
-    """Return the current sessions near the marker's ranges, and the earlier rows that they replace.
+    """Return the current sessions near the commit's ranges, and the earlier rows that they replace.
 
     The column `GONE` is true for an earlier row near the ranges whose session no longer exists.
 
@@ -53,10 +53,9 @@ def merge_sessions(
 
 
 def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
-    """Return the start of the first session that later arrivals can still change.
-
-    It is for a commit that replaces windows by `partials`. None means no bound: every session can
-    change. The result is also None if the windows do not merge.
+    """Return, for a commit that replaces windows by `partials`, the start of the first session that
+    later arrivals can still change. None means no bound: every session can change. The result is
+    also None if the windows do not merge.
     """
     transform = asset.transform
     if not transform.window.merges:

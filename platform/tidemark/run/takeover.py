@@ -64,7 +64,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
 
 
 def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
-    """Start a roll-up's table over if its definition makes windows of another kind.
+    """Start a roll-up's table over if its definition of windows has changed.
 
     The next run then replaces all its windows, even if its base has committed nothing since.
 
@@ -114,7 +114,7 @@ def find_changes(asset: Asset, last: CommitInfo) -> list[Change]:
 
 
 def _required_kind(asset: Asset, head: Head) -> str:
-    """Return the kind of windows that a roll-up's table must have."""
+    """Return the kind that a roll-up's table must have (`store.commits.rollup_generation`)."""
     return rollup_generation.next_generation(head.kind, asset.transform)
 
 

@@ -13,7 +13,7 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 IN_MEMORY_ROWS = 50_000
-"""Maximum number of partials or window rows for which the rows of their windows stay in memory."""
+"""Maximum number of partials, or of window rows, that are processed in memory."""
 
 
 class Asset:
@@ -56,7 +56,9 @@ class Asset:
 
     @property
     def counting(self) -> WindowedTransform:
-        """The transform that counts its windows' events: itself or, for a roll-up, its base."""
+        """The transform that counts the events of its windows: its own or, for a roll-up, its
+        base's.
+        """
         return base_transform(self.transform)
 
     @property

@@ -116,7 +116,7 @@ class Catalog:
         return f"`{self._database}`.`{table}`"
 
     def _unless_there(self, statement: str) -> bool:
-        """Run a CREATE statement, and return whether the object did not exist yet."""
+        """Run a CREATE statement. Return False if the object exists already."""
         try:
             self._spark.sql(statement)
         except PySparkException as error:

@@ -1,8 +1,8 @@
 """Check, without the engine, whether the tables of a home belong together.
 
 Tables are committed to in this order: event log and dead letters, timeline, state, the tables that
-a run publishes, ledger. Each commit records the versions of the tables before it (`vouches`), as
-Delta application transactions. After a power cut, or in a copy made of a live home, a table may
+a run publishes, ledger. Each commit *vouches* for the tables before it: it records their versions,
+as Delta application transactions. After a power cut, or in a copy made of a live home, a table may
 lack commits that a later table depends on. The check finds this before anything is committed on top
 of such tables. It reads transaction logs, file sizes and a few columns.
 
@@ -88,7 +88,7 @@ class Damage:
 
 
 class DamageError(DataError):
-    """Tables don't belong together: Tidemark does not read them or commit to them."""
+    """Tables that don't belong together, so that Tidemark neither reads nor changes them."""
 
     def __init__(self, damages: Iterable[Damage]) -> None:
         super().__init__(
@@ -150,10 +150,10 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
 def check(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> list[Damage]:
-    """Return the damages of Tidemark's own tables and those of the given sources and assets.
+    """Return the damage to Tidemark's own tables, and to those of the given sources and assets.
 
     Args:
-        folder: the database's.
+        folder: the folder of the database.
     """
     wanted = [*sources], [*definitions]
     if not (found := [*_damages(folder, *wanted)]):
@@ -277,7 +277,7 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
 
 
 def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Yield the damages of a source's tables."""
+    """Yield the damage to a source's tables."""
     yield from _find_missing_arrivals(tables, source)
     name, app = source.timeline_table, ingest_app(source)
     timeline = tables.open(name)
@@ -405,7 +405,9 @@ def last_commit(state: DeltaTable) -> int:
 
 
 def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterator[Damage]:
-    """Return whether the table of validation results lacks commits that the ledger vouches for."""
+    """Yield the damage if the table of validation results lacks commits that the ledger vouches
+    for.
+    """
     tables.open(CHECKS)
     if CHECKS in tables.broken:
         return
@@ -450,16 +452,16 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[CommitInfo]
 def can_republish(commits: Sequence[CommitInfo]) -> bool:
     """Return whether a run can publish these commits again, as they were.
 
-    The newest commit can always be published. Of earlier commits, two kinds can't: the tables that
-    a swap copied no longer exist, and of sessions that a commit merged into others, only the
-    present ones are known.
+    The newest commit can always be published. Two kinds of earlier commits can't. A swap copied
+    tables that no longer exist. A commit that merged sessions into others depends on sessions that
+    have changed since.
     """
     merged = any(commit.swap or commit.merges for commit in commits)
     return len(commits) <= 1 or (len(commits) <= MAX_REPUBLISHED and not merged)
 
 
 def _find_missing_arrivals(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Yield a damage for each asset that has counted arrivals which the timeline lacks.
+    """Yield the damage for each asset that has counted arrivals which the timeline lacks.
 
     An ingest would give the same numbers to other arrivals. The asset need not be defined in a
     domain.

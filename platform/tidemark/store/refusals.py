@@ -18,10 +18,10 @@ _CONFLICT = (
 Messages are not searched: they may name a table or a path that contains any of these words.
 """
 _LOST = ("Failed to commit transaction", "Tried committing existing table version")
-"""How messages of delta-rs begin if another commit came first."""
+"""The beginnings of delta-rs's messages if another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _STORE = re.compile(r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location")
-"""How messages of object store clients (delta-rs's and Arrow's) begin."""
+"""Matches the beginnings of messages of object store clients (delta-rs's and Arrow's)."""
 _REFUSED = {
     "NoSuchBucket": "has no such bucket",
     "InvalidAccessKeyId": "does not know the access key",
@@ -109,7 +109,7 @@ def store_failure(error: Exception) -> StoreError | None:
 def is_conflict(error: Exception) -> bool:
     """Return whether another commit came first.
 
-    Decides by the error's type and condition. A message may contain any name.
+    The error's type and condition decide. Its message may contain any name.
     """
     if isinstance(error, PySparkException):
         # An exception without a condition begins with its Java class.

@@ -1,4 +1,4 @@
-"""Handle rows on their way into a table: few rows in memory, many rows in the engine.
+"""Handle rows before they are written to a table: few rows in memory, many rows in the engine.
 
 Few rows are an Arrow table. They are written without the engine, or sent to it in milliseconds.
 Many rows are a DataFrame, which the engine's workers write. Both are processed in the same way.

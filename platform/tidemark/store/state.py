@@ -1,10 +1,11 @@
-"""Store an asset's state: log-structured panes, and through which arrival they are up to date.
+"""Store an asset's state: the partials of its windows, and through which arrival they are up to
+date.
 
 A run appends the partials of its arrivals, and readers merge the partials of a window. Each commit
-also has a marker row: the arrivals that it covers, the affected windows, and the resulting
-coverage. Commits are numbered without gaps by `commit_number`, which is also their transaction. A
-commit with a number that exists is refused, so only one of two runs that start from the same
-coverage can count its events.
+also has a marker row, its `CommitInfo`: the arrivals that it covers, the affected windows, and the
+resulting coverage. Commits are numbered without gaps by `commit_number`, which is also their
+transaction. A commit with a number that exists is refused, so only one of two runs that start from
+the same coverage can count its events.
 
 A state has an identity (`table_id`) from its creation until it is dropped. The ledger, the check
 results and the transactions of other tables refer to a commit by that identity. A state that was
@@ -79,11 +80,13 @@ class State:
         return rows.filter(rows[MARKER].is_null())
 
     def last(self) -> CommitInfo:
-        """Return the newest commit's marker; one with commit_number -1 if there is none."""
+        """Return the newest commit's facts; if there is none, those of a commit numbered -1."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
     def at(self, commit_number: int) -> CommitInfo:
-        """Return the marker of a commit; one with commit_number -1 for a negative number."""
+        """Return the facts of a commit; for a negative number, those of a commit with the number
+        -1.
+        """
         return (
             CommitInfo()
             if commit_number < 0
@@ -91,7 +94,7 @@ class State:
         )
 
     def since(self, commit_number: int) -> list[CommitInfo]:
-        """Return the markers of the commits after that number, in order."""
+        """Return the facts of the commits after a number, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
         return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
 
@@ -199,7 +202,7 @@ def counted_column(transform: Definition) -> str:
 def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
     """Return the number of events in partials, by class of lateness, each of them once.
 
-    A class that no partial has is missing. A class can be there with 0 events: those are counted in
+    A class that no partial has is missing. A class can have 0 events if they are all counted in
     another window.
 
     Args:

@@ -213,7 +213,7 @@ class Warehouse:
         return self.committer.take(table, *bounds, columns=columns)
 
     def table(self, table: str) -> DataFrame:
-        """Return the table as read by the engine's Delta reader."""
+        """Return a table as a DataFrame of the engine's own Delta reader."""
         self._demand(table)
         return self.spark.read.format("delta").load(self.path(table))
 
@@ -396,7 +396,7 @@ class Warehouse:
         return self._threads.submit(work)
 
     def planning(self, planning: Planning) -> AbstractContextManager[None]:
-        """Use the engine's planner settings for such queries within the context."""
+        """Use these planner settings of the engine within the context."""
         return self._planner.planning(planning)
 
     def _demand(self, table: str) -> None:

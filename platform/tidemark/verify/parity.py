@@ -157,7 +157,7 @@ class _QuarantineCounts(NamedTuple):
 def _read_computed(
     asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
 ) -> tuple[DataFrame, _QuarantineCounts, CommitInfo]:
-    """Return the rows as computed, the counts of quarantined ones among them, and their commit.
+    """Return the rows as computed, the numbers of quarantined rows among them, and their commit.
 
     A stream may publish in the meantime, so the rows are read again until no table has changed.
     """

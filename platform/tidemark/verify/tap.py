@@ -1,4 +1,4 @@
-"""Tap: show the rows that passed one step of a run.
+"""Tap: show the rows that a step of a run has read or written.
 
 No hook in the run is needed. The rows that it read, prepared, classified and aggregated are a
 function of the log and of its commit, so the same functions recompute them. The rows that it wrote

@@ -78,7 +78,7 @@ class WindowMembership:
     Args:
         start, end: bounds of the window in microseconds; None without an event time. For sessions,
             these are the event's own bounds until it is merged into a published session.
-        verdict: a word of `verdict.VERDICTS`.
+        verdict: one of `classification.VERDICTS`.
         counts: whether the event counts: it is not too late, or a backfill or correction admitted
             it.
         row: the published row of the window, if any.
@@ -253,7 +253,9 @@ def _find_firings(
     *,
     complete: bool,
 ) -> tuple[bool, list[Row]]:
-    """Return whether a firing of its window includes the event, and the published panes that do."""
+    """Return whether a firing of a window includes the event, and the published panes that include
+    it.
+    """
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
     # Any name of an aggregate works, because no key has it.
     name = next(iter(asset.counting.aggregates))
@@ -277,7 +279,7 @@ def _find_firings(
 
 
 def _window_ranges(transform: Definition, row: Row) -> Ranges:
-    """Return the range of starts that covers a window, or everything that a session may hold."""
+    """Return the range of a window's start. For a session, that of its possible parts."""
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
@@ -323,7 +325,9 @@ def _is_counted_later(asset: Asset, event: Event, place: WindowMembership) -> bo
 def _read_window(
     warehouse: Warehouse, transform: Definition, table: str, place: WindowMembership
 ) -> list[dict[str, Any]]:
-    """Return a table's rows of a place's keys and window, or of the session that contains it."""
+    """Return a table's rows for the keys and window of `place`, or for the session that contains
+    it.
+    """
     if not warehouse.exists(table):
         return []
     assert place.start is not None

@@ -21,7 +21,7 @@ PLACE = ["arrival", "position"]
 
 
 def find_events(log: Log, through: int, where: str) -> DataFrame:
-    """Return the places of the events for which a condition is true.
+    """Return the places (`PLACE`) of the events for which a condition is true.
 
     Args:
         where: SQL condition on the columns of the log.
@@ -41,7 +41,7 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
 def find_dead_letters(
     warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
 ) -> DataFrame:
-    """Return the places of the dead letters that contain one of `texts`.
+    """Return the places (`PLACE`) of the dead letters that contain one of `texts`.
 
     Their bytes, key, headers and correlation id are searched.
     """
@@ -62,7 +62,7 @@ def find_affected_windows(
     no window, because no range contains it.
 
     Args:
-        events: the places of the events.
+        events: the places of the events, as `find_events` returns them.
     """
     own = base_transform(transform)
     if own.deduplicate is not None:
@@ -82,7 +82,9 @@ def find_affected_windows(
 def find_windows_with_events(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> DataFrame:
-    """Return the windows and keys that some events count in, after the transform's function."""
+    """Return the windows and keys in which some events count, according to the transform's
+    function.
+    """
     own = replace(base_transform(transform), deduplicate=None, expectations=())
     rows = classify_events(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()

@@ -20,7 +20,7 @@ def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
 
 
 def open_range(transform: Definition, before: Coverage) -> Ranges:
-    """Return the starts of the windows that are not settled when an increment begins.
+    """Return the starts of the windows that can still change when an increment begins.
 
     Empty means no bound.
     """
@@ -29,10 +29,11 @@ def open_range(transform: Definition, before: Coverage) -> Ranges:
 
 
 def closed_end(transform: Definition, before: Coverage) -> int | None:
-    """Return the end, in microseconds, up to which windows are settled when an increment begins.
+    """Return the instant, in microseconds, up to which windows are settled when an increment
+    begins.
 
-    No window that ended by then can admit an event of a later arrival. None means that no window is
-    settled.
+    A window that ended by then is settled: it can't admit an event of a later arrival. None means
+    that no window is settled.
     """
     watermark = before.at.watermark
     if watermark is None:

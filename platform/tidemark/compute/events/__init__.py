@@ -1,1 +1,1 @@
-"""From the rows of an event log to events: prepared, protected, and deduplicated."""
+"""Turn rows of an event log into events: prepared, protected, and deduplicated."""

@@ -94,13 +94,14 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
 
 def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
-    """Return the function's operation that is not row by row, such as `aggregates the stream`.
+    """Return the operation of the function that does not work row by row, as in `aggregates the
+    stream`.
 
     Return None if there is none.
 
     Args:
         rows: the function's input, with the alias `STREAM`; its lookup tables have the alias
-            `REFERENCE`.
+            `LOOKUP`.
         prepared: the function's result.
     """
     return None if prepared is rows else _find_fault(_parse_plan(prepared))
@@ -109,7 +110,8 @@ def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
 def _parse_plan(rows: DataFrame) -> _Node:
     spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
     view = f"tidemark_prepared_{uuid4().hex}"
-    # The setting belongs to the session, in which other threads of this process may check, too.
+    # The setting belongs to the session, which other threads of this process may use for a check,
+    # too.
     with _EXPLAIN_LOCK:
         before = str(spark.conf.get(fields))
         rows.createOrReplaceTempView(view)
@@ -137,7 +139,7 @@ def _parse_plan(rows: DataFrame) -> _Node:
 
 
 def _find_fault(node: _Node) -> str | None:
-    """Return the function's operation that is not row by row, or None if there is none."""
+    """Return the operation of the function that does not work row by row; None if there is none."""
     if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {LOOKUP}"):
         return None
     if changing := _NONDETERMINISTIC.search(node.text):

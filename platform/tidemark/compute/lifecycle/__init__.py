@@ -1,4 +1,4 @@
-"""Lifecycles: how windows are created, fire and change.
+"""Lifecycles: how windows are created, fire, and change.
 
 | windows | lifecycle |
 | --- | --- |

@@ -141,7 +141,7 @@ def compute_changes(
 def _select_changed(
     rows: DataFrame, transform: Definition, since: Column, final: Column
 ) -> DataFrame:
-    """Return the current rows of replayed firings that changed, and with `_gone` those deleted."""
+    """Return the replayed firings that changed, as rows. `_gone` marks the deleted ones."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_gone"), "_upto"

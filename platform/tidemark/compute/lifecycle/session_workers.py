@@ -51,8 +51,8 @@ def replay_clusters(
 ) -> DataFrame:
     """Return the firings of the clusters that are not plain, as in `Lifecycle.list_firings`.
 
-    Adds `_live`, whether the firing's row is current. Adds `_gone` to the entries of `_replaces`,
-    whether no current row has that window.
+    The column `_live` is added: whether the firing's row is current. So is the field `_gone` of the
+    entries of `_replaces`: whether no current row has that window.
 
     Args:
         accumulation: accumulation of the panes. Without it, only current rows have `_upto`. Firings

@@ -147,7 +147,7 @@ def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -
 
 
 def _different(value: Column, max_values: int) -> Column:
-    """Return a theta sketch of distinct values, which has all of them up to `max_values`.
+    """Return a theta sketch of the distinct values, which keeps at least `max_values` of them.
 
     If there are more, it keeps a sample larger than `max_values`, and never estimates fewer values
     than it keeps.

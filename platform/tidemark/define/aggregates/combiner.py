@@ -10,7 +10,8 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 
 BOUND = 10_000
-"""The number of values that an aggregate which must keep values keeps by default."""
+"""The default number of values that an aggregate keeps, if its result needs the values themselves.
+"""
 
 LARGEST_BOUND = 999_999
 
@@ -24,7 +25,7 @@ OVERFLOWED = "_overflowed"
 _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 """A text, a number or a boolean in JSON.
 
-Names of fields match as texts too, which is harmless: all values of a column have the same ones.
+Names of fields match as texts too. That is harmless: all values of a column have the same fields.
 Possessive quantifiers are required: Java's matcher would overflow its stack in a long text.
 """
 
@@ -74,7 +75,7 @@ class Aggregate:
 
 
 def values(column: str, where: str | None) -> Column:
-    """Return a SQL expression's values, null if the condition is not true."""
+    """Return the values of a SQL expression; null for rows for which the condition is not true."""
     # Expressions are built only when a run needs them: a definition may be read without an engine.
     value = F.expr(column)
     return value if where is None else F.when(F.expr(where), value)

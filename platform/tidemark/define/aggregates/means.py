@@ -108,7 +108,7 @@ def _part() -> Column:
 
 
 def _is_wide(value: Column) -> Column:
-    """Return whether a column is a wide DECIMAL. Constant, as all facts about a column's type."""
+    """Return whether a column is a wide DECIMAL: a constant, because only the type matters."""
     decimals = F.greatest(F.lit(6), _scale(value) + 2)
     digits = _precision(value) - _scale(value) + decimals
     return F.coalesce(digits > _MAX_DIGITS - _SUM_DIGITS, F.lit(False))

@@ -58,7 +58,7 @@ class Evidence(Protocol):
     def transform(self) -> ValidatedDefinition: ...
     @property
     def replaces(self) -> bool:
-        """True if the rows replace all published rows of their windows."""
+        """True if the commit replaces all published rows of its windows."""
         ...
 
     @property

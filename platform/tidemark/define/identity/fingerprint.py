@@ -1,8 +1,8 @@
 """Compute fingerprints, which show whether two definitions compute, validate and publish the same.
 
 A fingerprint is a hash of everything that an asset's result depends on, except its data. It is the
-same in every process that has the same definition, including a worker to which the definition was
-sent. It changes if any part changes that would change a run. Names and descriptions do not count.
+same in every process that has the same definition, including a worker that received the definition.
+It changes if any part changes that would change a run. Names and descriptions do not count.
 
 | part | hashed |
 | --- | --- |
@@ -44,8 +44,7 @@ def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source, own = transform.source, base_transform(transform)
     joined = [r for r in source.lookups if lookup_name(r) in own.lookups]
-    # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
-    # existed.
+    # Without a bound, the fingerprint is the one from before the bound existed.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
     definition = {
         # The source's columns are left out: a log never changes the type of a column, and the
@@ -92,7 +91,7 @@ class _Describer:
     def _describe(self, part: object) -> list[Any]:
         match part:
             case Never():
-                # `Never` has the hash of None, which stood for it before the class existed.
+                # `Never` has the hash of None, which had its meaning before the class existed.
                 return self.describe(None)
             case Mapping():
                 return [

@@ -116,7 +116,7 @@ def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
 
 
 def _source_name(source: Part) -> str:
-    """Return the name of a source, with which the text of its part begins."""
+    """Return the name of a source from the text of its part, which begins with it."""
     return source.text.partition(_BY)[0]
 
 

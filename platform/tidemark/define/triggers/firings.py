@@ -31,7 +31,8 @@ RANK = helper("rank")
 """The column with an event's rank, from 1, among the on-time or the late events of its window."""
 
 Ticks = Callable[[int], DataFrame]
-"""A function from an interval in microseconds to the multiples that the clock has reached.
+"""A function that takes an interval in microseconds and returns the multiples that the clock has
+reached.
 
 Each row has `tick`, the `arrival` at which the clock had reached it, and the `watermark` before
 that arrival, all BIGINT.
@@ -71,7 +72,7 @@ class Firing:
         return None
 
     def is_full(self, pending: int) -> bool:
-        """Return whether this number of pending events is enough to fire."""
+        """Return whether a window fires with this number of pending events."""
         return False
 
     def slot(self) -> Column:

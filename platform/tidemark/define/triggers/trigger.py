@@ -1,9 +1,9 @@
 """Triggers: when a window's result is published.
 
-A window fires EARLY while it is open, if its trigger asks for that. It fires ON_TIME once, at the
-first arrival whose watermark passes its end, if it had any on-time event. It fires LATE when late
-events arrive that still count. It is final when the watermark has passed its end by the allowed
-lateness: it can't change after that.
+A window fires EARLY while it is open, if its trigger has early firings. It fires ON_TIME once, at
+the first arrival whose watermark passes its end, if it had any on-time event. It fires LATE when
+late events arrive that still count. It is final when the watermark has passed its end by the
+allowed lateness: it can't change after that.
 
 | firing | EARLY | LATE |
 | --- | --- | --- |

@@ -15,9 +15,9 @@ the stream; no strategy reaches it alone.
 | `Manual()` | given by the connector with the arrival, for sources that know it and for tests |
 
 A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text with all
-that the strategy needs from them. `advance` folds these texts over the arrivals in Python, and
-keeps its state between two arrivals as a second text. The facts of many arrivals are therefore
-computed in one pass over the data, with the same result as one arrival at a time. To write your own
+that the strategy needs from them. `advance` processes these texts in the order of the arrivals, in
+Python, and keeps its state between two arrivals as a second text. Many arrivals can therefore be
+observed in one pass over the data, with the same result as one arrival at a time. To write your own
 strategy, derive from `Watermark`, which has an example.
 """
 

@@ -26,8 +26,8 @@ class PerPartition(Watermark):
     newest event time - bound. The watermark of the source is the least of these: the events of a
     slow partition are not late because another partition is ahead.
 
-    A partition without events for `idle` of processing time is idle, and no longer holds the others
-    back; its next event makes it active again. A partition is not idle while it has events in a
+    A partition without events for `idle` of processing time is idle, and no longer holds back the
+    others; its next event makes it active again. A partition is not idle while it has events in a
     backlog that is ingested as several arrivals, whichever of them brings its events. Time passes
     only with arrivals: if nothing else arrives, heartbeats (arrivals without rows) advance it. If
     all partitions are idle, none holds another back, and the watermark advances to the greatest of

@@ -116,7 +116,9 @@ class Punctuated(Watermark):
         return F.count_if(self._mark().isNull())
 
     def _mark(self) -> Column:
-        """Return the row's instant; `_NOTHING` if it has none, null if the expression fails."""
+        """Return the watermark that a row announces: `_NOTHING` if none, null if the expression
+        fails.
+        """
         mark = F.coalesce(F.expr(self.expression), F.expr(_NOTHING))
         # The sum of a time and an interval is null if any part of it fails.
         return F.try_add(mark, F.expr("INTERVAL '0' DAY"))

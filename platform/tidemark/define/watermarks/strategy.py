@@ -11,8 +11,8 @@ from tidemark.base.instants import INFINITY
 class Watermark(Protocol):
     """A watermark strategy; derive from it to write your own.
 
-    `observe` reduces the rows of one arrival, in the engine, to a text. `advance` folds these texts
-    over the arrivals, in order, and keeps its state as a second text.
+    `observe` reduces the rows of one arrival, in the engine, to a text. `advance` processes these
+    texts in the order of the arrivals, and keeps its state as a second text.
 
     Example:
         class OneArrivalBehind(Watermark):  # an event comes at most one arrival after a newer one
@@ -27,7 +27,9 @@ class Watermark(Protocol):
 
     @property
     def by(self) -> str | None:
-        """The source's column by whose values `observe` groups the rows; None if it does not."""
+        """The column of the source by which `observe` groups the rows; None if it does not group
+        them.
+        """
         return None
 
     @property
@@ -37,7 +39,7 @@ class Watermark(Protocol):
 
     @property
     def by_silence(self) -> bool:
-        """True if the strategy measures how long a value of `by` has had no events.
+        """True if the strategy measures how long each value of `by` has had no events.
 
         `advance` then also receives the values that have more events to come.
         """
@@ -51,7 +53,8 @@ class Watermark(Protocol):
         ...
 
     def unreadable(self) -> Column:
-        """Return an aggregate over one arrival's rows: how many of them `observe` can't read.
+        """Return an aggregate over one arrival's rows: the number of rows that `observe` can't
+        read.
 
         The number is a BIGINT. These rows do not move the watermark.
         """

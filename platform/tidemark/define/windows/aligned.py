@@ -259,9 +259,9 @@ class Global(Window):
 
 
 def _is_first() -> Column:
-    """Return `FIRST`, from a window's place among those of its event.
+    """Return `FIRST`, computed from a window's position among the windows of its event.
 
-    An event without a window has one row, which may have no place.
+    An event without a window has one row, which may have no position.
     """
     return (F.coalesce(_PLACE, F.lit(0)) == 0).alias(FIRST)
 

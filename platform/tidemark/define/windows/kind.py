@@ -67,10 +67,10 @@ class Window(ABC):
         """
 
     def last_window_end(self, end: int) -> int:
-        """Return the watermark that has passed the end of every window that starts before `end`.
+        """Return the watermark at which every window that starts before `end` has ended.
 
         A session that starts before `end` may continue beyond any watermark. For sessions it is the
-        watermark that has passed those without an event after `end`.
+        watermark at which those without an event after `end` have ended.
         """
         return min(end + self.max_extent, INFINITY)
 

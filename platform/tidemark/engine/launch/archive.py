@@ -48,7 +48,7 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
         # If Java can't use the archive, it continues without it. Its messages do not help a user.
         "-Xshare:auto",
         "-Xlog:cds*=off",
-        # Damage inside would crash Java later; the check takes 0.1 s.
+        # A damaged archive would crash Java later; the check takes 0.1 s.
         "-XX:+VerifySharedSpaces",
     ]
 
@@ -58,8 +58,8 @@ def make(
 ) -> bool:
     """Create the archive, and delete those of other jars and Javas.
 
-    Return False if it exists already. One process at a time: a second one waits, and then finds the
-    archive.
+    Return False if it exists already. Only one process at a time creates it: a second one waits,
+    and then finds the archive.
 
     Args:
         train: starts a server with the given Java options, runs a typical first workload on it, and

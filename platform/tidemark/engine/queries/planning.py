@@ -21,7 +21,7 @@ _PLAIN = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 _INTERPRETED = {
-    # So does code generation.
+    # So does code generation for few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -52,7 +52,7 @@ class Planning(Enum):
 
     @classmethod
     def again(cls, rows: int) -> "Planning":
-        """Return the settings for a query that runs repeatedly, with `rows` rows each time.
+        """Return the settings for a query that runs again and again, with `rows` rows each time.
 
         The later runs reuse the code that was compiled for the first one.
         """

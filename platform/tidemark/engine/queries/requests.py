@@ -33,7 +33,9 @@ def fetch(rows: DataFrame) -> pa.Table:
 
 
 def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
-    """Compute rows, and yield them in chunks of about `size` rows; one empty chunk without rows."""
+    """Compute rows, and yield them in chunks of about `size` rows. Yield one empty chunk if there
+    are none.
+    """
     plain: Any = rows
     client = plain.sparkSession.client
     answers = client.to_table_as_iterator(plain._plan.to_proto(client), plain._plan.observations)

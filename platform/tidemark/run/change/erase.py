@@ -53,7 +53,7 @@ class AffectedTable:
 
     Args:
         rows: number of rows that are deleted or recomputed.
-        what: what happens to them.
+        what: the effect of the erasure on them.
     """
 
     table: str
@@ -66,7 +66,7 @@ class PublishedWindows:
     """Windows that held one of the events and may have been published outside the warehouse.
 
     Args:
-        outlet: the destination.
+        outlet: the sink to which they were published.
         total: number of windows; `windows` lists the first of them, each with its start and keys.
     """
 

@@ -1,1 +1,1 @@
-"""What a commit covers: arrivals, windows, and ranges of event time."""
+"""Describe commits: the arrivals, the windows, and the ranges of event time that they cover."""

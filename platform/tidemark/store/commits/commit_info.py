@@ -1,4 +1,4 @@
-"""Define the marker: a state commit's own record of its effect."""
+"""Define `CommitInfo`: the record that each commit of a state has of its own effect."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class CommitInfo:
 
     @property
     def begins(self) -> bool:
-        """Whether it is the state's first commit. Existing rows are then of an earlier state."""
+        """Whether it is the state's first commit. Existing rows are then from an earlier state."""
         return self.commit_number == 0 and self.mode is not Mode.ROLLUP
 
     @property
@@ -121,7 +121,8 @@ class CommitInfo:
     def at(self) -> TimelinePosition:
         """The position through which this commit's windows are up to date.
 
-        The furthest one if they differ. For a roll-up's run, that of all its windows.
+        If the windows differ, the furthest position. For a roll-up's run, the position of all its
+        windows.
         """
         if self.mode is Mode.ROLLUP:
             return self.after.at

@@ -19,7 +19,7 @@ from tidemark.engine.queries.plan_literals import uncompiled_literal_sql
 from tidemark.store.commits.ranges import Ranges
 
 _MOST = 2**63 - 1
-"""More than any number or instant of a table."""
+"""A number greater than any number or instant in a table."""
 
 
 class Condition(Protocol):
@@ -144,12 +144,12 @@ def window_starts_in(ranges: Ranges) -> InRanges:
 
 
 def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
-    """Rows whose number, or instant in microseconds, is at least a value."""
+    """Return the condition that a number, or an instant in microseconds, is at least a value."""
     return InRanges(column, ((value, _MOST),), instants)
 
 
 def below(column: str, value: int, *, instants: bool = False) -> InRanges:
-    """Rows whose number, or instant in microseconds, is below a value."""
+    """Return the condition that a number, or an instant in microseconds, is below a value."""
     return InRanges(column, ((-_MOST, value),), instants)
 
 

@@ -37,11 +37,11 @@ class Coverage:
     """Through which arrival each window is up to date.
 
     Args:
-        at: the position of every window outside of all covers.
-        covers: ranges that a backfill brought further than `at`. If several contain a window, the
+        at: the position of every window outside of the backfilled ranges.
+        covers: the backfilled ranges that are further than `at`. If several contain a window, the
             last one applies.
-        whole: if true, a cover contains only the windows that lie completely in it; otherwise, all
-            windows that start in it.
+        whole: if true, a backfilled range contains only the windows that lie completely in it;
+            otherwise, all windows that start in it.
     """
 
     at: TimelinePosition = TimelinePosition()
@@ -54,7 +54,9 @@ class Coverage:
         return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
     def advance(self, at: TimelinePosition) -> "Coverage":
-        """Return the coverage after an incremental run, without the covers that it reached."""
+        """Return the coverage after an incremental run, without the backfilled ranges that it has
+        caught up with.
+        """
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
     def cover(self, new: BackfilledRange) -> "Coverage":

@@ -16,7 +16,7 @@ NOWHERE: Ranges = ((0, 0),)
 """No window start. An empty tuple would mean all of them."""
 
 MAX_RANGES = 100
-"""Maximum number of ranges in a correction; filtering by more would cost more than it saves."""
+"""Maximum number of ranges in a correction. A filter by more ranges costs more than it saves."""
 
 
 def between(start: int | None, end: int | None) -> Ranges:

@@ -169,7 +169,7 @@ class Committer:
             return self._spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
     def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
-        """Have the engine compute rows, once and in full, into a folder of their own.
+        """Let the engine compute rows, once and in full, into a folder of their own.
 
         A commit of exactly these rows reuses the files if possible.
 
@@ -199,7 +199,7 @@ class Committer:
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Append rows, and `also` a few more. Return the number of rows.
+        """Append rows, and the few rows in `also`. Return the number of rows.
 
         Return None if the commit was skipped.
         """
@@ -421,7 +421,8 @@ class Committer:
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
     ) -> pa.Table | Staged:
-        """Return rows that can be committed: with the table's columns, and staged if many.
+        """Return rows that can be committed: they have the table's columns, and many rows are
+        staged as files.
 
         Args:
             replace_all: true if they replace all rows of the table, so that it takes over their
@@ -482,7 +483,7 @@ class Committer:
         )
 
     def _fold_in_passing(self, table: str, version: int) -> None:
-        """Compact many small files every `_FOLD_EVERY` commits, so that readers open few."""
+        """Compact small files every `_FOLD_EVERY` commits, so that readers open fewer files."""
         if version % _FOLD_EVERY:
             return
         # The commit is done, even if this fails. `maintain` reports the error.

@@ -1,6 +1,6 @@
 """Verify conditional writes: a store must refuse to create a file that exists.
 
-A local disk does, and so do object stores whose client in delta-rs uses conditional writes.
+A local disk refuses it, and so do object stores whose client in delta-rs uses conditional writes.
 delta-rs creates each commit's key with `If-None-Match: *`, and treats a refusal as another writer's
 commit. A store that ignores the header overwrites commits that were reported as done.
 
@@ -27,7 +27,7 @@ DISABLED = "AWS_CONDITIONAL_PUT"
 """The environment variable that turns off conditional writes in delta-rs's client."""
 
 ROUNDS = 10
-"""Number of rounds until a store without a refusal fails the check.
+"""Number of rounds after which a store that has never refused a writer fails the check.
 
 A round proves nothing if a writer starts so late that it sees another's table, or so early that the
 store has not checked yet.
@@ -36,7 +36,7 @@ store has not checked yet.
 _SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 
 _COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
-"""The data that the writers send: a table's comment is a part of the key's content."""
+"""The table comments that the writers send, one each. A longer comment makes a longer request."""
 
 _SCHEMA = pa.schema({"n": pa.int64()})
 

@@ -19,7 +19,8 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import INLINE_ROWS, arrow_schema, frame, spark_schema
 
 _MANY_FILES = 400
-"""Maximum number of file names to pass to the engine; they save it reading the transaction log."""
+"""Maximum number of file names to pass to the engine, which then does not read the transaction log.
+"""
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns of a change data feed that describe each change."""
 _PARQUET = ds.ParquetFileFormat(

@@ -98,7 +98,7 @@ def _leftovers(
 
 
 def _removed_files(opened: DeltaTable, hours: int) -> set[str]:
-    """Return the files that commits removed from the table at least so long ago."""
+    """Return the files that commits removed from the table at least `hours` ago."""
     return set(opened.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
 

@@ -37,7 +37,7 @@ class File:
 
     @classmethod
     def there(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
-        """Return the description of a file that was written."""
+        """Return the description of a file that exists."""
         info = system.get_file_info(f"{folder}/{path}")
         modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
@@ -79,7 +79,7 @@ class Staged:
     def within(self, table: str) -> "Staged":
         """Return the same files, linked or copied into a table's folder.
 
-        The originals stay for their readers.
+        The original files stay, because other readers may need them.
         """
         system, place = file_system(table)
         _, here = file_system(self.table)
@@ -126,7 +126,7 @@ class Staged:
 
 
 def stage(rows: DataFrame, table: str) -> Staged:
-    """Have the engine write rows into a new subfolder of a folder.
+    """Let the engine write rows into a new subfolder of a folder.
 
     Args:
         rows: computed here, once and in full.

@@ -96,7 +96,7 @@ class Merge:
 
 
 Vouches = Mapping[str, int]
-"""Versions of other tables that a commit vouches for, as additional application transactions.
+"""Versions of other tables on which a commit depends, recorded as application transactions.
 
 `store.integrity` compares them with those tables.
 """

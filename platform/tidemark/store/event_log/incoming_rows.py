@@ -1,4 +1,5 @@
-"""Prepare incoming rows for the event log: add the facts of their arrival, split off dead letters.
+"""Prepare incoming rows for the event log: add the facts of their arrival, and separate dead
+letters.
 
 The rows of one commit are in memory if they are few, and a DataFrame otherwise. Both paths give the
 same result. Few rows are processed in memory, because a query to the engine would take longer than
@@ -24,7 +25,7 @@ _FILE_BYTES = 32 << 20
 
 
 class IncomingRows:
-    """The rows of one or more arrivals, on their way into the event log.
+    """The rows of one or more arrivals, before they are appended to the event log.
 
     Args:
         source: the source that they belong to.
@@ -131,7 +132,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _files(arrivals: Sequence[Arrival]) -> list[int]:
-    """Return the number of the commit's output file for each arrival, balanced by bytes."""
+    """Return the number of the output file for each arrival, so that files have similar sizes."""
     total = sum(a.bytes for a in arrivals)
     count = total // _FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)

@@ -8,8 +8,8 @@ letters* are the rows that could not be decoded. The *timeline* has one row for 
 
 The timeline is the authority on which arrivals exist. An ingest commits to the event log first,
 then to the dead letters, and to the timeline last. Rows of an arrival that the timeline does not
-have are left over from a writer that died in between. Readers do not ask for them, and the next
-writer removes them.
+have are left over from a writer that died in between. Readers do not see them, and the next writer
+removes them.
 """
 
 from collections.abc import Sequence
@@ -199,10 +199,10 @@ class Log:
     def ticks(self, interval: int) -> DataFrame:
         """Return when the processing clock reached the multiples of an interval.
 
-        Only multiples for which events waited. Columns, all BIGINT: `tick`, a multiple of
-        `interval` in microseconds, the first one after some arrival; `arrival`, the first arrival
-        whose processing time is not before the tick (null if there is none yet); `watermark`, the
-        watermark before that arrival.
+        Only multiples for which events waited are included. Columns, all BIGINT: `tick`, a multiple
+        of `interval` in microseconds, the first one after some arrival; `arrival`, the first
+        arrival whose processing time is not before the tick (null if there is none yet);
+        `watermark`, the watermark before that arrival.
         """
         timeline = self.warehouse.read(self.source.timeline_table)
         clock = F.unix_micros("arrived_at")

@@ -45,7 +45,7 @@ def remove(warehouse: Warehouse, asset: str) -> None:
 
 
 def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
-    """Yield the newest offset of each checkpoint, or only of that of an asset's query."""
+    """Yield the newest offset of each checkpoint. With an asset, only that of the asset's query."""
     system, path = file_system(warehouse.path(FOLDER if asset is None else folder(asset)))
     every = pafs.FileSelector(path, allow_not_found=True, recursive=True)
     newest: dict[str, pafs.FileInfo] = {}

@@ -5,9 +5,9 @@ number deleted since, so that the event log can still be proven complete:
 
     rows of the event log, of an arrival = its rows in the timeline - its events in `erasures`
 
-An erasure is recorded before anything is deleted, with the windows to recompute. A commit to the
-event log then carries its id, and it is recorded again when everything is done. A later process can
-therefore finish an erasure that was killed, without knowing which events it was for.
+An erasure is recorded before anything is deleted, with the windows to recompute. The commit that
+deletes the events carries its id. When everything is done, it is recorded again. A later process
+can therefore finish an erasure that was killed, without knowing which events it was for.
 """
 
 import json

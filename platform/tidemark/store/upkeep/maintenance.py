@@ -217,7 +217,7 @@ def _maintain(
 
 
 def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> MaintenanceResult:
-    """Remove the scratch folders that killed processes left, last written before an instant."""
+    """Remove the scratch folders of killed processes that were last written before an instant."""
     system, folder = file_system(warehouse.path(SCRATCH))
     removed = freed = 0
     for top in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):

@@ -16,7 +16,7 @@ ingest and no run may be in progress.
 | an asset's state, against its other tables or | the state is removed; the next run recomputes |
 | the timeline | it from the event log and replaces the rows of the other tables |
 | a roll-up's tables, against the ledger | they are removed; the next run recomputes them |
-| validation results, against the ledger | the remaining ones are kept, and so are the assets |
+| validation results, against the ledger | the remaining results are kept; assets are unchanged |
 """
 
 import shutil
@@ -247,7 +247,7 @@ def _recompute(folder: str, asset: str, definition: Definition | None) -> Iterat
 
 
 def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[str]:
-    """Let the ledger vouch for the validation results that are left."""
+    """Let the ledger vouch for the validation results that remain."""
     tables = Tables(folder)
     ledger = tables.open(LEDGER)
     if ledger is None or not [*integrity.results_lacking(tables, definitions)]:
@@ -261,7 +261,7 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
 
 
 def _note(folder: str, ledger: DeltaTable, versions: Mapping[str, int]) -> None:
-    """Commit to the ledger, without a row, the versions of applications."""
+    """Commit versions of applications to the ledger, without a row."""
     nothing = file_list.load(ledger, ()).slice(0, 0)
     properties = CommitProperties(None, None, [Transaction(*each) for each in versions.items()])
     write_deltalake(ledger, nothing, mode="append", commit_properties=properties)
