@@ -1,4 +1,4 @@
-"""How the assets of a domain appear in Dagster."""
+"""The public names with which a domain defines its appearance in Dagster."""
 
 from tidemark_assets.tables.windows import DagsterOptions
 

@@ -1,8 +1,8 @@
 """The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
 
 A source of the project is the asset of its table, or of the table to which its side table belongs.
-Lineage therefore leads from the outside system through log and windows to the marts. dbt and
-`tidemark_streaming.dbt.marts` do the build; this module defines its appearance.
+Lineage therefore leads from the outside system through the event log and the windows to the marts.
+dbt and `tidemark_streaming.dbt.marts` do the build; this module defines its appearance.
 """
 
 import os
@@ -167,7 +167,7 @@ class MartTranslator(DagsterDbtTranslator):
 
 
 class Dbt(DbtCliResource):
-    """The dbt command without the unused preparations of dagster-dbt at each call.
+    """The dbt command without the unused set-up of dagster-dbt at each call.
 
     These are `dbt --version`, which also queries the package index, and an adapter in this process.
     """

@@ -1,3 +1,5 @@
-"""A stream is a log of arrivals; a run is a range of arrivals; batch is a run that ends."""
+"""Windowed aggregations over event logs: a run processes a range of arrivals, and a batch is a run
+whose range has an end.
+"""
 
 __version__ = "0.1.0"

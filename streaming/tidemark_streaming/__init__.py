@@ -1,1 +1,1 @@
-"""Ingest arrivals and keep runs going: connectors, ingest, continuous queries, the command line."""
+"""Ingest arrivals and run continuously: connectors, ingest, streaming queries, the command line."""

@@ -1,9 +1,8 @@
-"""Connectors, which turn outside data into arrivals.
+"""The protocol of connectors, which turn outside data into arrivals.
 
 A connector polls an outside system, returns the arrivals that are pending after those in the
-timeline, and reads their rows. It has no state of its own: its memory is the positions in the
-timeline. It continues from the end of the timeline, even after processes were killed or files were
-deleted.
+timeline, and reads their rows. It has no state of its own: it continues from the position at the
+end of the timeline, even after processes were killed or files were deleted.
 """
 
 import math
@@ -142,7 +141,7 @@ class Ahead(Protocol):
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A connector that can decode rows again which did not fit the source's columns."""
+    """A connector that can decode dead letters again."""
 
     def decode(self, letters: pa.Table) -> pa.Table:
         """Return the rows of dead letters, which may have been corrected, in the form of `read`.

@@ -38,12 +38,12 @@ class Names:
         return dg.AssetKey([*self.prefix, *parts])
 
     def own(self, name: str) -> str:
-        """Return the name of any other object; Dagster has no levels in these names."""
+        """Return the name of any other object, in which `_` separates the levels of the prefix."""
         return "_".join([*self.prefix, name])
 
     @property
     def resource(self) -> str:
-        """The key of the resource that gives the engine and the warehouse."""
+        """The key of the resource that provides the engine and the warehouse."""
         return self.own("tidemark")
 
     @property

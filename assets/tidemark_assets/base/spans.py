@@ -43,7 +43,7 @@ def find_closed_partitions(
 ) -> list[Span]:
     """Return the newest partitions, at most `count`, in which every window has closed, in order.
 
-    Partitions after the newest event have no windows, and do not count.
+    Partitions after the newest event have no windows, and are left out.
     """
     newest = partitions.get_last_partition_window()
     if newest is None or min(watermark, newest_event) < instant(partitions.start):

@@ -1,8 +1,9 @@
-"""The configuration of steps, and their failures: one message, and retries if it may be transient.
+"""The configuration of steps, and their failures: one message each, and retries if the error may be
+transient.
 
 An engine or brokers that do not respond may recover within moments, and a table that others write
-may be free again. Dagster therefore retries such a step with growing waits. All other errors that a
-user can fix would only occur again.
+may be free again. Dagster therefore retries such a step with growing waits. A retry does not help
+with any other error that a user can fix.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

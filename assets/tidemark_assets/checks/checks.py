@@ -35,7 +35,7 @@ _DRAWN = 60
 _RECENT = 200
 """The number of runs whose warnings a check considers.
 
-Windows in quarantine fail it at any age.
+Windows in quarantine fail the check at any age.
 """
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 

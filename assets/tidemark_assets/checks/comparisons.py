@@ -27,7 +27,9 @@ MAX_COMPARISONS_PER_TICK = 100
 _COLUMNS = ("kind", "window", "keys", "column", "published", "recomputed")
 
 ReportedComparisons = tuple[str | None, int]
-"""The last reported comparison: the identity of the record, and its number; -1 before the first."""
+"""The last reported comparison: the identity of the table of comparisons, and the comparison's
+number; -1 before the first.
+"""
 
 
 def parity_result(
@@ -72,7 +74,8 @@ def report_new_comparisons(
     transforms: Mapping[str, Definition],
     reported: ReportedComparisons,
 ) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
-    """Return the results of comparisons on the command line after a given one, and the last one.
+    """Return the results of comparisons on the command line since the last report, and the newest
+    of them.
 
     Args:
         reported: the last comparison that was reported.

@@ -46,7 +46,7 @@ def check_stream(
 
     Args:
         stream: the supervisor's status of it; None if there is none.
-        unseen: true if it should run, if there is no status.
+        unseen: without a status, whether it should run.
     """
     passed, description = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
     if stream is not None:

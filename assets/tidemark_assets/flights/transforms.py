@@ -15,7 +15,7 @@ DELAYED = "dep_delay >= 15"
 
 USUAL_VOLUME = volume_within(0.5, of="the same hour last week", at_least=10, level="warning")
 FEW_CANCELLED = between("cancelled", most=10, level="warning")
-"""These two are not errors but worth a look, as on holidays and in snow storms."""
+"""Warnings, not errors: many cancellations are possible on holidays and in snow storms."""
 
 LEAST_DELAY, MOST_DELAY = -60, 1440
 """Minutes. No flight departs an hour early, and a flight that is a day late is canceled."""

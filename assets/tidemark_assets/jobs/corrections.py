@@ -1,6 +1,6 @@
 """The correction job of a domain, which recomputes windows that lack too-late events with them.
 
-The run lists the changes, value by value, and materializes the partitions.
+The run lists the changed values, and materializes the partitions.
 """
 
 from collections.abc import Mapping

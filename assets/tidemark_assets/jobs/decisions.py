@@ -133,7 +133,7 @@ def _events(
     tags: Mapping[str, str],
     names: Names,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-    """Yield the changes by partition: a release is new data for all downstream assets."""
+    """Yield one event per changed partition. A release is new data for all downstream assets."""
     table, partitions = names.key(asset.transform.table), asset.partitions
     keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
     for key, count in keys.items():

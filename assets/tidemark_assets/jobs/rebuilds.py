@@ -1,7 +1,7 @@
 """The jobs of a domain for changed definitions: rebuild in side tables, promote, and roll back.
 
-The rebuild's run shows its changes, value by value, before anything is promoted, so that a person
-or another job can decide.
+The run of the rebuild lists the changed values before anything is promoted, so that a person or
+another job can decide.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pictures in the metadata of materializations, if a picture shows more than numbers."""
+"""Draw charts for the metadata of materializations."""
 
 from base64 import b64encode
 from collections.abc import Mapping

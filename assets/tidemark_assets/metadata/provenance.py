@@ -1,8 +1,8 @@
 """Tags of materializations that name the definition and the inputs of a table.
 
-Dagster shows partitions as stale if their tags name another definition than the code has, or other
-inputs than exist now. Materializations by a step have these tags automatically. All others need the
-complete set: without the inputs they would seem to have new ones.
+Dagster shows partitions as stale if their tags name a definition or inputs that differ from the
+current ones. Materializations by a step have these tags automatically. All others need the complete
+set: without the inputs' tags, Dagster would consider the inputs as changed.
 
 A log grows with each ingest, but its existing events stay as they are. Its data version is
 therefore constant for as long as it is the same log. Otherwise each arrival would mark all
@@ -43,7 +43,7 @@ def inputs(transform: Definition) -> list[str]:
 
 
 def log_data_version(snapshot: Snapshot, source: Source) -> dg.DataVersion | None:
-    """Return the data version of a source's tables, which is another one for a recreated log."""
+    """Return the data version of a source's tables. It changes if the log is recreated."""
     identity = snapshot.tables.id(source.timeline_table)
     return None if identity is None else dg.DataVersion(identity)
 

@@ -31,7 +31,9 @@ from tidemark_assets.metadata.side_tables import row_count, transform_side_table
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
 QUARTER = 900_000_000
-"""The granularity of counts: in all time zones, every partition begins at a quarter of an hour."""
+"""The granularity of counts in microseconds: in all time zones, partitions begin at a multiple of a
+quarter of an hour.
+"""
 
 SMALL_QUERY_ROWS = 50_000
 """The number of windows up to which interpreting a query is faster than compiling it."""

@@ -1,8 +1,7 @@
 """Determine which partitions runs of the ledger changed, from the tables without the engine.
 
-Only closed partitions count: once when they close, and again when they change. Each run counts for
-its own effects: the partitions that it changed and that were closed by then, and those that it
-closed.
+Only closed partitions count: once when they close, and again when they change. The effects of a run
+are the partitions that it closed, and the closed ones that it changed.
 """
 
 import sys
@@ -66,7 +65,7 @@ def closed_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     legs: Sequence[CommitRange],
 ) -> Iterator[ChangedPartition]:
-    """Yield the partitions that these legs closed, or changed after they had closed."""
+    """Yield the partitions that these commits closed, or changed after they had closed."""
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
         return
@@ -104,7 +103,8 @@ def closed_partitions(
 def unreported_commits(
     runs: Iterable[Mapping[str, Any]], low: int | None
 ) -> tuple[list[CommitRange], int | None]:
-    """Return the legs of the runs that do not report themselves, and the watermark after all runs.
+    """Return the commits of the runs that do not report themselves, as ranges, and the watermark
+    after all runs.
 
     Args:
         runs: rows of one asset in the ledger, in order and without gaps.
@@ -122,7 +122,7 @@ def unreported_commits(
 
 
 def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
-    """Return a run as a leg of its own, for a run that reports itself, or should have."""
+    """Return a run as a range of its own, for a run that reports itself, or should have."""
     before = (
         r for r in snapshot.runs_before(run["asset"], run["commit_number"]) if advances_watermark(r)
     )

@@ -254,7 +254,9 @@ def assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 def _unfollowed_rollups(
     snapshot: Snapshot, database: str, bases: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return roll-ups that have not followed all runs of their base, and a word for the newest."""
+    """Return roll-ups that have not followed all runs of their base, each with an identifier of the
+    newest run.
+    """
     due = snapshot.unfollowed_rollups(bases)
     runs = snapshot.counts(due)
     found = dict[str, str]()
@@ -272,7 +274,7 @@ def is_running(instance: dg.DagsterInstance, job: str) -> bool:
 
 
 def _identify_tables(*identities: str | int | None) -> str:
-    """Return a word that identifies tables and their runs, for a run key.
+    """Return an identifier of tables and their runs, for a run key.
 
     The daemon launches a run key only once. Recreated tables, and those of another database, number
     their arrivals from 0 again, and an asset may have been rolled back to an earlier state.

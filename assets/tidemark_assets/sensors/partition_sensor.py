@@ -48,8 +48,7 @@ Later ticks report the rest.
 LEDGER_DISORDER_MICROS = 600_000_000
 """How far rows of the ledger may be out of order: two processes may append at the same time.
 
-A run also stays under observation for this long: its own step has reported it by then, or never
-will.
+The sensor also watches a run for this long: by then, its own step has reported it or never will.
 """
 
 MAX_SEARCHED_RUNS = 20
@@ -197,7 +196,7 @@ def windows(
 
 
 def _continue(mark: ReportPosition, table_id: str | None) -> ReportPosition:
-    """Return the mark to continue from: a recreated asset is reported from the start."""
+    """Return the position to continue from: a recreated asset is reported from the start."""
     return mark if mark.table_id == table_id else ReportPosition(table_id=table_id or "")
 
 

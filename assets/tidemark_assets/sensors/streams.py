@@ -1,8 +1,8 @@
 """Start, supervise and stop streams from Dagster.
 
 A stream is a query of the engine and not a Dagster run, which would seem to run forever. A short
-run starts it. The sensor `<domain>_supervisor` checks whether it still runs, has it restarted if
-not, and reports its status on its asset. A file requests each stream that should run; jobs and the
+run starts it. The sensor `<domain>_supervisor` checks whether it still runs, restarts it if not,
+and reports its status on its asset. A file requests each stream that should run; jobs and the
 command line write the same files.
 """
 
@@ -34,7 +34,7 @@ from tidemark_streaming.streams.stream_status_file import write_statuses
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
 LEASE_SECONDS = 4 * TICK_SECONDS
-"""Seconds after which a supervisor without a sign of life counts as dead."""
+"""Seconds after which a supervisor that has not renewed its lease counts as dead."""
 
 REPORT_EVERY = 300_000_000
 """Microseconds between two reports of a stream that runs without changes."""
@@ -113,7 +113,7 @@ def streams(
 def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
     """Return the assets whose check has changed.
 
-    That is the case if a stream is supervised since, has failed or was given up, has recovered, or
+    A check changes if a stream is newly supervised, has failed or was given up, has recovered, or
     should not run any more.
     """
 

@@ -37,7 +37,8 @@ __all__ = ["DagsterOptions"]
 KINDS = {"spark", "deltalake"}
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
-"""For assets that are derived from windows: run if any of their partitions changed.
+"""The automation condition of assets that are derived from windows: run if any of their partitions
+changed.
 
 Other partitions that have never been computed do not prevent that.
 """

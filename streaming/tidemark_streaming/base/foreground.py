@@ -59,12 +59,12 @@ class Entry:
         self._write()
 
     def waits(self, error: Exception) -> None:
-        """Record that the command waits until an error has passed, or ends with it."""
+        """Record that the command waits for an error to pass, or ends with it."""
         message = next(iter(str(error).splitlines()), type(error).__name__)
         self._tell(replace(self._command, error=message))
 
     def goes_on(self, *, again: bool = False) -> None:
-        """Record that the command is healthy; `again` if it restarted its query for that."""
+        """Record that the command is healthy. With `again`, it has restarted its query."""
         restarts = self._command.restarts + again
         self._tell(replace(self._command, error=None, restarts=restarts))
 

@@ -1,9 +1,8 @@
-"""Outages: a long-running process waits until a service that does not respond is back.
+"""Outages: a long-running process waits until a service responds again.
 
-Brokers or an engine that do not respond recover on their own, or are restarted by someone who does
-not know about the waiting process. The process retries with growing waits. It reports each reason
-once, and reports when the outage is over. An error that requires a decision by a person is not an
-outage: it is raised.
+Brokers or an engine that do not respond recover on their own, or an operator restarts them. The
+waiting process retries with growing waits. It reports each reason once, and reports when the outage
+is over. An error that requires a decision by a person is not an outage: it is raised.
 """
 
 import time

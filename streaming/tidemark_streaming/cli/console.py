@@ -36,8 +36,8 @@ Json = Annotated[
 def out() -> Console:
     """Return the console for results, as wide as the terminal. A file or pipe wraps no lines."""
     console = Console(soft_wrap=False)
-    # Not what rich takes for one: colours that are asked for, as of a CI's log, and a width that
-    # comes from another terminal's shell make no terminal of a file. Both sizes, or 80 it is.
+    # Rich takes a file for a terminal if colors are forced, as in CI, or if the environment has a
+    # width. Set both sizes, or Rich uses 80 columns.
     if not console.file.isatty():
         console.size = ConsoleDimensions(_ENDLESS, 25)
     return console
@@ -77,7 +77,7 @@ def confirm(what: str, question: str) -> bool:
     """Ask a yes-or-no question. Return whether the answer is yes.
 
     Args:
-        what: what `--yes` would do, for the error without a terminal.
+        what: the effect of `--yes`, for the error without a terminal.
 
     Raises:
         DefinitionError: the command does not run in an interactive terminal.

@@ -93,7 +93,7 @@ def parse_range(
 def resolve_windows(
     warehouse: "Warehouse", source: "Source", reach: int, begin: int | None, end: int | None
 ) -> Range:
-    """Return the requested range of window starts; the source's events bound an open side.
+    """Return the requested range of window starts. The source's events replace a missing bound.
 
     Args:
         reach: how far an event may lie after the start of a window that holds it.

@@ -5,26 +5,27 @@ import time
 from types import FrameType
 
 _OWN = ("tidemark.", "tidemark_streaming.")
-"""How the names of this project's modules begin."""
+"""The beginnings of the names of this project's modules."""
 
 _CLIENT = ("grpc.", "concurrent.futures.")
-"""Modules in which a request to the engine is sent and awaited, by how their names begin."""
+"""The beginnings of the names of modules that send a request to the engine and wait for it."""
 
 _PATIENCE = 10.0
-"""Seconds that a library's call has to end: a request to an engine that does not answer may
-never."""
+"""Seconds within which a call of a library must return. A request to an engine that does not answer
+may never return.
+"""
 
 _AGAIN = 0.005
-"""Seconds after which it is tried again to interrupt."""
+"""Seconds before the next attempt to interrupt."""
 
 
 def handle_termination() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: so services are stopped, and unlike Ctrl-C it is
-    not inherited as ignored by what a shell starts in the background.
+    """Let SIGTERM end this process as Ctrl-C does. Service managers send SIGTERM, and a shell's
+    background processes, which inherit that Ctrl-C is ignored, still react to it.
 
-    Both wait until this project's own code is at work. Interrupted within a request to the engine,
-    its client may keep a lock for which the process then waits at its end, for ever, or crash; and
-    a library that is not of Python may take the exception for an answer, so that it is lost.
+    Both signals take effect only in this project's own code. If a request to the engine is
+    interrupted, its client may crash, or keep a lock for which the process then waits forever. A
+    library in C may swallow the exception, so that the signal is lost.
     """
     interrupt = _Interrupt()
     signal.signal(signal.SIGTERM, interrupt)

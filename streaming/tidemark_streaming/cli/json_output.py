@@ -11,9 +11,9 @@ from typing import Any
 def as_json(value: object, indent: int | None = None) -> str:
     """Return any value of a table as JSON.
 
-    JSON has no number for NaN and the infinities: they are the texts `NaN`, `Infinity` and
-    `-Infinity`, as Spark writes them. Instants are ISO 8601, bytes are Base64, and what JSON has no
-    type for, such as a decimal, is its text.
+    NaN and the infinities, which JSON lacks, are the texts `NaN`, `Infinity` and `-Infinity`, as
+    Spark writes them. Instants are ISO 8601, bytes are Base64. Values of other types that JSON
+    lacks, such as decimals, are text.
     """
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 

@@ -27,7 +27,7 @@ from tidemark_streaming.dbt import sources as dbt_sources
 
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
-"""Unit tests test the project's code: they belong to its tests, not to each build."""
+"""Excludes unit tests: they test the project's code, so they are not part of a build."""
 
 _HEAD, _TAIL = 500, 1500
 """The number of characters to show of a longer message: from its beginning and from its end."""
@@ -189,7 +189,7 @@ class Marts:
     def readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
 
-        Each has the views on the way that read the table directly.
+        Each mart has the list of the intermediate views that read the table directly.
         """
         found = {node["name"]: self._ways(node, table) for node in self._marts()}
         return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
@@ -332,7 +332,7 @@ def describe_failure(outcomes: Iterable[Outcome]) -> str:
 def _shorten(message: str) -> str:
     """Return a message of dbt without the engine's stack trace.
 
-    The row at fault is often named last, so the middle of a very long message is left out.
+    The end often names the row at fault, so only the middle of a very long message is left out.
     """
     text = message.partition("JVM stacktrace:")[0].strip()
     if len(text) <= _HEAD + _TAIL:
@@ -341,7 +341,7 @@ def _shorten(message: str) -> str:
 
 
 def refuse(*sentences: str) -> None:
-    """Raise an error if there is a message.
+    """Raise an error with these messages, if any is not empty.
 
     Raises:
         DataError: with all messages.

@@ -17,7 +17,7 @@ PLACE = "models/sources.yml"
 """The file in the project."""
 
 WINDOWS, KEPT = "windows", "kept"
-"""The dbt source of the published tables, and that of the tables that accompany them."""
+"""The names of the dbt source of the published tables, and of the source of their side tables."""
 
 _Node = dict[str, Any]
 
@@ -87,7 +87,7 @@ def is_generated(text: str) -> bool:
 
 
 def chosen(text: str) -> list[str]:
-    """Return the names of the assets whose windows a project's file has.
+    """Return the names of the assets whose published tables a project's file lists.
 
     Raises:
         DefinitionError: the text is not a file of dbt sources.

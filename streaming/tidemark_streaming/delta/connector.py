@@ -92,7 +92,8 @@ class DeltaConnector:
             The position of the next arrival records the loss. A later loss is an error again.
 
     Raises:
-        DefinitionError: a start before 0, both ways to take changes, or an unknown time zone.
+        DefinitionError: `start` is negative, both `change_feed` and `skip_change_commits` are set,
+            or the time zone is unknown.
     """
 
     source: Source
@@ -173,7 +174,7 @@ class DeltaConnector:
             rows = self._read(spark, chunks)
         except Exception:
             # If the table was replaced in the meantime, raise that error instead: its versions are
-            # other ones.
+            # not comparable.
             self._check_not_recreated(chunks)
             raise
         # One check after the read is enough, because a replaced table does not come back.
@@ -205,8 +206,7 @@ class DeltaConnector:
         return read if self.source.mask else frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """Return the error for a file that the engine does not see, or None if its error is another
-        one."""
+        """Return the error for a file that the engine does not see; None for other errors."""
         condition = error.getCondition() or ""
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None

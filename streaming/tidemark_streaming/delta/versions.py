@@ -77,8 +77,8 @@ class Commit:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
         changes: whether the version updated or deleted rows.
-        recorded: true if the version has files of its changes, besides the files that it added and
-            removed.
+        recorded: true if the version has files of its changes, in addition to the files that it
+            added and removed.
     """
 
     at: int
@@ -134,7 +134,7 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
 
 
 def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
-    """Return the rows of files, with those of these columns that the table has now."""
+    """Return the rows of files, with those of `columns` that the table still has."""
     schema = arrow_schema(_schema(table, columns))
     by = [name for name in table.metadata().partition_columns if name in columns]
     kept = pa.schema([field for field in schema if field.name not in by])
@@ -150,7 +150,7 @@ def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]
 
 
 def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
-    """Return changes without the rows that were deleted and inserted again as they were.
+    """Return changes without the rows that were deleted and inserted again unchanged.
 
     A version that rewrites a file and records no changes, as Spark's MERGE without an effect does,
     deletes and inserts each row of it.
@@ -181,7 +181,7 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
 def read_frame(
     spark: SparkSession, table: DeltaTable, pieces: Sequence[ChunkFile], columns: Collection[str]
 ) -> DataFrame:
-    """Return the rows of files as a DataFrame, with those of these columns that the table has now.
+    """Return the rows of files as a DataFrame, with those of `columns` that the table still has.
 
     It also has `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
 

@@ -130,8 +130,7 @@ class FileConnector:
         return reading.decode_letters(letters, self.source, self._format)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """Return the error of a file that can't be read, or None if the engine's error is another
-        one."""
+        """Return the error of a file that can't be read; None for other errors."""
         condition = error.getCondition() or ""
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None

@@ -43,7 +43,7 @@ class File:
 
     @property
     def position(self) -> dict[str, Any]:
-        """Everything by which `has_changed` recognizes the file later."""
+        """The facts by which `has_changed` recognizes the file later."""
         return {
             "file": self.name,
             "bytes": self.size,

@@ -80,8 +80,9 @@ def _read_with_times(
     source: Source,
     options: Mapping[str, str | bool],
 ) -> DataFrame:
-    """Return the rows of Parquet files that have these fields of nanoseconds and without a time
-    zone."""
+    """Return the rows of Parquet files in which these fields are in nanoseconds, or lack a time
+    zone.
+    """
     kinds = {name: "BIGINT" if name in nanos else kind for name, kind in source.fields.items()}
     schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     rows = spark.read.format("parquet").schema(schema).options(**options, **_PLAIN).load(paths)

@@ -1,4 +1,4 @@
-"""Recordings: a table of records that is played as files, in the order of arrival.
+"""Recordings: tables of records, which are played as files in the order of arrival.
 
 A domain with recorded data provides the records with their arrival times; this module does the
 rest. A `FileConnector` finds the files in its folder, so they are ingested like live data.
@@ -110,7 +110,7 @@ class Recording:
         return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_suffix(step)}"
 
     def _check_folder(self, landing: Path, step: int) -> None:
-        # Files of two spans would bring the same records twice.
+        # With files of two span lengths, the same records would arrive twice.
         files = landing.glob(f"{self.source.name}_*.csv")
         other = next((p for p in files if not p.name.endswith(_suffix(step))), None)
         if other is not None:

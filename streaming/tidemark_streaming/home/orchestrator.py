@@ -1,4 +1,5 @@
-"""The commands of the orchestrator's processes, which `tidemark up` starts besides the engine.
+"""The commands of the orchestrator's processes, which `tidemark up` starts in addition to the
+engine.
 
 This module has only strings and two files. It does not import the orchestrator, which is in a
 higher layer and runs as a separate program.
@@ -72,9 +73,9 @@ def catch_up(domain: str) -> str:
 
 
 def prepare(home: Path) -> dict[str, str]:
-    """Create the orchestrator's folder in Tidemark's `home`.
+    """Create the orchestrator's folder in the folder `home`.
 
-    Return the variables its processes need.
+    Return the variables that its processes need.
 
     An existing `dagster.yaml` stays as it is.
     """

@@ -1,4 +1,4 @@
-"""The background processes of a home besides the engine.
+"""The background processes of a home other than the engine.
 
 They are the orchestrator's web interface and daemon, the live page, and the creation of the class
 data archive while the machine is idle.

@@ -1,7 +1,8 @@
-"""Accepted losses: those that exist when a user accepts them, recorded when they are skipped.
+"""Accepted losses: lost records that a user has agreed to skip.
 
 Records that were deleted from Kafka or a Delta table before they were ingested stop their source. A
-user who accepts that knows the losses in the error message, and none that occur later.
+user who accepts the losses knows only those in the error message, so later ones are not accepted.
+An arrival records the losses that it skips.
 """
 
 import json
@@ -14,8 +15,7 @@ _KEY = "skipped"
 class Acceptance:
     """The losses that a connector may skip.
 
-    If `given`, these are the losses found by its first poll, for as long as they are found. Later
-    losses are not accepted.
+    With `given`, these are the losses that its first poll finds. Later losses are not accepted.
     """
 
     def __init__(self, *, given: bool) -> None:
@@ -23,7 +23,7 @@ class Acceptance:
         self._first: frozenset[str] | None = None
 
     def select_refused(self, lost: Sequence[str]) -> list[str]:
-        """Return the losses found by a poll, in words, that are not accepted."""
+        """Return those losses that a poll has found and that are not accepted, in words."""
         if self._first is None:
             self._first = frozenset(lost if self._is_accepted else ())
         return [each for each in lost if each not in self._first]

@@ -69,10 +69,9 @@ def observe(
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:
-    """Return whether the rows can be summarized without the engine.
-
-    That is so if the watermark depends on the newest event of each part, and if the column of the
-    parts has the same text in Arrow and in Spark.
+    """Return whether the rows can be summarized without the engine. They can if the watermark
+    depends only on the newest event of each partition, and if Arrow and Spark give the partition
+    column's values the same text.
     """
     by = source.watermark.by
     parts = pa.string() if by is None else rows.schema.field(by).type
@@ -118,7 +117,7 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
 
 
 def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
-    """Summarize rows of which some are dead letters."""
+    """Summarize rows that include dead letters."""
     dead = rows.filter(pc.is_valid(rows[DEAD]))
     found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
     reason = pc.struct_field(dead[DEAD], "reason")

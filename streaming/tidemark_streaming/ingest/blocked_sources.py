@@ -51,7 +51,7 @@ def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
 
 
 def blocking_error(settings: Settings, source: str) -> str | None:
-    """Return the error that blocks a source since its newest ingest; None if it is not blocked."""
+    """Return the error of a source's newest ingest that blocks it; None if it is not blocked."""
     file = ingest_file(settings.warehouse, settings.database, source, "refused")
     try:
         return file.read_text() or None

@@ -13,14 +13,15 @@ from tidemark_streaming.ingest.arrival_facts import Facts
 from tidemark_streaming.payloads.payload import MISFIT
 
 MANY = 100
-"""The number of failing rows, all of an arrival's, that indicates a changed column."""
+"""The minimum number of rows of an arrival that, if all of them fail, indicates a changed column.
+"""
 
 
 class ColumnChangedError(DataError):
-    """An arrival all of whose rows fail on one column.
+    """An arrival whose rows all fail on one column.
 
     Args:
-        before: how many arrivals of the commit come before it.
+        before: the number of the commit's arrivals that come before it.
     """
 
     def __init__(self, sentence: str, before: int) -> None:

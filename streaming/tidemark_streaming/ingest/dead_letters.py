@@ -5,9 +5,9 @@ and its position in the timeline names the dead letters:
 
     {"replayed": [[3, 17, 17], [3, 40, 52]]}
 
-This arrival reprocessed those of arrival 3 at the positions 17 and 40 to 52. The commit that brings
-them back is therefore also the one that marks them. A process that is killed has done both or
-neither, and repeating it finds nothing to do. The table of dead letters itself only grows.
+This arrival reprocessed those of arrival 3 at the positions 17 and 40 to 52. One commit therefore
+both adds their events and marks them. A process that is killed has done both or neither.
+Reprocessing the same dead letters again has no effect. The table of dead letters itself only grows.
 """
 
 import json
@@ -129,7 +129,7 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
 
 @dataclass(frozen=True)
 class _Mended:
-    """A connector of dead letters that now fit: `rows` with their arrivals and positions."""
+    """A connector that returns corrected dead letters: `rows` with their arrivals and positions."""
 
     source: Source
     rows: pa.Table

@@ -41,7 +41,7 @@ from tidemark_streaming.ingest.ingest_lock import lock_ingest
 from tidemark_streaming.ingest.time_range import each_in_range, in_range
 
 FURNISHED = "furnish"
-"""The application ID of the transaction that fills a table which an ingestion provides, once."""
+"""The application ID of the transaction that fills a lookup table which an ingestion provides."""
 
 FEW_BYTES = 4 << 20
 """The total size of files below which their rows count as few."""
@@ -55,7 +55,9 @@ The same amount is read ahead while the commit is written and counted.
 """
 
 _FIRST_BYTES = TOGETHER_BYTES // 4
-"""The limit of the first commit after a poll: no run is counting while it is read."""
+"""The limit of the first commit after a poll. It is smaller, because no run is counting while it is
+read.
+"""
 
 _ROW_BYTES = 96
 """The memory that a row takes in addition to its data."""
@@ -194,7 +196,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
 
 def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
-    """Create and fill the tables that an ingestion provides, unless they were filled before."""
+    """Create and fill the lookup tables that an ingestion provides, unless that was done before."""
     for name, load in ingestion.lookups.items():
         table = ingestion.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
@@ -287,7 +289,7 @@ def _bring(
 def _together(
     chunks: Sequence[Chunk], timeline: Sequence[Arrival], batch: int | None, most: int
 ) -> Sequence[Chunk]:
-    """Return the first chunks, those that one commit ingests.
+    """Return the leading chunks that one commit ingests together.
 
     Args:
         most: the approximate limit in bytes, if the connector has its rows in memory.

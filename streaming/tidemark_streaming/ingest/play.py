@@ -47,7 +47,9 @@ def play(
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:
-    """Refuse to play files into a log with records from Kafka: they would be ingested twice."""
+    """Refuse to play files into a log that has the records from Kafka: they would be ingested
+    twice.
+    """
     if not warehouse.exists(source.timeline_table):
         return
     came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]

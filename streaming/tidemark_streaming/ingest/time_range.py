@@ -1,8 +1,8 @@
-"""The range of times that a source takes: the years 1 to 9999, as SQL, Python, and Delta have them.
+"""The range of times that a source accepts: the years 1 to 9999, as in SQL, Python, and Delta.
 
-Every connector's rows pass here on their way into the event log. A row that has a time outside the
-range in one of its columns, at any depth, is a dead letter. The event time is the exception: the
-late tables have such an event as `invalid_timestamp`.
+The rows of every connector are checked before they are appended to the event log. A row with a time
+outside the range in one of its columns, at any depth, is a dead letter. The event time is the
+exception: the late tables have such an event as `invalid_timestamp`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,13 +50,13 @@ def in_range(source: Source, rows: Rows) -> Rows:
 
 
 def each_in_range(source: Source, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same of rows that come in tables."""
+    """Yield the tables of a connector's rows, as `in_range` returns them."""
     kinds = _with_times(source)
     return (_in_memory(source, table, kinds) for table in tables) if kinds else tables
 
 
 def _with_times(source: Source) -> dict[str, DataType]:
-    """Return the columns that have times, but for the event time."""
+    """Return the columns other than the event time whose type contains times."""
     kinds = {name: data_type(kind) for name, kind in source.columns.items()}
     return {n: k for n, k in kinds.items() if n != source.event_time and _has_times(k)}
 
@@ -97,7 +97,7 @@ def _in_memory(source: Source, rows: pa.Table, kinds: Mapping[str, DataType]) ->
 
 
 def _outside(values: Array) -> Array:
-    """Return the numbers of the values that have a time out of range."""
+    """Return the indices of the values that contain a time out of range."""
     kind, none = values.type, np.array([], np.int64)
     if isinstance(values, pa.ChunkedArray):
         ends = np.cumsum([0, *(len(chunk) for chunk in values.chunks)])

@@ -1,7 +1,7 @@
 """A local Kafka broker for development and tests: real Kafka, one node, on loopback.
 
 Its jars come from Maven, each pinned with its checksum in `broker.lock`. They are fetched when a
-broker is first started. Its data are in the folder `kafka` of the home.
+broker is first started. Its data is in the folder `kafka` of the home.
 """
 
 import os
@@ -81,8 +81,7 @@ def start(
 
 
 def pinned_jars() -> list[jars.Jar]:
-    """Return the broker's jars, which the lock file lists as lines of `group:artifact:version
-    sha256`."""
+    """Return the broker's jars. The lock file has lines of `group:artifact:version sha256`."""
     lines = (HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 

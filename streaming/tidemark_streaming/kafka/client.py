@@ -52,8 +52,8 @@ def check_secrets(client: Properties, what: str) -> None:
 
 
 def client_properties(servers: str, client: Properties) -> dict[str, Any]:
-    """Return the properties of a client, with its secrets. The client logs nothing to stderr,
-    because its errors are raised.
+    """Return the properties of a client, with its secrets. Its log output is off, because its
+    errors are raised.
 
     Raises:
         DefinitionError: a secret, or a file that a property names, does not exist.

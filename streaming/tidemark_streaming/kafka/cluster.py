@@ -88,7 +88,7 @@ class Cluster:
         }
 
     def ids(self, names: list[str]) -> dict[str, str]:
-        """Return the IDs of those of these topics that exist. This is one request, which takes a
+        """Return the IDs of these topics, without missing ones. This is one request, which takes a
         millisecond.
 
         Raises:

@@ -89,8 +89,8 @@ class KafkaConnector:
             can't be read.
         client: more properties of Kafka's client, with librdkafka's names. A password is a
             `secret("env:NAME")` or a `secret("file:PATH")`, which is read on connect.
-        rows: the most offsets that one arrival ingests. Large records reduce it: an arrival has at
-            most about 16 MB, by the mean record size of the last one. A backlog becomes many
+        rows: the maximum number of offsets in one arrival. Large records reduce it: an arrival has
+            at most about 16 MB, by the mean record size of the last one. A backlog becomes many
             arrivals.
         accept_loss: continue past records that are already lost when this connector polls first.
             The position of the next arrival records the loss. A later loss is an error again.
@@ -285,8 +285,9 @@ class KafkaConnector:
         return Chunk(position.to_json(piece), clock, rows=rows, waiting=tuple(waiting))
 
     def _max_offsets(self, timeline: Sequence[Arrival]) -> int:
-        """Return the most offsets that an arrival may ingest, by the mean record size of the last
-        arrival with rows."""
+        """Return the maximum number of offsets in an arrival, by the mean record size of the last
+        arrival with rows.
+        """
         newest = next((a for a in reversed(timeline) if a.rows), None)
         size = 1 if newest is None else max(newest.bytes // newest.rows, 1)
         return max(min(self.rows, BYTES // size), 1)

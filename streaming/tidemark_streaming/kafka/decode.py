@@ -173,7 +173,7 @@ def _join_columns(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
 
 
 def _sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
-    """Return the size of each record in bytes, as it was received."""
+    """Return the original size of each record in bytes."""
     if "size" in records.column_names:
         return records["size"]
     lengths = [pc.fill_null(pc.binary_length(records[n]), 0) for n in ("key", "value")]

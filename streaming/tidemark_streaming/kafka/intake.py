@@ -2,9 +2,9 @@
 
 Fetching all fields of a record from the client takes longer than all other work on it. Events need
 only a few of these fields. They are decoded some thousands at a time, so that only the decoded rows
-of a backlog stay in memory. A dead letter keeps all fields of its record. If a read has dead
-letters, the records are therefore read again with all fields, and so are later ones until a read
-has none.
+of a backlog stay in memory. A dead letter keeps all fields of its record. If a read finds a dead
+letter, the same records are therefore read again with all fields. Later reads fetch all fields too,
+until one of them has no dead letter.
 """
 
 from collections.abc import Sequence
@@ -68,8 +68,7 @@ class Intake:
     def _rows(
         self, pieces: Sequence[Position], cancel: Event, wanted: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
-        """Return the same as `read`; None if there are dead letters but `wanted` does not have all
-        fields."""
+        """Return the result of `read`; None if there are dead letters and `wanted` lacks fields."""
         rows, fields = list[pa.Table](), list[Fields]()
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):

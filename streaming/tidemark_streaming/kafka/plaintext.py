@@ -9,8 +9,7 @@ DEADLINE = 3.0
 
 _NUMBER = 7
 _ASKED = struct.pack(">hhih", 18, 0, _NUMBER, -1)
-"""An ApiVersions request without a client ID: the only request of the Kafka protocol that needs
-nothing else."""
+"""An ApiVersions request without a client ID, which a Kafka broker answers before anything else."""
 
 
 def speaks_kafka(host: str, port: int, deadline: float = DEADLINE) -> bool:

@@ -1,8 +1,8 @@
 """Protect the keys and headers of records whose source has protected columns.
 
 Fields that the source does not keep are removed. Values are protected later, when they are decoded.
-All of this happens in the memory of the process that reads the records: the engine may write the
-data that it receives to files, and show them in its log.
+All of this happens in the memory of the process that reads the records. The engine may write the
+data that it receives to files, and show it in its log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

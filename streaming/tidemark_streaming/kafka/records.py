@@ -54,8 +54,9 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class _Record(Protocol):
-    """A message that is a record, so it has a position. The client's type has none, because of
-    errors."""
+    """A message that is a record, so its position is not None. The client's own type also covers
+    errors.
+    """
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...

@@ -1,7 +1,8 @@
 """Read a lane's progress from its checkpoint files, without a request to its Spark.
 
-Spark writes a batch's offsets and then its commit. In real-time mode, each checkpoint is one batch,
-written at its end. In micro-batch mode, each batch is one, and no batch runs without new records.
+Spark writes a batch's offsets and then its commit. In real-time mode, a batch lasts from one
+checkpoint to the next. In micro-batch mode, each batch writes a checkpoint, and no batch runs
+without new records.
 
 Spark's checkpoints identify topics by their names only, so the topics' IDs are stored next to them.
 If a topic was recreated, its old offsets are meaningless, and the new topic's records before them

@@ -26,7 +26,7 @@ from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.lane.options import check_client
 
 _NESTED = (ArrayType, MapType, StructType)
-"""Types with parts, whose values a lane can't decode exactly."""
+"""The nested types, whose values a lane can't decode exactly."""
 
 OTHERS = "*"
 """The key in `to` for all values of `route` that are not named."""

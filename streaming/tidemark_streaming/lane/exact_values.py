@@ -1,4 +1,4 @@
-"""Convert the texts of JSON members to the types of columns, with Spark's expressions.
+"""Convert JSON members, as their original text, to the types of columns, with Spark's expressions.
 
 They follow the rules of `payloads.text_values` and share its regular expressions. A text is
 converted only if it provably has the value that Spark returns. One rule is stricter: a DECIMAL has
@@ -41,7 +41,7 @@ def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
 
     Args:
         text: the original text.
-        ddl: a type without parts.
+        ddl: a scalar type.
         formats: the formats of times.
     """
     kind, wanted = data_type(ddl), arrow_type(ddl)
@@ -118,6 +118,7 @@ def _replace_all(text: Column, replacements: Iterable[tuple[str, str]]) -> Colum
 
 
 def _java(expression: str) -> str:
-    """Return an expression that matches in Java as it does elsewhere: Java's `$` also matches
-    before a line break at the end."""
+    """Return a regular expression with the same meaning for Java, whose `$` also matches before a
+    final line break.
+    """
     return rf"{expression[:-1]}\z" if expression.endswith("$") else expression

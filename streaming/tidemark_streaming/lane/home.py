@@ -119,7 +119,7 @@ def _tasks(lane: Lane) -> int:
 
 
 def _has(own: Settings) -> int:
-    """Return how many parallel tasks a running Spark has."""
+    """Return the number of parallel tasks of a running Spark."""
     with engine.visit(own, _session_id(own)) as spark:
         return int(str(spark.conf.get("spark.master")).removeprefix("local[").removesuffix("]"))
 

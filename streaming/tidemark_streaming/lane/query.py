@@ -39,7 +39,7 @@ LETTERS_EVERY = "5 seconds"
 """The trigger interval of the query for dead letters."""
 
 _START_SECONDS = 10.0
-"""Seconds within which a query that Spark refuses ends."""
+"""Seconds within which a query has ended if Spark refuses it."""
 
 _REFUSED = re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*?(?P<what>\w+)Exec", re.DOTALL)
 _PASSING = re.compile(
@@ -181,7 +181,7 @@ def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
 
 
 def _await_begun(queries: Queries) -> None:
-    """Wait until Spark would have refused the queries.
+    """Wait until it is known whether Spark refuses the queries.
 
     Raises:
         EngineError: a query has ended.

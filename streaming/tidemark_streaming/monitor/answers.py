@@ -1,4 +1,4 @@
-"""Poll other systems in the background: one that does not answer delays nothing."""
+"""Poll other systems in the background, so that one that does not answer delays nothing."""
 
 import time
 from collections.abc import Callable

@@ -80,7 +80,7 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
 
     @asynccontextmanager
     async def keep_fresh(_: Starlette) -> AsyncIterator[None]:
-        """Refresh without requests as well, so that the lag of Kafka is recorded from the start."""
+        """Refresh even without requests, so that the lag of Kafka is recorded from the start."""
 
         async def refresh() -> None:
             while True:

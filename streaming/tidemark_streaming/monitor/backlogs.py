@@ -17,7 +17,7 @@ PATIENCE = 2.0
 """Seconds to wait for their answer."""
 
 KEPT = 20_000
-"""Answers to keep for each source: those of a day."""
+"""Maximum number of answers to keep for each source: those of a day."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Backlogs:
         self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=KEPT))
 
     def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
-        """Return the backlog of a few seconds ago at most. Wait for the first answer.
+        """Return a backlog that is at most a few seconds old. Wait for the first answer.
 
         Args:
             position: the position of the source's newest arrival in the timeline.

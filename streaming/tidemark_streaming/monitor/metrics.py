@@ -135,7 +135,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         "dead_letters",
         GAUGE,
         "Dead letters of the source, including those that were replayed.",
-        # A series that begins with the first of them would not be seen to have risen.
+        # Start at 0: Prometheus does not count an increase that a new series begins with.
         lambda s: s.dead_letters,
     ),
     _source(

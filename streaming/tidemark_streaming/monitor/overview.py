@@ -105,8 +105,8 @@ class Span:
 
     Args:
         start, end: microseconds. Windows with an end in (start, end] are drawn.
-        step: the distance of two bars: that of two windows, or, if windows can start at any
-            instant, the interval whose windows share a bar.
+        step: the distance between two bars. It is that between two windows; or, if windows can
+            start at any instant, the interval whose windows share a bar.
         together: whether windows share a bar.
     """
 
@@ -156,7 +156,7 @@ class AssetOverview:
         quarantined_count, discarded: rows in quarantine, and rows that were discarded manually.
         span: the range in which windows are drawn.
         windows: the windows in the span, by their ends, in order.
-        quarantined: the newest held windows.
+        quarantined: the newest quarantined windows.
     """
 
     definition: Definition
@@ -344,7 +344,7 @@ def _count_published(
 def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
-    """Return the held rows by window end, the number of discarded rows, and the newest held."""
+    """Return the numbers of quarantined rows by window end and of discarded rows, and the newest."""
     columns = [*transform.by_window, "failed", "status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:

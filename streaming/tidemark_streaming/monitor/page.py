@@ -19,7 +19,7 @@ POINTS = 60
 """The number of points of a chart."""
 
 HELD = 20
-"""Seconds for which the last known level is drawn."""
+"""Seconds for which a chart continues the last known value."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Axis:
 
     @classmethod
     def of(cls, overview: Overview, span: int | None) -> "Axis":
-        """Return the axis of a span; by default the shortest whose newer half has a run."""
+        """Return the axis of a time range; by default the shortest whose newer half has a run."""
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0
         chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
@@ -72,7 +72,7 @@ class Axis:
         return found
 
     def _back(self, at: int) -> int:
-        """Return the number of spans from an instant to the last one."""
+        """Return how many points before the last one an instant is."""
         return (self.end * 1_000_000 - at - 1) // (self.step * 1_000_000)
 
 
@@ -112,7 +112,7 @@ def _sink(sink: SinkOverview, at: int, state: CommandState) -> dict[str, Any]:
     return {
         "asset": sink.asset,
         "topic": sink.topic,
-        # Of `sink --follow`; none if a stream publishes it.
+        # The state of `sink --follow`; None if a stream publishes to the sink.
         "state": state.state,
         "error": state.error,
         "behind": sink.behind,

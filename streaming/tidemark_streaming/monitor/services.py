@@ -34,9 +34,9 @@ class StreamState:
     """A stream that should run.
 
     Args:
-        state: of a detached stream, the supervisor's newest state: `running`, `waiting`,
+        state: for a detached stream, the supervisor's newest state: `running`, `waiting`,
             `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
-            stream can't run. Of a command's stream: `running`, `waiting`, or `ended` if it exited
+            stream can't run. For a command's stream: `running`, `waiting`, or `ended` if it exited
             without being stopped.
         failures: consecutive failures: how often it ended or could not be started.
         restarts: how often it was restarted; None if that is unknown.
@@ -128,7 +128,7 @@ class ServiceMonitor:
         self._seen: tuple[float, Services] | None = None
 
     def read(self) -> Services:
-        """Return the state of a few seconds ago at most."""
+        """Return a state that is at most a few seconds old."""
         now = time.monotonic()
         if self._seen is None or now - self._seen[0] > EVERY:
             self._seen = (now, self._read())

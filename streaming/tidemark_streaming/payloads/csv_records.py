@@ -44,8 +44,8 @@ class Csv:
     """CSV, one record in each value.
 
     A field is quoted as a whole or not at all; a quote within quotes is doubled. An unquoted field
-    that is empty, or equals `nullValue`, is null. In quotes it is that text; but an empty one is
-    null in every column that is not a STRING.
+    that is empty, or equals `nullValue`, is null. In quotes, it is that text. A quoted empty field
+    is null in every column that is not a STRING.
 
     Args:
         options: `header`, whether files begin with the columns' names; `sep`, the separator between

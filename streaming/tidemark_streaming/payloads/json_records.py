@@ -34,7 +34,7 @@ from tidemark_streaming.payloads.text_values import (
 )
 
 _AT_ONCE = 1 << 28
-"""The most bytes of values that Arrow reads at once."""
+"""The maximum number of bytes that Arrow reads at once."""
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow reads at once."""
 _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"

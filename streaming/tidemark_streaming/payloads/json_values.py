@@ -93,7 +93,7 @@ def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
 
 
 class _Leaf:
-    """A column whose type has no parts."""
+    """A column of a scalar type."""
 
     def __init__(self, kind: pa.DataType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -219,8 +219,7 @@ class _Map:
             self._inner.add(member, row)
 
     def _key(self, name: str) -> object:
-        """Return the key that a member's name stands for; None if it does not have the key's
-        type."""
+        """Return a member's name as a key of the map; None if it does not have the key's type."""
         kind = self._kind.key_type
         if pa.types.is_string(kind):
             return name if _is_unicode(name) else None
@@ -301,7 +300,7 @@ def _expect(text: str, at: int, sign: str) -> int:
 
 
 def _past(text: str, at: int) -> int:
-    """Return the position after space."""
+    """Return the position after white space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 100
-"""The most levels of nested records, arrays and maps; Protobuf has the same limit for messages."""
+"""The maximum depth of nested records, arrays and maps. Protobuf has the same limit for messages.
+"""
 
 
 def refers_to_itself(schema: Any) -> bool:  # noqa: ANN401 (fastavro's own)

@@ -56,7 +56,9 @@ class Decoded:
 
 
 _SINGLE_ROWS = 64
-"""Up to this many records, of which some are irregular, are each read in Python."""
+"""A batch of at most this many records, some of which are irregular, is read record by record in
+Python.
+"""
 
 
 def decode_by_halves(

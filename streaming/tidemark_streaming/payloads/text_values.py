@@ -48,7 +48,7 @@ def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
     """Return the values of these texts; null if a text is not a value of this type.
 
     Args:
-        kind: a type without parts.
+        kind: a scalar type.
         formats: the formats of times.
     """
     texts = pa.chunked_array([texts], pa.string()) if isinstance(texts, pa.Array) else texts
@@ -74,7 +74,7 @@ def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
 
 
 def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the texts that these bytes are in UTF-8; null if they are not UTF-8."""
+    """Return bytes as text; null if they are not valid UTF-8."""
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
@@ -105,7 +105,7 @@ class TimeFormats:
         zone: the time zone of a TIMESTAMP without an offset.
 
     Raises:
-        DefinitionError: a pattern with other letters or without a day, or an unknown time zone.
+        DefinitionError: a pattern has other letters or no day, or the time zone is unknown.
     """
 
     timestamp: str | None = None

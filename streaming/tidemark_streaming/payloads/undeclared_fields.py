@@ -15,7 +15,9 @@ SAMPLED_VALUES = 50
 """The sample size of an arrival, in values."""
 
 MAX_NAMES = 20
-"""The most fields of an arrival that are named: objects whose names are data have any number."""
+"""The maximum number of fields to report per arrival. An object whose field names are data has any
+number.
+"""
 
 
 Fields = Mapping[int, tuple[str, ...]]
@@ -23,7 +25,7 @@ Fields = Mapping[int, tuple[str, ...]]
 
 
 def merge_samples(found: Iterable[Fields]) -> Fields:
-    """Return the fields of several samples together."""
+    """Return the union of the fields of several samples."""
     names = dict[int, set[str]]()
     for each in found:
         for chunk, some in each.items():

@@ -2,7 +2,7 @@
 
 | accumulation | panes of a window that fires again |
 | --- | --- |
-| accumulating | its row |
+| accumulating | its new row |
 | retracting | a retraction of its old row, then the new row |
 | discarding | the panes since then, each with the values of its own firing only |
 
@@ -12,7 +12,7 @@ Only published rows become panes: a quarantined window has none until it is rele
 validation. In the accumulating and retracting modes, several firings of one run are one pane.
 Discarding panes come from the table of panes. If it does not have them (the window was quarantined
 in between, or was recomputed since), the window is retracted and published as a whole. In every
-mode, a window's value is therefore given by its panes since its last retraction.
+mode, the panes since a window's last retraction therefore add up to its value.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Position of an writer: the version of the published table that its topic has.
+"""Position of a sink writer: the version of the published table that its topic has.
 
 The position is a record in the topic of positions, with the asset's name as the key. The
 transaction that publishes the panes also writes it, so a kill can't separate the two. It also names

@@ -100,8 +100,9 @@ class TransactionalTopic:
         return self._cluster.topics([name])[name]
 
     def missing(self) -> DataError:
-        """Return the error that the topics do not appear after they were created, which may take
-        brokers a while."""
+        """Return the error for created topics that the brokers do not list yet, which may take them
+        a while.
+        """
         return DataError(
             f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
             retriable=True,
@@ -206,7 +207,7 @@ class TransactionalTopic:
             where = Record(self._asset.encode(), position().to_json(), 0)
             self._produce(producer, self.topic.positions, where)
             if os.environ.get(FAIL_AT):
-                # The fail points are about records that have reached the brokers.
+                # At the fail points, the records must have reached the brokers.
                 self._ask(lambda: producer.flush(_COMMIT_SECONDS))
             pass_fail_point("emitted")
             self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
@@ -240,7 +241,7 @@ class TransactionalTopic:
             except BufferError:
                 self._ask(lambda: producer.poll(0.1))
             else:
-                # The brokers' refusal may be reported here too.
+                # A refusal of the brokers may be reported here, too.
                 self._ask(lambda: producer.poll(0))
                 return
 

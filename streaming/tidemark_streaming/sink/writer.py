@@ -53,7 +53,7 @@ from tidemark_streaming.sink.record import Record, render, reset_records
 from tidemark_streaming.sink.transactional_topic import TransactionalTopic
 
 MAX_VERSIONS = 50
-"""The most versions that one transaction publishes."""
+"""The maximum number of versions that one transaction publishes."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class SinkWriter:
 
     def _begin_epoch(self, topic: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
-        # Before the rows that it numbered, as in `_step`.
+        # The state is read before the rows that it numbered, as in `_step`.
         state = self._state.table_id() or ""
         head, rows = self._warehouse.snapshot(self._transform.table)
         self._check_columns(rows)
@@ -250,7 +250,7 @@ class SinkWriter:
             for m in asset.state.since(since)
             if published is not None and m.commit_number <= published.commit_number
         ]
-        # Recomputed windows did not take in an arrival.
+        # Recomputed windows do not belong to new arrivals.
         spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
         if published is None or not spans:
             return
@@ -297,8 +297,8 @@ class SinkWriter:
         return State(self._warehouse, self._transform)
 
     def _check_columns(self, rows: pa.Table) -> None:
-        """Raise if the table has other columns than this definition, so that an writer of its own
-        definition publishes it.
+        """Raise if the table has other columns than this definition. A sink writer with the table's
+        definition must publish it.
 
         Raises:
             DefinitionChangedError: the columns differ.

@@ -1,9 +1,9 @@
 """Results of expectations, quarantined rows, and open failures, read without the engine.
 
-A result describes the windows as they were at its run. A failure is open if its window is held in
-quarantine for it, if that run published the window with a warning and no later run has recomputed
-it, or if the window has no row and no later run found it valid. Failures of rows that were released
-or discarded manually are closed.
+A result describes the windows as they were at its run. A failure is open in three cases: its window
+is in quarantine because of it; the run published the window with a warning, and no later run has
+recomputed it; or the window has no row, and no later run found it valid. Failures of rows that were
+released or discarded manually are closed.
 """
 
 import json

@@ -30,8 +30,9 @@ LATENCIES = (
     *(0.05, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
     *(3.5, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )
-"""Upper bounds for latencies: fine in the usual range of a stream, because a quantile is estimated
-from its bucket."""
+"""Upper bounds of the buckets for latencies. They are close together in the usual range of a
+stream, because Prometheus estimates a quantile from its bucket.
+"""
 
 RECENT = 20_000
 """The number of an asset's runs that the live page can show."""
@@ -91,7 +92,7 @@ class Histogram:
 
 
 class Timeline:
-    """The arrivals of a source that were read. Instants are in microseconds."""
+    """The arrivals of a source that were read so far. Instants are in microseconds."""
 
     def __init__(self, source: str) -> None:
         self.source, self._table = source, f"{source}_timeline"
@@ -123,7 +124,7 @@ class Timeline:
         return sum(self.rows[after + 1 : through + 1])
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, unless reading pauses."""
+        """Read the new rows, unless the pause after the last read is not over (`Tables`)."""
         tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
@@ -312,7 +313,7 @@ class Ledger:
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, unless reading pauses."""
+        """Read the new rows, unless the pause after the last read is not over (`Tables`)."""
         tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
 
     def _read(self, tables: Tables) -> None:

@@ -28,7 +28,7 @@ class IntegrityFault:
         windows: the number of windows.
         first: the start of the first of them, in microseconds.
         since: when a run found the first of them.
-        remedy: what to do, as text.
+        remedy: an instruction that resolves them.
     """
 
     asset: str
@@ -39,7 +39,7 @@ class IntegrityFault:
     remedy: str
 
     def sentence(self) -> str:
-        """Return all of it as one message."""
+        """Return the fault as one message."""
         some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
             f"{self.asset}: {some} {' and '.join(self.expectations)} since "

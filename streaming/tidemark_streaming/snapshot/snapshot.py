@@ -201,7 +201,7 @@ class Snapshot:
         # File statistics skip older runs, however long the ledger is.
         commits = at_least("through_arrival", newest)
         done = self._newest_of(commits, _of(wanted) & _WHOLE)
-        # An asset that was rolled back, or continues with another log, was there before.
+        # An asset that was rolled back, or that continues with another log, existed before.
         elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
         table_ids = {asset: self.table_id(asset) or "" for asset in wanted}
@@ -210,7 +210,9 @@ class Snapshot:
     def _newest_of(
         self, bound: Condition, where: ds.Expression
     ) -> defaultdict[tuple[str, str], int]:
-        """Return the newest run of each asset and table id among some rows of the ledger, or -1."""
+        """Return the number of the newest run of each asset and table id among some rows of the
+        ledger, or -1.
+        """
         rows = self.tables.read(
             ledger.TABLE, ["asset", "table_id", "commit_number"], where, [bound]
         )
@@ -272,9 +274,8 @@ class Snapshot:
         return [] if table is None else to_dicts(table.sort_by("commit_number"))
 
     def runs_before(self, asset: str, commit_number: int) -> list[dict[str, Any]]:
-        """Return parts of the ledger's rows of an asset's runs before a commit, in order.
-
-        They are the progress after each run, and whether the run reports itself.
+        """Return the ledger's rows of an asset's runs before a commit, in order. They have only the
+        progress after each run, and whether the run reports itself.
         """
         columns = ["commit_number", "watermark", "window_from", "reported"]
         bounds = [*self.present(asset), below("commit_number", commit_number)]
@@ -368,7 +369,7 @@ class Snapshot:
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""
-        # A failed writer may have left some that no arrival of the timeline has.
+        # A failed writer may have left dead letters of arrivals that the timeline does not have.
         bounds = [below("arrival", timeline.count)]
         rows = self.tables.read(table, ["arrival", "position"], bounds=bounds)
         if rows is None:

@@ -26,7 +26,7 @@ REST = 20
 process therefore uses a twentieth of a core at most."""
 
 _SETTLED = 1.0
-"""Seconds after which the next change of a folder has another time, on any file system."""
+"""Seconds after which a folder's next change gets another modification time, on any file system."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The choices for a new project: its names, and the kind of its source."""
+"""The user's choices for a new project: its names, and the kind of its source."""
 
 import re
 import sys

@@ -21,7 +21,7 @@ TYPE_SHARE = 0.9
 file."""
 
 _KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
-"""Types of columns other than STRING. If a value fits several of them, the first one is meant."""
+"""Types of columns other than STRING. If a value fits several of them, the first one is chosen."""
 
 _ID = re.compile(r"(?i:(.*[_\W])?(id|uuid|guid|key|no|nr|number))|.*[a-z0-9]I[dD]")
 """Names of columns that probably contain identifiers."""

@@ -12,8 +12,8 @@ has its own session, whose settings no other stream shares. Any process finds th
 and the engine keeps it for as long as the query runs.
 
 A query keeps the definition with which it was started. If a run finds that a newer definition has
-written the asset, it ends with `DefinitionChangedError`, and so does the query. The supervisor
-or the command that owns the query then restarts it with the current definition.
+written the asset, the run and the query end with `DefinitionChangedError`. The supervisor or the
+command that owns the query then restarts it with the current definition.
 """
 
 import re

@@ -1,10 +1,9 @@
 """Direct runs: assets that run in the process of their source's ingest.
 
 After each commit of the ingest, each asset runs. If the commit has few events (`SMALL_BATCH_ROWS`),
-the runs take them from memory. They are read once for all assets, and not from the log before they
-are counted. If it has many, each asset reads them from the log's files. Neither needs a query of
-its own. The published result is the same as for any other run: the next run makes up for one that
-was killed or skipped.
+all of these runs take them from memory and do not read the log. If it has many, each run reads them
+from the log's files. Neither needs a streaming query. The published result is the same as for any
+other run: the next run makes up for one that was killed or skipped.
 
 The ingest continues when the runs have ended. Records that arrive in the meantime form the next
 commit, so large runs process a backlog, and the ingest never outruns them.

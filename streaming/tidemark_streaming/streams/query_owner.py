@@ -23,7 +23,8 @@ _OWNER = "tidemark.stream.owner"
 
 @contextmanager
 def owned_by_process(spark: SparkSession, is_owned: bool) -> Iterator[None]:
-    """Start a query in the block, which belongs to this process if `watched`, or else to none.
+    """Record the owner of a query that is started in the block: this process if `is_owned`, else
+    none.
 
     The owner is stored before the start, because this process may be killed as soon as the query
     runs. It is restored if the query does not start, because another process may have been faster.

@@ -27,7 +27,7 @@ def clear(warehouse: Warehouse, transform: Definition, table: str) -> None:
 
 
 def _of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
-    """Return whether the checkpoint is of that table and of no other."""
+    """Return whether the checkpoint belongs to that table and to no other."""
     head = warehouse.head(table)
     read_tables = {read.table for read in checkpoints.read(warehouse, transform.name)}
     return head is not None and read_tables == {head.table_id}

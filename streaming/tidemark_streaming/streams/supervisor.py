@@ -71,7 +71,9 @@ class Stream:
 
 
 class Ending(NamedTuple):
-    """The end of a stream: its message, whether it was blameless, whether the engine was away."""
+    """The end of a stream: its message, whether it was not the stream's own fault, and whether the
+    engine did not respond.
+    """
 
     sentence: str
     blameless: bool = False
@@ -115,7 +117,7 @@ def look(
             _endings(settings, before, running) if away is None else _lost_endings(before, away)
         )
     except EngineError as error:
-        # The running streams are known; for the others, the engine does not say why they ended.
+        # The running streams are known; for the others, the engine does not report why they ended.
         endings = _lost_endings(before, error)
     found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
@@ -154,8 +156,8 @@ def _end_outage(stream: Stream, now: int) -> Stream:
 def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
     """Return a stream that must be started again, or for another request, as waiting for one poll.
 
-    It was being started already, and the run that starts streams reacts only to a change of its
-    state.
+    It was in state `starting` already, and the run that starts streams reacts only to a change of
+    its state.
     """
     if known is None or not known.state == stream.state == STARTING:
         return stream
@@ -199,14 +201,14 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
 
 
 def _lost_endings(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
-    """Return why streams ended if the engine does not say it: it seems to be lost."""
+    """Return the endings of streams if the engine can't report them because it does not respond."""
     return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
 
 def _endings(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Ending]:
-    """Return why streams ended that ran at the last poll, as far as their queries can say it."""
+    """Return why streams ended that ran at the last poll, as far as their queries report it."""
     found: dict[str, Ending] = {}
     for asset, stream in streams.items():
         if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):

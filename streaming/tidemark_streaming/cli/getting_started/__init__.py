@@ -1,1 +1,1 @@
-"""Commands to start: new, demo, up, status, and down."""
+"""Commands for getting started: new, demo, up, status, and down."""

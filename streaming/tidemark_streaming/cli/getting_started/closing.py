@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
 
 SHOWN = 12
-"""Arrivals in the picture of arrivals: three days."""
+"""Number of arrivals in the chart of arrivals: three days."""
 
 PAGES = {
     "the flights, from source to windows": "assets/departures_hourly"
@@ -59,7 +59,7 @@ def print_next_steps(settings: Settings) -> None:
     from tidemark_streaming.home import services
 
     url = services.url(settings)
-    # In a checkout the command is not on the path; the package brings no Makefile.
+    # In a checkout the command is not on the path; the package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Where to look next[/]")
     for what, page in PAGES.items():
@@ -169,7 +169,7 @@ def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
 def _expectations_table(settings: Settings, transform: "WindowedTransform") -> Table:
     """Return a table of the validation results.
 
-    Each run counts; a window that late events changed was validated again.
+    The results of all runs are added up, so a window that late events changed counts again.
     """
     table = Table(title="Expectations of the windows, by run", title_justify="left")
     shown = "first failure in the last failed run"

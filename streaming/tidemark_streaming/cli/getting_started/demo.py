@@ -51,9 +51,9 @@ class Length(NamedTuple):
 SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
 USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
 OTHER_SOURCES = ("weather",)
-"""Sources that are brought as far as the flights."""
+"""Sources that are ingested up to the time of the newest flights."""
 DOMAINS = ("flights", "weather")
-"""The code locations whose other assets Dagster brings up to date, once it is up."""
+"""The code locations whose other assets Dagster brings up to date when it runs."""
 OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
 """The assets that the marts read in addition to `ASSET`."""
 
@@ -122,7 +122,7 @@ def command(
                     services.launch(settings, domain, orchestrator.catch_up(domain))
                 work.note = f"{format_count(len(DOMAINS), 'run')} launched"
             except EngineError as error:
-                # All that the demo shows is there without them.
+                # The demo's results do not depend on them.
                 work.note = str(error)
         closing.print_next_steps(settings)
     out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
@@ -233,14 +233,14 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
 
 
 def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
-    """Writes an excerpt of the recording as files into a folder."""
+    """Return a function that writes an excerpt of the recording as files into a folder."""
     from tidemark_streaming.ingest.play import play
 
     return lambda part: play(store, ingestion, settings.landing / SOURCE, part)
 
 
 def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
-    """Sends an excerpt of the recording to a topic.
+    """Return a function that sends an excerpt of the recording to a topic.
 
     It starts a broker if the settings name this home's own.
     """
@@ -295,7 +295,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
     spark = engine.session(settings, continuous.session_id(settings, transform.name))
     store = Warehouse(spark, settings.warehouse, settings.database)
-    # One that runs already, left by a demo that was killed or by the user, does as well.
+    # Use a query that already runs, which a killed demo or the user has started.
     query = continuous.find(store, transform)
     ours = query is None
     if query is None:

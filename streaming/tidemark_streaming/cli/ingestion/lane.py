@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.lane.query import Queries, Trigger
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the queries."""
+"""Seconds between two checks of the queries."""
 
 _TRIGGERS = ("real-time", "micro-batch")
 
@@ -101,7 +101,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
             tables = Warehouse(spark, own.warehouse, own.database)
             found = query.start(tables, lane, own.home, trigger)
         except Exception:
-            # It may be tried again and again.
+            # The supervisor may retry this many times.
             spark.client.close()
             raise
         work.note = f"{trigger}, to {', '.join(t.name for t in lane.topics)}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SIDE_BY_SIDE = 2
-"""Scenarios under way at a time; each waits for the engine most of its time."""
+"""Number of scenarios that run at the same time; each mostly waits for the engine."""
 
 
 class Run(StrEnum):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tidemark_streaming.snapshot.new_runs import NewRuns
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at the ledger."""
+"""Seconds between two polls of the ledger."""
 
 SHOWN = 20
-"""Rows of a run that are shown, unless more are asked for."""
+"""Default number of rows of a run that are shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -72,7 +72,7 @@ def command(
         _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
         return
     step = find_step(transform, name)
-    # Runs that start from here on are shown, also while the engine starts.
+    # Show all runs that start from now on, even while the engine starts.
     runs = _runs(settings, transform, run, following=following)
     store = warehouse(settings)
     with suppress(*([KeyboardInterrupt] if following else [])):

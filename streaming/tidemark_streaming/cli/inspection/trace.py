@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tidemark_streaming.dbt.mart_rows import MartRows
 
 MOST = 20
-"""Events of one correlation id that are followed."""
+"""Maximum number of events with one correlation id to trace."""
 
 SHOWN = 3
-"""Rows of a mart that are listed."""
+"""Maximum number of rows of a mart to list."""
 
 
 def register(app: typer.Typer) -> None:
@@ -232,7 +232,7 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
 
 
 def _measures(place: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a published row's values without those shown elsewhere."""
+    """Return the values of a published row that other lines do not show."""
     away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
     return {
         k: v for k, v in row.items() if k not in away | {"as_of", "commit_number", "last_arrival"}

@@ -95,7 +95,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     for each in sorted(ran, key=lambda d: d.follows is not None):
         with step(f"recompute {each.name}"):
             if each.follows is None:
-                # Its checkpoint can't go on with a timeline that was rewritten.
+                # Its checkpoint can't continue with a timeline that was rewritten.
                 checkpoints.remove(store, each.name)
                 runner.backfill(store, each)
             else:

@@ -63,7 +63,7 @@ class View:
         return look
 
     def fresh(self) -> list[dict[str, Any]]:
-        """Return the runs in the ledger since the last call; at the first call, all."""
+        """Return the runs in the ledger since the last call; all runs at the first call."""
         return self._newer.take()
 
     def render(self, look: Look) -> RenderableType:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.cli.processing.live import Look, View
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the tables."""
+"""Seconds between two polls of the tables."""
 
 
 def register(app: typer.Typer) -> None:
@@ -102,7 +102,7 @@ def command(
     handle_termination()
     view, outage = View(settings, transform), Outage(print_warning)
     if logs.is_structured():
-        # What ran before is no news.
+        # Earlier runs are not new.
         view.fresh()
 
     def anew() -> "tuple[Warehouse, StreamingQuery]":

@@ -17,7 +17,7 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class Axis:
-    """The shown part [begin, end] of event time, on `length` columns or pixels.
+    """The part [begin, end] of event time that a picture shows, in `length` columns or pixels.
 
     A margin of `margin` at either end is only for appearance.
     """

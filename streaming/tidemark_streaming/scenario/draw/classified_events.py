@@ -34,7 +34,7 @@ _TOLD_BY_TIME = (
     *(watermarks.BoundedOutOfOrderness, watermarks.MonotonicTimestamps, watermarks.PerPartition),
     *(watermarks.Perfect, watermarks.Manual),
 )
-"""The strategies that depend on event times only, or on no rows at all."""
+"""The watermark strategies that depend only on event times, or on no rows at all."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tidemark_streaming.scenario.read.parse import Scenario
 _WIDTH, _EDGE, _LETTER = 920.0, 20.0, 6.8
 _ROW, _PANE, _BAR, _GAP = 20.0, 15.0, 20.0, 12.0
 _BOUNDS = 40
-"""The most window bounds that are drawn through the arrivals; more would hide them."""
+"""The maximum number of window bounds that are drawn as lines. More lines would hide the events."""
 
 
 def svg(scenario: Scenario, result: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
 
 
 class _Line:
-    """A row of characters, into whose free cells texts are put."""
+    """A line of characters, with methods to write text into free cells."""
 
     def __init__(self, length: int) -> None:
         self.cells = [" "] * length

@@ -73,7 +73,7 @@ class Kind:
 
 
 def kind(node: Node) -> Kind:
-    """Return the type that a source's column is given.
+    """Return the type that a scenario declares for a source's column.
 
     Raises:
         ScenarioError: the type does not exist or is not a simple one.

@@ -16,7 +16,7 @@ _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOL
 
 @dataclass(frozen=True)
 class Expect:
-    """The expected rows of a result, which must have no others.
+    """The expected rows of a result. The result must not have any other rows.
 
     Only the columns that an expected row names are compared. A part that is None is not compared.
     Values are Python objects by the type of their column: times are aware datetimes (`+infinity` is

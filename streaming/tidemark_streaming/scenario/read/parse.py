@@ -71,8 +71,7 @@ class Scenario:
 
     @property
     def slack(self) -> dict[str, float]:
-        """The most that a sum or average can differ because of the order in which it adds the
-        events' values, by aggregate."""
+        """By aggregate, how far a sum or average can differ because of the order of addition."""
         doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
         sizes = [abs(v) for v in doubles if math.isfinite(v)]
         most = ROUNDING * (len(sizes) + 1) * sum(sizes)

@@ -29,8 +29,9 @@ class Difference:
 
     Args:
         part: `windows`, `panes` or `late`; `watermark` if two results differ in it.
-        expected: the expected row (of two results: the batch's); None for an extra row.
-        actual: the actual row (of two results: the stream's); None for a missing row.
+        expected: the expected row, or the batch's if two results are compared; None for an extra
+            row.
+        actual: the actual row, or the stream's if two results are compared; None for a missing row.
         columns: the columns that differ, if both rows exist.
     """
 
