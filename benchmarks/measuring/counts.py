@@ -58,16 +58,16 @@ class Counter:
 
     def _settled(self) -> tuple[int, int] | None:
         """Jobs and executions so far, once the log no longer grows: it is written behind them."""
-        last = self._told()
+        last = self._read_counts()
         while last is not None:
             time.sleep(_SETTLED)
-            now = self._told()
+            now = self._read_counts()
             if now == last:
                 break
             last = now
         return last
 
-    def _told(self) -> tuple[int, int] | None:
+    def _read_counts(self) -> tuple[int, int] | None:
         jobs, executions, files = 0, 0, list(self._events.iterdir())
         for file in files:
             with file.open(errors="replace") as lines:

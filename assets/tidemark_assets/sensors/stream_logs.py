@@ -15,7 +15,7 @@ LoggedRuns = dict[str, tuple[str, int]]
 
 def log_state(asset: str, stream: Stream) -> None:
     """Log the new state of a stream."""
-    log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
+    log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.log
     log(
         f"stream {stream.state}",
         asset=asset,
@@ -41,6 +41,6 @@ def log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: LoggedRuns
         commit_number = before[1] if before is not None and before[0] == table_id else -1
         runs = snapshot.runs_after(asset, commit_number)
         for run in runs if before is not None else []:
-            logs.tell("ran", **logs.of_run(run))
+            logs.log("ran", **logs.of_run(run))
         found[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
     return {asset: found[asset] for asset in streams}

@@ -123,7 +123,7 @@ def transform_assets(
             # Like the pictures of windows, it is added once, to the newest partition.
             found[done[-1].key] |= checks.draw_history(warehouse, transform, facts)
             stands = [*checks.current_results(names, tidemark.snapshot(), transform)]
-        _tell(context, names, transform, found, facts.run)
+        _log_metadata(context, names, transform, found, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's own version
         # would depend on the log, whose version stays the same.
         yield dg.MaterializeResult(
@@ -187,7 +187,7 @@ def windows_of(
     return spec.with_io_manager_key(names.own(WINDOWS))
 
 
-def _tell(
+def _log_metadata(
     context: AssetExecutionContext,
     names: Names,
     transform: Definition,

@@ -104,7 +104,7 @@ class State:
         Args:
             partials: numbered rows with the columns that the table is to have.
         """
-        self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
+        self.warehouse.create(self.table, partials, f"State of the windows: {self.table}")
         table_id = self.table_id()
         assert table_id is not None
         return table_id

@@ -58,15 +58,15 @@ class Entry:
         self._command = command
         self._write()
 
-    def waits(self, error: Exception) -> None:
+    def mark_waiting(self, error: Exception) -> None:
         """Record that the command waits for an error to pass, or ends with it."""
         message = next(iter(str(error).splitlines()), type(error).__name__)
-        self._tell(replace(self._command, error=message))
+        self._update(replace(self._command, error=message))
 
-    def goes_on(self, *, again: bool = False) -> None:
+    def mark_healthy(self, *, again: bool = False) -> None:
         """Record that the command is healthy. With `again`, it has restarted its query."""
         restarts = self._command.restarts + again
-        self._tell(replace(self._command, error=None, restarts=restarts))
+        self._update(replace(self._command, error=None, restarts=restarts))
 
     def remove(self) -> None:
         """Record that the command should not run any more."""
@@ -74,7 +74,7 @@ class Entry:
             with suppress(OSError):
                 self._path.unlink()
 
-    def _tell(self, command: Command) -> None:
+    def _update(self, command: Command) -> None:
         if command != self._command:
             self._command = command
             self._write()
@@ -106,7 +106,7 @@ def running(
             entry.remove()
             raise
         except Exception as error:
-            entry.waits(error)
+            entry.mark_waiting(error)
             raise
         entry.remove()
 

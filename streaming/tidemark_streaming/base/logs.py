@@ -51,7 +51,7 @@ def is_structured() -> bool:
     return _log is not None
 
 
-def tell(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
+def log(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
     """Log an event, with facts by name; facts that are None are left out."""
     if _log is not None:
         known = {name: fact for name, fact in facts.items() if fact is not None}
@@ -60,7 +60,7 @@ def tell(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
 
 def warn(event: str, /, **facts: object) -> None:
     """Log an event as a warning."""
-    tell(event, level=logging.WARNING, **facts)
+    log(event, level=logging.WARNING, **facts)
 
 
 def of_run(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def err() -> Console:
 def print_error(sentence: str) -> None:
     """Print an error message."""
     if logs.is_structured():
-        logs.tell(sentence, level=logging.ERROR)
+        logs.log(sentence, level=logging.ERROR)
         return
     err().print("[bold red]error:[/] ", end="")
     err().print(sentence, markup=False, soft_wrap=True)
@@ -68,7 +68,7 @@ def print_warning(sentence: str) -> None:
 def print_status(sentence: str) -> None:
     """Print a status message."""
     if logs.is_structured():
-        logs.tell(sentence)
+        logs.log(sentence)
         return
     err().print(sentence, markup=False, soft_wrap=True)
 
@@ -105,7 +105,7 @@ class Step:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
-    def tell(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Show the current activity."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=line)
@@ -129,7 +129,7 @@ def step(text: str) -> Iterator[Step]:
 def print_done(text: str, took: float, note: str = "") -> None:
     """Print that work is done, with its duration."""
     if logs.is_structured():
-        logs.tell(text, seconds=round(took, 3), note=note or None)
+        logs.log(text, seconds=round(took, 3), note=note or None)
         return
     note = f"  [dim]{note}[/]" if note else ""
     err().print(f"[green]✓[/] {text}  [bold]{format_seconds(took)}[/]{note}", soft_wrap=True)

@@ -66,7 +66,7 @@ def warehouse(
     from tidemark.store.warehouse import Warehouse
 
     with step("engine") as work:
-        engine.ensure(settings, work.tell, while_starting)
+        engine.ensure(settings, work.show, while_starting)
         spark = engine.session(settings, session_id)
         work.note = f"Spark {spark.version}"
     return Warehouse(spark, settings.warehouse, settings.database)

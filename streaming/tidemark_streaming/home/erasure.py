@@ -115,7 +115,7 @@ def erase(
             *_beyond(settings, known, wanted, done),
             *_set_aside(warehouse, done),
             *_unknown(warehouse, known),
-            *_made_by_nobody(settings, warehouse),
+            *_find_unbuilt_tables(settings, warehouse),
         ]
         report = Report(done, names if done.events or done.resumed else [], beyond=beyond)
         if wanted.dry_run:
@@ -202,7 +202,7 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
     elif isinstance(connector, DeltaConnector):
         where = f"The table '{connector.path}' is unchanged"
     else:
-        where = f"The data that the connector of '{source.name}' reads are unchanged"
+        where = f"The data that the connector of '{source.name}' reads is unchanged"
     return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
 
 
@@ -229,7 +229,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
     return [f"No domain defines the assets of {', '.join(odd)}: check their content yourself."]
 
 
-def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
+def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return a note on tables in the marts' database that no dbt model creates any more."""
     place = warehouse.marts(registered=False)
     existing = place.committer.tables()

@@ -28,24 +28,24 @@ ENGINE_POOL = "tidemark_engine"
 """The pool of all steps that put load on the engine."""
 
 INSTANCE = f"""\
-# Written by Tidemark where there was none; edit it freely.
-# Nothing calls home, and no newsletter is offered.
+# Tidemark wrote this file because there was none; you can edit it.
+# Dagster's telemetry and its newsletter offer are off.
 telemetry:
   enabled: false
 nux:
   enabled: false
 concurrency:
   pools:
-    # How many runs may load the engine at once (pool `{ENGINE_POOL}`); the others wait in the
-    # queue, without a process. Raise it on a machine with more than two cores.
+    # How many runs may use the engine at the same time (pool `{ENGINE_POOL}`). The others wait in
+    # the queue, without a process. Increase it on a machine with more than two cores.
     default_limit: 1
     granularity: run
   runs:
-    # What puts no load on the engine, such as the start of a stream, does not wait for what does.
+    # Runs that do not use the engine, such as the start of a stream, do not wait for it.
     max_concurrent_runs: 4
 run_monitoring:
-  # A run whose process died is failed, and so is one that is stuck. Streams are queries of the
-  # engine and not runs: nothing here ends them.
+  # Fail runs whose process died or that are stuck. Streams are queries of the engine and not
+  # runs, so these settings do not affect them.
   enabled: true
   start_timeout_seconds: 300
   max_runtime_seconds: 43200
@@ -57,7 +57,7 @@ schedules:
   use_threads: true
   num_workers: 2
 retention:
-  # Days for which ticks are kept; runs stay until they are deleted.
+  # Days for which Dagster keeps ticks. It keeps runs until you delete them.
   sensor:
     purge_after_days: {{skipped: 2, success: 30, failure: 30}}
   schedule:

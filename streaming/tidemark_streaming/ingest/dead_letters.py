@@ -122,13 +122,13 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
         found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
         refused = {place: letter["reason"] for place, letter in found if letter is not None}
         fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
-    commits = list(ingest(warehouse, _Mended(connector.source, fit)))
+    commits = list(ingest(warehouse, _CorrectedLetters(connector.source, fit)))
     arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
     return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
 
 
 @dataclass(frozen=True)
-class _Mended:
+class _CorrectedLetters:
     """A connector that returns corrected dead letters: `rows` with their arrivals and positions."""
 
     source: Source

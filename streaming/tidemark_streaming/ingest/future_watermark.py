@@ -136,7 +136,8 @@ def future_timestamps(
     return (
         f"{count:,} {'event' if count == 1 else 'events'} of '{source.name}' "
         f"{'is' if count == 1 else 'are'} dated more than {describe(skew)} after arrival{place}. "
-        "They move no watermark and are in no window: the late tables have them, future_timestamp."
+        "They do not advance the watermark and are in no window; they are in the late tables, "
+        "with the reason future_timestamp."
     )
 
 

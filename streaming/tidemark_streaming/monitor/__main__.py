@@ -20,7 +20,7 @@ try:
     monitor = Monitor(settings)
 except TidemarkError as error:
     sys.exit(str(error))
-logs.tell("listening", port=settings.watch_port, database=settings.database)
+logs.log("listening", port=settings.watch_port, database=settings.database)
 uvicorn.run(
     application(settings, monitor),
     host="127.0.0.1",

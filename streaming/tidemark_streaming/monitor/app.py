@@ -51,7 +51,7 @@ class OverviewCache:
                 if before.get(name) != why:
                     logs.warn("can't be read", what=name, why=why)
             for name in before.keys() - overview.troubles.keys():
-                logs.tell("can be read again", what=name)
+                logs.log("can be read again", what=name)
             self._last = (time.monotonic(), overview)
         return self._last[1]
 

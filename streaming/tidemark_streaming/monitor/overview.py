@@ -344,7 +344,7 @@ def _count_published(
 def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
-    """Return the numbers of quarantined rows by window end and of discarded rows, and the newest."""
+    """Return the number of quarantined rows by window end, of discarded rows, and the newest."""
     columns = [*transform.by_window, "failed", "status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:

@@ -178,7 +178,7 @@ class Csv:
             if pa.types.is_nested(wanted):
                 raise DefinitionError(
                     f"CSV can't represent the type {kind.upper()} of the column '{name}': use a "
-                    "type without parts, or another format."
+                    "scalar type, or another format."
                 )
             if not pa.types.is_string(wanted):
                 empty = pc.equal(pc.binary_length(column), 0)

@@ -31,7 +31,7 @@ def renew(file: Path, owner: str, lasts: float) -> None:
         lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
         if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
             raise ConflictError(
-                f"Another supervisor looks after these streams, {lease['owner']} (seen "
+                f"Another supervisor is responsible for these streams, {lease['owner']} (seen "
                 f"{max(now - lease['at'], 0):.0f} seconds ago): this one, {owner}, is idle."
             )
         atomic.write(file, json.dumps({"owner": owner, "at": now}))

@@ -123,7 +123,7 @@ def look(
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
     }
-    return {asset: _asked_anew(stream, known.get(asset)) for asset, stream in found.items()}
+    return {asset: _wait_one_poll(stream, known.get(asset)) for asset, stream in found.items()}
 
 
 def _with_running(
@@ -153,7 +153,7 @@ def _end_outage(stream: Stream, now: int) -> Stream:
     return replace(stream, state=WAITING, changed=now, failures=0, away=False)
 
 
-def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
+def _wait_one_poll(stream: Stream, known: Stream | None) -> Stream:
     """Return a stream that must be started again, or for another request, as waiting for one poll.
 
     It was in state `starting` already, and the run that starts streams reacts only to a change of

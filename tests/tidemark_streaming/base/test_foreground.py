@@ -38,14 +38,14 @@ def test_a_command_is_listed_until_it_is_stopped(settings: Settings) -> None:
     with foreground.running(settings, STREAM, "one") as entry:
         (known,) = commands(settings)
         assert (known.kind, known.name, known.runs, known.error) == (STREAM, "one", True, None)
-        entry.waits(DataError("The engine has exited.\nIn all detail."))
+        entry.mark_waiting(DataError("The engine has exited.\nIn all detail."))
         assert commands(settings)[0].error == "The engine has exited."
-        entry.goes_on(again=True)
+        entry.mark_healthy(again=True)
         (known,) = commands(settings)
         assert (known.error, known.restarts) == (None, 1)
         # A second command of its kind is not listed in its place and leaves it unchanged.
         with foreground.running(settings, STREAM, "one") as other:
-            other.waits(DataError("It runs already."))
+            other.mark_waiting(DataError("It runs already."))
         assert commands(settings) == [known]
         assert not foreground.forget(settings, STREAM, "one")
     assert commands(settings) == []
@@ -85,7 +85,7 @@ def test_an_unwritable_home_does_not_stop_a_command(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     settings = Settings(home=tmp_path / "home")
     with foreground.running(settings, STREAM, "one") as entry:
-        entry.waits(DataError("The engine has exited."))
+        entry.mark_waiting(DataError("The engine has exited."))
     assert commands(settings) == []
 
 

@@ -120,9 +120,9 @@ def test_a_topics_lag_in_versions_is_reported(
     assert kept() == (None, None, None)
     with foreground.running(settings, EMIT, asset.name) as entry:
         assert kept() == (1, "running", None)
-        entry.waits(DataError("The brokers are gone."))
+        entry.mark_waiting(DataError("The brokers are gone."))
         assert kept() == (0, "waiting", "The brokers are gone.")
-        entry.goes_on()
+        entry.mark_healthy()
         assert kept() == (1, "running", None)
     assert kept() == (None, None, None), "it was ended on purpose"
     end_with_an_error(settings, EMIT, asset.name)
@@ -180,7 +180,7 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
     seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (2, 0))
 
     with foreground.running(settings, LANE, "clicks_out") as entry:
-        entry.waits(DataError("Kafka is gone."))
+        entry.mark_waiting(DataError("Kafka is gone."))
         monkeypatch.setattr(watching._services, "_seen", None)
         assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
     end_with_an_error(settings, LANE, "clicks_out")
@@ -218,9 +218,9 @@ def test_streams_and_ingests_of_running_commands_are_reported(
     assert now() == (None, None, None)
     with foreground.running(settings, STREAM, one.name) as entry:
         assert now() == (1, None, None)
-        entry.waits(DataError("The engine has exited."))
+        entry.mark_waiting(DataError("The engine has exited."))
         assert now() == (0, None, None)
-        entry.goes_on(again=True)
+        entry.mark_healthy(again=True)
         assert now() == (1, None, None)
         again = scraped(watching)
         assert value(again, "tidemark_stream_restarts_total", asset=one.name) == 1

@@ -52,7 +52,7 @@ from tidemark.store.rows import (
 )
 
 _ATTEMPTS = 20
-_FOLD_ATTEMPTS = 4
+_COMPACT_ATTEMPTS = 4
 _OWN = {
     # Opening a table reads the commits since the last checkpoint.
     "delta.checkpointInterval": "25",
@@ -61,7 +61,7 @@ _OWN = {
     # Opening a table lists its transaction log.
     "delta.logRetentionDuration": "interval 7 days",
 }
-_FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
+_COMPACT_EVERY, _COMPACT_FILES, _COMPACT_TARGET = 50, 50, 16 << 20
 """Every 50 commits, a table with more than 50 small files is compacted, to files of 16 MiB."""
 T = TypeVar("T")
 
@@ -376,7 +376,7 @@ class Committer:
         Raises:
             ConflictError: other writers keep changing the table; nothing was changed.
         """
-        for n in range(_FOLD_ATTEMPTS):
+        for n in range(_COMPACT_ATTEMPTS):
             try:
                 with translate_refusals(f"compact table '{table}'"):
                     opened = self._tables.reopen(table)
@@ -398,7 +398,7 @@ class Committer:
             if forget:
                 opened.cleanup_metadata()
 
-    def shorten(self, table: str) -> None:
+    def trim_log(self, table: str) -> None:
         """Reduce the transaction log to the newest version."""
         with translate_refusals(f"write table '{table}'"):
             opened = self._tables.reopen(table)
@@ -475,21 +475,21 @@ class Committer:
             except BaseException:
                 self._tables.forget(table)
                 raise
-            self._fold_in_passing(table, opened.version())
+            self._compact_if_due(table, opened.version())
             return written_rows
         raise ConflictError(
             f"Can't write table '{table}': other writers keep changing it. Try again when they "
             "have finished."
         )
 
-    def _fold_in_passing(self, table: str, version: int) -> None:
-        """Compact small files every `_FOLD_EVERY` commits, so that readers open fewer files."""
-        if version % _FOLD_EVERY:
+    def _compact_if_due(self, table: str, version: int) -> None:
+        """Compact small files every `_COMPACT_EVERY` commits, so that readers open fewer files."""
+        if version % _COMPACT_EVERY:
             return
         # The commit is done, even if this fails. `maintain` reports the error.
         with suppress(Exception):
             opened = self._tables.reopen(table)
-            compact_files(opened, _FOLD_TARGET, most=_FOLD_FILES)
+            compact_files(opened, _COMPACT_TARGET, most=_COMPACT_FILES)
             self._sync(table, opened)
 
     def _sync(self, table: str, opened: DeltaTable) -> None:

@@ -148,7 +148,7 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
         freed = warehouse.committer.vacuum(table, spared)
         if not versions:
-            warehouse.committer.shorten(table)
+            warehouse.committer.trim_log(table)
         spared_text = format_count(len(versions), "recorded version") if versions else ""
         yield MaintenanceResult(table, *(0, 0), *freed, spared=spared_text)
 

@@ -204,7 +204,7 @@ def _ingest_until(
     from tidemark_streaming.ingest.play import play
 
     name = ingestion.source.name
-    with step(f"ingest the {name} until the same time") as work:
+    with step(f"ingest the {name} up to the same time") as work:
         part = Excerpt(end=iso(until), span=SPAN)
         commits = list(play(store, ingestion, settings.landing / name, part, batch=None))
         work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
@@ -248,7 +248,7 @@ def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
 
     if settings.kafka_servers == broker.address(settings):
         with step("Kafka broker") as work:
-            broker.start(settings, work.tell)
+            broker.start(settings, work.show)
             work.note = settings.kafka_servers
     stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
     return lambda part: play.play(store, ingestion, stage, part)

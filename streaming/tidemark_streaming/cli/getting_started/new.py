@@ -57,14 +57,14 @@ def command(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column to compute windows by; city, or the first of --from-csv that fits.",
+            help="The column to group windows by; city, or the first of --from-csv that fits.",
         ),
     ] = None,
     value: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The column of numbers to add up; amount, or the first of --from-csv that fits.",
+            help="The numeric column to sum; amount, or the first of --from-csv that fits.",
         ),
     ] = None,
     ask: Annotated[
@@ -124,7 +124,7 @@ def command(
         lines.append(f"windows: {grouping}; --value, --key and --time choose other columns")
         if sample.misfits:
             odd = ", ".join(sample.misfits)
-            lines.append(f"{like} has {odd}: `tidemark ingest` will make them dead letters")
+            lines.append(f"{like} has {odd}: `tidemark ingest` will write them to the dead letters")
     lines += ["", f"cd {place.name}", begin]
     out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 

@@ -66,7 +66,7 @@ def up() -> None:
             "'tidemark[marts]'`."
         )
     with step("Spark engine") as work:
-        engine.ensure(settings, work.tell)
+        engine.ensure(settings, work.show)
         work.note = engine.status(settings).address
     services.start(settings, workspace)
     services.start_watch(settings)

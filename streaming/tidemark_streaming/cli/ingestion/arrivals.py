@@ -86,7 +86,7 @@ def ingest_and_report(
                 f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
             )
             if following:
-                work.tell(f"follow {name}: {work.note}{also()}")
+                work.show(f"follow {name}: {work.note}{also()}")
     ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
     if ended is not None and ended.ends:
         print_status(
@@ -150,7 +150,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
     from tidemark.store.commits.conditions import InRanges
 
     for a in arrivals:
-        logs.tell(
+        logs.log(
             "arrived",
             source=source.name,
             arrival=a.arrival,

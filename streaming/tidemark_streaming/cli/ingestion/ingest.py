@@ -58,15 +58,15 @@ def command(
         bool,
         typer.Option(
             "--allow-data-loss",
-            help="Go on after what Kafka or a Delta table has no more by now; what goes later ends "
-            "the ingest again.",
+            help="Continue past records that Kafka or the Delta table has already deleted. Records "
+            "deleted later still stop the ingest.",
         ),
     ] = False,
     accept_change: Annotated[
         bool,
         typer.Option(
             "--allow-schema-change",
-            help="Take rows as dead letters also where all that came fail on one column.",
+            help="Write rows to the dead letters even if all rows of an arrival fail on a column.",
         ),
     ] = False,
     json: Json = False,
@@ -166,7 +166,7 @@ def _run_on_commit(
     def on_run(facts: "RunFacts") -> None:
         made[facts.asset] = facts
         if logs.is_structured():
-            logs.tell("ran", **logs.of_run(asdict(facts)))
+            logs.log("ran", **logs.of_run(asdict(facts)))
         elif not err().is_terminal:
             err().print(_line(facts), soft_wrap=True)
 

@@ -27,7 +27,7 @@ def up() -> None:
 
     settings = Settings()
     with step("Kafka broker") as work:
-        broker.start(settings, work.tell)
+        broker.start(settings, work.show)
         work.note = broker.address(settings)
     out().print("`tidemark kafka down` stops the broker.")
 

@@ -95,7 +95,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     from tidemark_streaming.lane import home, query
 
     with step(f"start {lane}") as work:
-        own = home.ensure(settings, lane, work.tell)
+        own = home.ensure(settings, lane, work.show)
         spark = home.session(own)
         try:
             tables = Warehouse(spark, own.warehouse, own.database)
@@ -129,9 +129,9 @@ def _attend(
                 log.look(queries)
             time.sleep(LOOK_EVERY)
         except ERRORS as error:
-            entry.waits(error)
+            entry.mark_waiting(error)
             queries = outage.again(error, lambda: _start(settings, lane, trigger))
-            entry.goes_on(again=True)
+            entry.mark_healthy(again=True)
 
 
 class _CheckpointLog:
@@ -151,7 +151,7 @@ class _CheckpointLog:
         if now is not None and now != before:
             carried = None if before is None else now.since(before)
             ends = {f"{topic}-{n}": end for (topic, n), end in sorted(now.ends.items())}
-            logs.tell("carried", lane=name, batch=now.batch, offsets=carried, through=ends)
+            logs.log("carried", lane=name, batch=now.batch, offsets=carried, through=ends)
             self._newest = now
         letters = queries.letters.lastProgress
         if letters is None or letters.batchId == self._letters or not letters.numInputRows:

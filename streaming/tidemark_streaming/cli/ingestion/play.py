@@ -47,7 +47,7 @@ def command(
     span: Annotated[
         str,
         typer.Option(
-            help="How much recorded time makes one arrival: a part of a day, as in '90 minutes', "
+            help="The recorded time that one arrival covers: a part of a day, as in '90 minutes', "
             "or whole days."
         ),
     ] = SPAN,

@@ -42,7 +42,7 @@ def command(
     ] = False,
     vacuum: Annotated[
         bool,
-        typer.Option("--vacuum", help="Delete old files at once, which ends time travel."),
+        typer.Option("--vacuum", help="Delete old files immediately, which ends time travel."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     json: Json = False,
@@ -80,8 +80,8 @@ def command(
         return
     store = warehouse(settings, while_starting=gx.import_library)
     known = domains.load(settings.domains)
-    with step(f"{'look at' if dry_run else 'erase from'} {source}") as work:
-        report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)
+    with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
+        report = erase(settings, store, known, wanted, engine.ensure(settings), work.show)
         work.note = format_count(report.erased.events, "event")
     if json:
         print_json(asdict(report))

@@ -110,10 +110,10 @@ def rebuild(
     ] = False,
     rollback: Annotated[
         bool,
-        typer.Option("--rollback", help="Restore the tables of before the last promotion."),
+        typer.Option("--rollback", help="Restore the tables from before the last promotion."),
     ] = False,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Delete the rebuilt tables and the kept ones.")
+        bool, typer.Option("--discard", help="Delete the rebuilt tables and the backup.")
     ] = False,
     keep_backup: Annotated[
         bool,

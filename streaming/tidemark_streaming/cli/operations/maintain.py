@@ -57,7 +57,7 @@ def maintain(
         ):
             found.append(done)
             work.at(len(found), total)
-            work.tell(done.table)
+            work.show(done.table)
         work.note = (
             f"{format_count(len(found), 'table')}, {_size(sum(each.freed for each in found))} freed"
         )

@@ -32,8 +32,8 @@ def command(
         bool,
         typer.Option(
             "--lower",
-            help="Compute the recorded watermarks again by the definition in the code, and the "
-            "assets with them. No watermark rises by it.",
+            help="Recompute the recorded watermarks with the current definition, and then the "
+            "assets. This never raises a watermark.",
         ),
     ] = False,
     json: Json = False,

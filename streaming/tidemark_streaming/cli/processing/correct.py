@@ -49,7 +49,7 @@ def correct(
     table = Table(
         title=f"{asset}: {format_count(done.total, 'value')} of "
         f"{format_count(done.windows, 'window')} changed, for "
-        f"{format_count(done.facts.too_late, 'event')} that had come too late",
+        f"{format_count(done.facts.too_late, 'event')} that had been too late",
         title_justify="left",
     )
     for name in ("window start", "window end", "keys", "column", "before", "after"):

@@ -76,10 +76,10 @@ def command(
             def on_publish(more: "PublishResult") -> None:
                 nonlocal done, last_warning
                 done, last_warning = done.and_then(more), ""
-                entry.goes_on()
-                work.tell(f"follow {asset}: {format_count(done.records, 'record')}")
+                entry.mark_healthy()
+                work.show(f"follow {asset}: {format_count(done.records, 'record')}")
                 at = more.position
-                logs.tell(
+                logs.log(
                     "published",
                     asset=asset,
                     topic=topic.name,
@@ -93,7 +93,7 @@ def command(
                 nonlocal last_warning
                 if not error.retriable and not isinstance(error, ConflictError):
                     raise error
-                entry.waits(error)
+                entry.mark_waiting(error)
                 if str(error) != last_warning:
                     last_warning = str(error)
                     print_warning(last_warning)

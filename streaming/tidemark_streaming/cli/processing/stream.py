@@ -105,7 +105,7 @@ def command(
         # Earlier runs are not new.
         view.fresh()
 
-    def anew() -> "tuple[Warehouse, StreamingQuery]":
+    def reconnect() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(settings, asset)
         # The query continues on an engine that was only unreachable.
         found = continuous.find(store, transform)
@@ -125,10 +125,10 @@ def command(
                     follow_query(view, done)
                     return
                 except ERRORS as error:
-                    entry.waits(error)
+                    entry.mark_waiting(error)
                     before = query.runId
-                    store, query = outage.again(error, anew)
-                    entry.goes_on(again=query.runId != before)
+                    store, query = outage.again(error, reconnect)
+                    entry.mark_healthy(again=query.runId != before)
         finally:
             with suppress(*ERRORS):
                 # A stopped engine has no stream to stop.
@@ -213,7 +213,7 @@ def _log(view: "View", done: Callable[["Look"], bool]) -> None:
     while True:
         ended = done(view.look())
         for run in view.fresh():
-            logs.tell("ran", **logs.of_run(run))
+            logs.log("ran", **logs.of_run(run))
         if ended:
             return
         time.sleep(LOOK_EVERY)

@@ -30,7 +30,7 @@ from tidemark_streaming.scenario.read.values import to_plain
 ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
 DUPLICATE = "duplicate"
 Span = tuple[int, int]
-_TOLD_BY_TIME = (
+_WITHOUT_ENGINE = (
     *(watermarks.BoundedOutOfOrderness, watermarks.MonotonicTimestamps, watermarks.PerPartition),
     *(watermarks.Perfect, watermarks.Manual),
 )
@@ -93,7 +93,7 @@ def is_known_watermark(scenario: Scenario) -> bool:
     strategy = scenario.source.watermark
     if isinstance(strategy, Punctuated):
         return _plain_column(scenario, strategy) is not None
-    return isinstance(strategy, _TOLD_BY_TIME)
+    return isinstance(strategy, _WITHOUT_ENGINE)
 
 
 def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
