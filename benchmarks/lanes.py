@@ -35,11 +35,11 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.extras.lane import Lane, home
+from tidemark_streaming.extras.lane.query import Trigger, start
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink, broker
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.lane import Lane, home
-from tidemark_streaming.lane.query import Trigger, start
 
 TRIGGERS: tuple[Trigger, ...] = ("real-time", "micro-batch")
 AIM = 50.0

@@ -15,7 +15,6 @@ from tidemark_assets.sensors import (
     arrivals,
     ingests,
     lags,
-    lanes,
     partition_sensor,
     sinks,
     streams,
@@ -34,8 +33,6 @@ def automation(
         yield ingests.ingests(ingestion.source, names)
         if isinstance(ingestion.connector(Path(ingestion.source.name)), KafkaConnector):
             yield lags.lags(ingestion, names)
-    if found.lanes:
-        yield lanes.lanes(domain, found.lanes, names)
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)

@@ -16,13 +16,16 @@ from tidemark_assets.base.resources import resource
 from tidemark_assets.jobs import decisions
 from tidemark_assets.jobs.decisions import AssetWithExpectations
 from tidemark_assets.jobs.maintenance import maintenance
-from tidemark_assets.sensors.lanes import lane_assets
 from tidemark_assets.tables.rollups import rollup_assets
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
 from tidemark_assets.tables.windows import DagsterOptions, transform_assets
+from tidemark_streaming.base.extra import import_modules
 from tidemark_streaming.home import domains as packages
 
 __all__ = ["build_definitions", "domain_definitions"]
+
+_EXTRAS = "tidemark_assets.extras"
+"""Each module of this package has a function `definitions`, which yields those of a domain."""
 
 
 def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[..., dg.Definitions]:
@@ -127,9 +130,10 @@ def _parts(
                 assets.append(rollup_assets(t, group, show, names))
             case _:
                 assets.append(transform_assets(base_transform(t), group, show, names))
-    assets += lane_assets(found, group, show, names)
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show, names)
+    for extra in import_modules(_EXTRAS):
+        yield from extra.definitions(group, found, show, names)
 
 
 def _presentation(domain: str) -> DagsterOptions:

@@ -29,7 +29,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST, LANE
+from tidemark_streaming.base.foreground import EMIT, INGEST
 from tidemark_streaming.home import services
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.streams import desired_streams, stream_status_file
@@ -197,7 +197,7 @@ def test_kafka_lag_latency_and_sink_are_shown(
     expect(page.locator("#totals")).to_contain_text("Kafka lag")
     topic = page.locator("[data-topic=clicks_counted]")
     expect(topic).to_contain_text(re.compile(r"\d+ versions behind"))
-    expect(page.locator("[data-lane=clicks_on]")).to_contain_text("not running")
+    expect(page.locator("[data-pipeline=clicks_on]")).to_contain_text("not running")
 
 
 def test_states_of_streams_ingests_and_lanes_are_shown(
@@ -229,8 +229,8 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     end_with_an_error(settings, INGEST, "clicks", ("clicks_by_10s",))
     expect(brought).to_have_text("✕ ended with an error")
     expect(page.locator(state.format("clicks_by_10s"))).to_have_text("✕ ended with an error")
-    end_with_an_error(settings, LANE, "clicks_on")
-    expect(page.locator("[data-lane=clicks_on] .state")).to_have_text("✕ ended with an error")
+    end_with_an_error(settings, "lane", "clicks_on")
+    expect(page.locator("[data-pipeline=clicks_on] .state")).to_have_text("✕ ended with an error")
     out = page.locator("[data-topic=clicks_counted] .state")
     with foreground.running(settings, EMIT, "clicks_by_10s"):
         expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")

@@ -11,9 +11,9 @@ from helpers.data.support import READINGS
 from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark_streaming.connector import Excerpt, Ingestion
 from tidemark_streaming.delta import DeltaConnector
+from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
-from tidemark_streaming.lane import Lane
 from tidemark_streaming.payloads import Avro, Protobuf
 
 VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {

@@ -2,8 +2,8 @@
 
 from helpers.data.support import same
 from helpers.kafka.topics import CLICKS
+from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
-from tidemark_streaming.lane import Lane
 
 clicks_on = Lane(
     name="clicks_on",

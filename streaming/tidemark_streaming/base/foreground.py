@@ -1,10 +1,10 @@
 """Long-running commands: record which should run, and find those that ended unexpectedly.
 
-`tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and `tidemark lane` run in a
-terminal or under a service manager. Each has a small file in the folder `foreground` of the home
-for as long as it should run. A lock next to the file is released when the process ends. A command
-that is stopped on purpose removes its file. A file without a held lock therefore belongs to a
-command that was killed, or that ended with an error, which the file contains.
+`tidemark stream`, `tidemark ingest --follow`, `tidemark sink --follow` and the commands of extras
+run in a terminal or under a service manager. Each has a small file in the folder `foreground` of
+the home for as long as it should run. A lock next to the file is released when the process ends. A
+command that is stopped on purpose removes its file. A file without a held lock therefore belongs
+to a command that was killed, or that ended with an error, which the file contains.
 """
 
 import json
@@ -20,7 +20,7 @@ from tidemark.base.files import atomic, locks
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 
-STREAM, INGEST, EMIT, LANE = "stream", "ingest", "emit", "lane"
+STREAM, INGEST, EMIT = "stream", "ingest", "emit"
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Command:
     """A command that should run.
 
     Args:
-        kind: `stream`, `ingest`, `emit` or `lane`.
-        name: the name of its asset, source or lane.
+        kind: `stream`, `ingest`, `emit`, or the name of an extra.
+        name: the name of its asset, source or pipeline.
         since: its start time, in microseconds.
         assets: the assets that an ingest runs after each commit.
         error: the error that it waits for, or that ended it; None if it is healthy or was killed.

@@ -14,9 +14,10 @@ from typer.core import TyperGroup
 from tidemark import __version__
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.project import find_project
+from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.console import print_error
 from tidemark_streaming.cli.getting_started import demo, new, services
-from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, lane, play
+from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, play
 from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
 from tidemark_streaming.cli.marts import dbt_sources, marts
 from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
@@ -26,11 +27,12 @@ INTERRUPTED = 130
 
 PANELS = {
     "Getting started": ("new", "demo", "up", "status", "down"),
-    "Ingestion": ("ingest", "play", "end", "dead-letters", "kafka", "lane"),
+    "Ingestion": ("ingest", "play", "end", "dead-letters", "kafka"),
     "Processing": ("run", "stream", "backfill", "correct", "replay", "sink"),
     "Inspection": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
     "Marts": ("marts", "dbt", "dbt-sources"),
     "Operations": ("diff", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
+    "Extras": tuple(extra.name for extra in find_extras()),
 }
 """The commands of each help panel, in order."""
 
@@ -99,7 +101,6 @@ modules = (
         evolve,
         fsck,
         kafka,
-        lane,
         new,
         play,
         replay,
@@ -110,7 +111,7 @@ modules = (
         watermark,
     ),
 )
-for module in modules:
+for module in (*modules, *find_extras()):
     module.register(app)
 for info in (*app.registered_commands, *app.registered_groups):
     info.rich_help_panel = next((p for p, names in PANELS.items() if info.name in names), None)

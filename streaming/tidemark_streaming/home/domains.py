@@ -1,14 +1,15 @@
 """Domains: the packages in which users define sources, connectors and transforms.
 
-A domain is a Python package. Its modules `sources`, `connectors`, `transforms` and `lanes`, each of
-them optional, contain `Source`, `Ingestion`, `Definition` and `Lane` objects under any name. The
-settings list the domains; this module imports them and finds their objects by name.
+A domain is a Python package. Its modules `sources`, `connectors` and `transforms`, each of them
+optional, contain `Source`, `Ingestion` and `Definition` objects under any name; a module for each
+extra contains its pipelines. The settings list the domains; this module imports them and finds
+their objects by name.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +24,12 @@ from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.define.tables import REBUILD, TableName
+from tidemark_streaming.base.extra import Pipeline, find_extras
 from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.lane import Lane
 
-_MODULES = ("sources", "connectors", "transforms", "lanes")
-T = TypeVar("T", Source, Ingestion, Definition, Lane)
+_MODULES = ("sources", "connectors", "transforms")
+T = TypeVar("T")
+P = TypeVar("P", bound=Pipeline)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,11 @@ class Domains:
     sources: Mapping[str, Source]
     ingestions: Mapping[str, Ingestion]
     transforms: Mapping[str, Definition]
-    lanes: Mapping[str, Lane] = field(default_factory=dict[str, Lane])
+    pipelines: Sequence[Pipeline] = ()
+
+    def pipelines_of(self, kind: type[P]) -> Mapping[str, P]:
+        """Return the pipelines of a class."""
+        return {each.name: each for each in self.pipelines if isinstance(each, kind)}
 
     def all_sources(self) -> Iterable[Source]:
         """Return the sources, including those that only a connector or an asset uses."""
@@ -72,9 +78,9 @@ def transform(settings: Settings, name: str) -> Definition:
     return _find(settings, "asset", name, load(settings.domains).transforms)
 
 
-def lane(settings: Settings, name: str) -> Lane:
-    """Return the lane with a name, or raise a DefinitionError that lists all lanes."""
-    return _find(settings, "lane", name, load(settings.domains).lanes)
+def pipeline(settings: Settings, what: str, name: str, kind: type[P]) -> P:
+    """Return the pipeline with a name, or raise a DefinitionError that lists all of its class."""
+    return _find(settings, what, name, load(settings.domains).pipelines_of(kind))
 
 
 def load(domains: Iterable[str]) -> Domains:
@@ -107,7 +113,11 @@ def _collect_domains(found: Sequence[ModuleType]) -> Domains:
         sources=_collect(found, Source, lambda s: s.name),
         ingestions=_collect(found, Ingestion, lambda i: i.source.name),
         transforms=_collect(found, Definition, lambda t: t.name),
-        lanes=_collect(found, Lane, lambda one: one.name),
+        pipelines=[
+            each
+            for extra in find_extras()
+            for each in _collect(found, extra.kind, lambda p: p.name).values()
+        ],
     )
     tables.check_names(known.tables())
     return known
@@ -139,7 +149,7 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _modules(domain: str) -> Iterator[ModuleType]:
-    for name in _MODULES:
+    for name in (*_MODULES, *(extra.module for extra in find_extras())):
         if _has(domain, name):
             yield _import(f"{domain}.{name}")
 

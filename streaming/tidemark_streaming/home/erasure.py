@@ -179,12 +179,10 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureRep
             f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
             "retention deletes the others."
         )
-    for lane in known.lanes.values():
-        if lane.connector.source.name == wanted.source.name:
-            sentences.append(
-                f"The topics of the lane '{lane.name}' still have the events that the lane wrote "
-                "there."
-            )
+    for each in known.pipelines:
+        if each.source.name == wanted.source.name:
+            topics = ", ".join(each.outputs)
+            sentences.append(f"{each} has written events to {topics}, which still have them.")
     sentences.append(
         "Not searched: Dagster's records of runs and checks, Spark's event log, and copies of the "
         "tables that readers made."

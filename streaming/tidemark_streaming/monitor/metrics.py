@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from tidemark.base.instants import INFINITY
+from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.monitor.outputs import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
 from tidemark_streaming.snapshot.history import Histogram
@@ -111,10 +112,33 @@ def _access_errors(overview: Overview) -> Iterator[Sample]:
             yield (source.name,), int(source.backlog.refused)
 
 
-def _lane_lag(overview: Overview) -> Iterator[Sample]:
-    for lane in overview.lanes:
-        for (topic, partition), count in sorted(lane.waiting.items()):
-            yield (lane.name, topic, str(partition)), count
+def _extra(name: str) -> Iterator[MetricDefinition]:
+    """Yield the metrics of an extra's pipelines."""
+
+    def up(overview: Overview) -> Iterator[Sample]:
+        for each in overview.pipelines[name]:
+            yield (each.pipeline.name,), None if each.state is None else int(each.state == RUNNING)
+
+    def lag(overview: Overview) -> Iterator[Sample]:
+        for each in overview.pipelines[name]:
+            for (topic, partition), count in sorted((each.waiting or {}).items()):
+                yield (each.pipeline.name, topic, str(partition)), count
+
+    yield MetricDefinition(
+        f"tidemark_{name}_up",
+        GAUGE,
+        (name,),
+        f"1 while a {name} runs, 0 if it should run and does not, or waits.",
+        up,
+    )
+    yield MetricDefinition(
+        f"tidemark_{name}_consumer_lag",
+        GAUGE,
+        (name, "topic", "partition"),
+        f"Offsets in Kafka that are not in the newest checkpoint of a {name}, which may be some "
+        "time old; absent before the first one, and while the brokers do not answer.",
+        lag,
+    )
 
 
 def _sinks(
@@ -247,24 +271,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         "being stopped; absent otherwise.",
         lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.sinks.items()),
     ),
-    MetricDefinition(
-        "tidemark_lane_up",
-        GAUGE,
-        ("lane",),
-        "1 while a lane runs, 0 if it should run and does not, or waits.",
-        lambda s: (
-            ((n,), None if lane.state is None else int(lane.state == RUNNING))
-            for n, lane in s.services.lanes.items()
-        ),
-    ),
-    MetricDefinition(
-        "tidemark_lane_consumer_lag",
-        GAUGE,
-        ("lane", "topic", "partition"),
-        "Offsets in Kafka that are not in the newest checkpoint of a lane, which may be some "
-        "time old; absent before the first one, and while the brokers do not answer.",
-        _lane_lag,
-    ),
+    *(metric for extra in find_extras() for metric in _extra(extra.name)),
     _of_assets(
         "events_total",
         COUNTER,

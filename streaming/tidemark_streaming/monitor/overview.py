@@ -20,11 +20,12 @@ from tidemark.quality import results
 from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store import ledger
 from tidemark.store.rows import to_micros
+from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.home import domains
 from tidemark_streaming.ingest.future_watermark import find, is_far_ahead
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.monitor.backlogs import Backlog, Backlogs
-from tidemark_streaming.monitor.outputs import LaneOverview, Outputs, SinkOverview
+from tidemark_streaming.monitor.outputs import Outputs, SinkOverview
 from tidemark_streaming.monitor.services import ServiceMonitor, Services
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import Runs, lag
@@ -186,6 +187,7 @@ class Overview:
 
     Args:
         sinks: the sinks whose progress was polled.
+        pipelines: of each extra.
         tables: the sizes of tables, by name.
         troubles: read errors, by the name of the source or asset.
         seconds: the duration of reading.
@@ -195,7 +197,7 @@ class Overview:
     sources: tuple[SourceOverview, ...]
     assets: tuple[AssetOverview, ...]
     sinks: tuple[SinkOverview, ...]
-    lanes: tuple[LaneOverview, ...]
+    pipelines: Mapping[str, Sequence[PipelineOverview]]
     services: Services
     tables: Mapping[str, Listing]
     troubles: Mapping[str, str]
@@ -216,8 +218,11 @@ class Monitor:
         self._recordings = recordings
         self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
         self._tables = self._snapshot.tables
-        self._services = ServiceMonitor(settings, named, found.lanes)
-        self._outputs = Outputs(settings, found.transforms.values(), found.lanes.values())
+        self._services = ServiceMonitor(settings, named)
+        self._outputs = Outputs(settings, found.transforms.values())
+        self._pipelines = {
+            extra.name: extra.monitor(settings, found.pipelines) for extra in find_extras()
+        }
         self._backlogs = Backlogs()
         self._connectors = {
             name: connector
@@ -249,7 +254,7 @@ class Monitor:
             sources=tuple(sources.values()),
             assets=tuple(a for a in assets if a is not None),
             sinks=attempt("topics", self._outputs.sinks) or (),
-            lanes=attempt("lanes", self._outputs.lanes) or (),
+            pipelines={n: attempt(n, read) or () for n, read in self._pipelines.items()},
             services=self._services.read(),
             tables={name: size for name, size in sized.items() if size is not None},
             troubles=troubles,

@@ -7,7 +7,8 @@ from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
-from tidemark_streaming.monitor.outputs import LaneOverview, SinkOverview
+from tidemark_streaming.base.extra import PipelineOverview
+from tidemark_streaming.monitor.outputs import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
 from tidemark_streaming.monitor.services import CommandState, IngestState, Services
 from tidemark_streaming.snapshot.history import Run, lag
@@ -103,7 +104,11 @@ def state(
             _sink(sink, overview.at, services.sinks.get(sink.asset, CommandState()))
             for sink in overview.sinks
         ],
-        "lanes": [_lane(lane, services.lanes.get(lane.name)) for lane in overview.lanes],
+        "pipelines": [
+            _pipeline(extra, each)
+            for extra, pipelines in overview.pipelines.items()
+            for each in pipelines
+        ],
     }
 
 
@@ -122,16 +127,17 @@ def _sink(sink: SinkOverview, at: int, state: CommandState) -> dict[str, Any]:
     }
 
 
-def _lane(lane: LaneOverview, state: CommandState | None) -> dict[str, Any]:
-    known = lane.batch is not None and lane.trouble is None
+def _pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
+    pipeline, waiting = overview.pipeline, overview.waiting
     return {
-        "name": lane.name,
-        "come": list(lane.come),
-        "go": list(lane.go),
-        "state": None if state is None else state.state,
-        "error": None if state is None else state.error,
-        "waiting": _sum(lane.waiting.values()) if known else None,
-        "trouble": lane.trouble,
+        "extra": extra,
+        "name": pipeline.name,
+        "come": list(pipeline.inputs),
+        "go": list(pipeline.outputs),
+        "state": overview.state,
+        "error": overview.error,
+        "waiting": None if waiting is None else _sum(waiting.values()),
+        "trouble": overview.trouble,
     }
 
 

@@ -1,4 +1,4 @@
-"""The state of the home's processes, streams, ingests, sinks and lanes.
+"""The state of the home's processes, streams, ingests and sinks.
 
 It is read from files, locks and ports.
 """
@@ -14,11 +14,10 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM, Command
+from tidemark_streaming.base.foreground import EMIT, INGEST, STREAM, Command
 from tidemark_streaming.ingest import polls
 from tidemark_streaming.ingest.blocked_sources import blocking_error
 from tidemark_streaming.ingest.ingest_lock import is_ingesting
-from tidemark_streaming.lane import home
 from tidemark_streaming.streams import desired_streams, stream_status_file
 from tidemark_streaming.streams.supervisor import RUNNING
 
@@ -79,7 +78,7 @@ class IngestState:
 
 @dataclass(frozen=True)
 class CommandState:
-    """The state of the command that runs a lane or a sink.
+    """The state of the command `sink --follow`.
 
     Args:
         state: `running`, `waiting`, or `ended` if it exited without being stopped; None if no
@@ -100,7 +99,6 @@ class Services:
         streams: the streams that should run, by asset.
         ingests: by source.
         sinks: the commands `sink --follow` that run or should run, by asset.
-        lanes: by name.
         disk_free, disk_size: bytes of the warehouse's disk.
     """
 
@@ -108,7 +106,6 @@ class Services:
     streams: Mapping[str, StreamState]
     ingests: Mapping[str, IngestState]
     sinks: Mapping[str, CommandState]
-    lanes: Mapping[str, CommandState]
     disk_free: int
     disk_size: int
 
@@ -117,14 +114,11 @@ class ServiceMonitor:
     """Reads the state, and reuses it for a short time.
 
     Args:
-        sources, lanes: names.
+        sources: names.
     """
 
-    def __init__(
-        self, settings: Settings, sources: Iterable[str] = (), lanes: Iterable[str] = ()
-    ) -> None:
-        self._settings = settings
-        self._sources, self._lanes = [*sources], [*lanes]
+    def __init__(self, settings: Settings, sources: Iterable[str] = ()) -> None:
+        self._settings, self._sources = settings, [*sources]
         self._seen: tuple[float, Services] | None = None
 
     def read(self) -> Services:
@@ -152,7 +146,6 @@ class ServiceMonitor:
                 for name in self._sources
             },
             sinks={c.name: _command_state(c) for c in found if c.kind == EMIT},
-            lanes={name: _lane(settings, name, of.get((LANE, name))) for name in self._lanes},
             disk_free=free,
             disk_size=size,
         )
@@ -201,18 +194,6 @@ def _command_state(command: Command) -> CommandState:
     if not command.runs:
         return CommandState("ended", command.error)
     return CommandState("waiting" if command.error else RUNNING, command.error)
-
-
-def _lane(settings: Settings, name: str, command: Command | None) -> CommandState:
-    process = ManagedProcess(home.lane_folder(settings, name), "engine")
-    error = None if command is None else command.error
-    if process.running() is not None and error is None:
-        return CommandState(RUNNING)
-    if command is not None and command.runs:
-        return CommandState("waiting", error)
-    # A lane that was stopped leaves no record.
-    expected = command is not None or process.read_record() is not None
-    return CommandState("ended", error) if expected else CommandState()
 
 
 def _disk(settings: Settings) -> tuple[int, int]:

@@ -1,7 +1,16 @@
 """The metrics of the service, parsed as Prometheus does."""
 
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark_streaming.base.extra import Pipeline
+from tidemark_streaming.home.domains import Domains
+from tidemark_streaming.monitor import outputs, overview
 from tidemark_streaming.monitor.metrics import exposition
 from tidemark_streaming.monitor.overview import Monitor
 
@@ -28,3 +37,26 @@ def summed(found: Values, name: str, **labels: str) -> float:
     """Return the sum of the samples of that name with at least these labels."""
     wanted = labels.items()
     return sum(v for (n, given), v in found.items() if n == name and wanted <= given)
+
+
+def watcher(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+    *assets: WindowedTransform,
+    pipelines: Sequence[Pipeline] = (),
+) -> Monitor:
+    """Return a monitor of a domain with only these assets and pipelines."""
+    found = Domains({}, {}, {asset.name: asset for asset in assets}, pipelines)
+    monkeypatch.setattr(overview.domains, "load", lambda _: found)
+    monkeypatch.setattr(outputs, "EVERY", 0.0)
+    return Monitor(settings)
+
+
+def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:
+    """Scrape until the values are as expected, because topics are polled in the background. Return
+    the values."""
+    deadline = time.monotonic() + wait
+    while not right(found := scraped(watching)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found

@@ -1,36 +1,32 @@
-"""Progress of topics and lanes and the commands that run them, without requests to an engine."""
+"""Progress of topics and of running commands, without requests to an engine."""
 
-import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from helpers.data.support import MINUTE, PER_MINUTE
 from helpers.data.tables import arrive, publish
-from helpers.kafka.topics import CLICKS, Topics, clicks
+from helpers.kafka.topics import CLICKS, Topics
 from helpers.processes.ending import GONE, end_with_an_error
-from helpers.suite.held import LONG, held
-from helpers.suite.scrapes import Values, scraped, value
+from helpers.suite.held import held
+from helpers.suite.scrapes import Values, scraped, seen, value, watcher
 from tidemark.base.errors import DataError
 from tidemark.base.files import locks
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST, LANE, STREAM
+from tidemark_streaming.base.foreground import EMIT, INGEST, STREAM
 from tidemark_streaming.ingest.ingest_lock import ingest_file
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.lane import Lane, home
-from tidemark_streaming.monitor import outputs, overview, page
-from tidemark_streaming.monitor.overview import Monitor
+from tidemark_streaming.monitor import outputs, page
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.writer import open_topic
 
@@ -41,28 +37,6 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
     with socket.create_server(("127.0.0.1", 0)) as listens:
         port = listens.getsockname()[1]
         yield Settings(home=tmp_path / "home", remote=f"sc://127.0.0.1:{port}")
-
-
-def watcher(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings, *defined: WindowedTransform | Lane
-) -> Monitor:
-    """Return a monitor of a domain with only these assets and lanes."""
-    assets = {d.name: d for d in defined if not isinstance(d, Lane)}
-    lanes = {d.name: d for d in defined if isinstance(d, Lane)}
-    found = overview.domains.Domains({}, {}, assets, lanes)
-    monkeypatch.setattr(overview.domains, "load", lambda _: found)
-    monkeypatch.setattr(outputs, "EVERY", 0.0)
-    return Monitor(settings)
-
-
-def seen(watching: Monitor, right: Callable[[Values], bool], wait: float = 60) -> Values:
-    """Scrape until the values are as expected, because topics are polled in the background. Return
-    the values."""
-    deadline = time.monotonic() + wait
-    while not right(found := scraped(watching)):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return found
 
 
 def test_a_topics_lag_in_versions_is_reported(
@@ -135,8 +109,6 @@ def test_a_topic_with_silent_brokers_does_not_block(
     topic = KafkaSink("panes", f"127.0.0.1:{free_port()}")
     asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
-    # A poll that waited for a response would take longer than the response is held back.
-    monkeypatch.setattr(outputs, "PATIENCE", 2 * LONG)
     with held(monkeypatch, outputs, "sink_status") as standing:
         looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
         assert standing.still
@@ -144,58 +116,6 @@ def test_a_topic_with_silent_brokers_does_not_block(
     found = seen(watching, lambda found: value(found, "tidemark_sink_up", **own) == 0)
     assert value(found, "tidemark_sink_lag_versions", **own) is None
     assert value(found, "tidemark_sink_lag_seconds", **own) is None
-
-
-def as_it_is(clicks: DataFrame) -> DataFrame:
-    return clicks
-
-
-def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
-    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = topics.create(partitions=2)
-    to = KafkaSink("out", topics.servers)
-    lane = Lane(name="clicks_out", connector=topics.connector(name), prepare=as_it_is, to=to)
-    watching = watcher(monkeypatch, settings, lane)
-    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
-    topics.send(name, clicks(*range(5)), 0)
-    topics.send(name, clicks(1, 2), 1)
-    place = home.lane_folder(settings, lane.name) / "checkpoints" / "records"
-    for folder in ("offsets", "commits"):
-        (place / folder).mkdir(parents=True)
-    # Checkpoints that Spark has completed, and one that it has begun.
-    for number, ends in ((0, {"0": 1}), (1, {"0": 3, "1": 2}), (2, {"0": 5, "1": 2})):
-        told = f"v1\n{{}}\n{json.dumps({name: ends})}"
-        (place / "offsets" / str(number)).write_text(told)
-    (place / "commits" / "0").write_text("v1\n{}")
-    own = {"lane": "clicks_out", "topic": name}
-
-    def waits(partition: int) -> Callable[[Values], float | None]:
-        labels = {**own, "partition": str(partition)}
-        return lambda found: value(found, "tidemark_lane_consumer_lag", **labels)
-
-    # All records of the new partition are pending.
-    seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (4, 2))
-    (place / "commits" / "1").write_text("v1\n{}")
-    seen(watching, lambda found: (waits(0)(found), waits(1)(found)) == (2, 0))
-
-    with foreground.running(settings, LANE, "clicks_out") as entry:
-        entry.mark_waiting(DataError("Kafka is gone."))
-        monkeypatch.setattr(watching._services, "_seen", None)
-        assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
-    end_with_an_error(settings, LANE, "clicks_out")
-    monkeypatch.setattr(watching._services, "_seen", None)
-    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") == 0
-    (shown,) = page.state(watching.read(), "tidemark", 1)["lanes"]
-    assert (shown["name"], shown["state"], shown["error"]) == (
-        "clicks_out",
-        "ended",
-        GONE,
-    )
-    assert (shown["come"], shown["waiting"]) == ([name], 2)
-    assert foreground.forget(settings, LANE, "clicks_out")
-    monkeypatch.setattr(watching._services, "_seen", None)
-    assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
 
 
 def test_streams_and_ingests_of_running_commands_are_reported(

@@ -84,23 +84,28 @@ def up() -> None:
 
 
 def down() -> None:
-    """Stop everything that `tidemark up` started, and all streaming queries and lanes. Data stays.
+    """Stop everything that `tidemark up` started, and all streaming queries and
+    pipelines of extras. Data stays.
 
     Example: `tidemark down`
     """
     from tidemark import engine
+    from tidemark_streaming.base.extra import find_extras
     from tidemark_streaming.home import services
-    from tidemark_streaming.lane import home
 
     settings = Settings()
     running = [s for n in reversed(NAMES) if (s := services.service(settings, n)).running()]
     for process in running:
         with step(f"stop {NAMES[process.name]}"):
             process.stop()
-    lanes = home.running_lanes(settings)
-    for name in lanes:
-        with step(f"stop lane {name}"):
-            home.stop(settings, name)
+    pipelines = {
+        f"{extra.name} {name}": own
+        for extra in find_extras()
+        for name, own in extra.engines(settings).items()
+    }
+    for name, own in pipelines.items():
+        with step(f"stop {name}"):
+            engine.stop(own)
     spark = engine.status(settings)
     if spark.pid is not None:
         with step("stop Spark engine"):
@@ -110,7 +115,7 @@ def down() -> None:
                 "The archive of the engine's classes (270 MB) is built once, in the background, "
                 "in about a minute. Engines then start faster."
             )
-    elif not (running or lanes):
+    elif not (running or pipelines):
         err().print("Nothing is running.")
 
 
@@ -203,8 +208,8 @@ def status(json: Json = False) -> None:
 
 def _processes(settings: Settings) -> list[dict[str, Any]]:
     from tidemark import engine
+    from tidemark_streaming.base.extra import find_extras
     from tidemark_streaming.home import services
-    from tidemark_streaming.lane import home
 
     spark = engine.status(settings)
     rows: list[dict[str, Any]] = [
@@ -232,17 +237,18 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
                 "log": str(process.log),
             }
         )
-    for name in home.running_lanes(settings):
-        lane = engine.status(home.settings_of(settings, name))
-        rows.append(
-            {
-                "name": f"lane {name}",
-                "running": lane.answer is engine.Answer.READY,
-                "address": lane.address,
-                "pid": lane.pid,
-                "log": str(lane.log),
-            }
-        )
+    for extra in find_extras():
+        for name, own in extra.engines(settings).items():
+            spark = engine.status(own)
+            rows.append(
+                {
+                    "name": f"{extra.name} {name}",
+                    "running": spark.answer is engine.Answer.READY,
+                    "address": spark.address,
+                    "pid": spark.pid,
+                    "log": str(spark.log),
+                }
+            )
     return rows
 
 

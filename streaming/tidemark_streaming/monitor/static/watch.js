@@ -194,7 +194,7 @@ function summarize() {
   data.sources.filter((s) => s.refused).forEach((s) => bad.push(`${s.name} is blocked: ${s.refused}`));
   data.sources.filter((s) => s.following && !s.following.runs && !s.refused)
     .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "failed" : "was killed"}`));
-  data.lanes.filter((l) => l.state && l.state !== "running").forEach((l) => bad.push(`lane ${l.name}: ${l.state}`));
+  data.pipelines.filter((p) => p.state && p.state !== "running").forEach((p) => bad.push(`${p.extra} ${p.name}: ${p.state}`));
   data.sinks.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`sink of ${o.asset}: ${o.state}`));
   data.sinks.filter((o) => o.trouble).forEach((o) => warn.push(`the lag of topic ${o.topic} is unknown`));
   data.sinks.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
@@ -278,7 +278,7 @@ function sources() {
     <th>ingest</th><th>lag in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
 }
 
-// The lag of each sink and lane.
+// The lag of each sink and of each pipeline of an extra.
 function outputs() {
   const ended = (error) => ["bad", error ? "✕ ended with an error" : "✕ was killed"];
   const sinks = data.sinks.map((o) => {
@@ -287,16 +287,16 @@ function outputs() {
     return `<tr data-topic="${text(o.topic)}"><td><a href="${dagster(`/assets/${o.asset}`)}">${text(o.asset)}</a></td><td>${text(o.topic)}</td>
       <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Published by `tidemark sink --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
   });
-  const lanes = data.lanes.map((l) => {
-    const marks = { running: ["good", "● running"], waiting: ["bad", "✕ waiting"], ended: ended(l.error) };
-    const [tone, said] = marks[l.state] ?? ["", "not running"];
-    const lag = l.waiting === null ? "–" : `${count(l.waiting)} records`;
-    return `<tr data-lane="${text(l.name)}"><td>${text(l.name)}</td><td title="${text(l.go.join(", "))}">${text(l.come.join(", "))} → ${text(l.go[0])}${l.go.length > 1 ? " …" : ""}</td>
-      <td><span class="state ${tone}" title="${text(l.error ?? "")}">${said}</span></td><td class="n" title="${text(l.trouble ?? "")}">${lag}</td></tr>`;
+  const pipelines = data.pipelines.map((p) => {
+    const marks = { running: ["good", "● running"], waiting: ["bad", "✕ waiting"], ended: ended(p.error) };
+    const [tone, said] = marks[p.state] ?? ["", "not running"];
+    const lag = p.waiting === null ? "–" : `${count(p.waiting)} records`;
+    return `<tr data-pipeline="${text(p.name)}"><td>${text(p.extra)} ${text(p.name)}</td><td title="${text(p.go.join(", "))}">${text(p.come.join(", "))} → ${text(p.go[0])}${p.go.length > 1 ? " …" : ""}</td>
+      <td><span class="state ${tone}" title="${text(p.error ?? "")}">${said}</span></td><td class="n" title="${text(p.trouble ?? "")}">${lag}</td></tr>`;
   });
-  const rows = [...sinks, ...lanes];
+  const rows = [...sinks, ...pipelines];
   $("outputs").hidden = !rows.length;
-  $("outputs-table").innerHTML = `<table><thead><tr><th>asset or lane</th><th>topic</th><th>status</th><th class="n">behind</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
+  $("outputs-table").innerHTML = `<table><thead><tr><th>name</th><th>topic</th><th>status</th><th class="n">behind</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
 }
 
 const EMPTY = `<div class="empty"><p>Nothing has arrived yet.</p>

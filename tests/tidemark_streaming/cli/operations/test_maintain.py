@@ -101,7 +101,7 @@ def test_other_and_failed_commands_do_not_block_a_drop(here: Settings) -> None:
         foreground.running(here, foreground.STREAM, "other"),
         foreground.running(here, foreground.INGEST, "readings", ("other",)),
         foreground.running(here, foreground.INGEST, "gated"),
-        foreground.running(here, foreground.LANE, "gated"),
+        foreground.running(here, "lane", "gated"),
     ):
         assert find_blocker(here, "gated") is None
     assert foreground.forget(here, foreground.STREAM, "gated")

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.column_type import data_type
-from tidemark_streaming.lane.json_members import is_string, string_value
+from tidemark_streaming.extras.lane.json_members import is_string, string_value
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.text_values import (
     DAY,

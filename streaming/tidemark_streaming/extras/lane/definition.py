@@ -20,10 +20,10 @@ from tidemark.base.instants import duration
 from tidemark.define.column_type import data_type
 from tidemark.define.protection import Tokenize
 from tidemark.define.source import Source, check_name, lookup_name
+from tidemark_streaming.extras.lane.options import check_client
 from tidemark_streaming.kafka.connector import KafkaConnector
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.kafka.topic import KafkaSink
-from tidemark_streaming.lane.options import check_client
 
 _NESTED = (ArrayType, MapType, StructType)
 """The nested types, whose values a lane can't decode exactly."""
@@ -149,6 +149,16 @@ class Lane:
     def source(self) -> Source:
         """The source of its records."""
         return self.connector.source
+
+    @property
+    def inputs(self) -> list[str]:
+        """The topics that it reads, as its connector names them."""
+        return list(self.connector.topics)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the topics to which it writes."""
+        return [topic.name for topic in self.topics]
 
     @property
     def lookups(self) -> list[str]:

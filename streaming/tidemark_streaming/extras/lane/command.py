@@ -23,18 +23,16 @@ from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
     from tidemark_streaming.base.foreground import Entry
-    from tidemark_streaming.lane import Lane
-    from tidemark_streaming.lane.query import Queries, Trigger
+    from tidemark_streaming.extras.lane import Lane
+    from tidemark_streaming.extras.lane.query import Queries, Trigger
+
+NAME = "lane"
+"""The name of the command."""
 
 LOOK_EVERY = 1.0
 """Seconds between two checks of the queries."""
 
 _TRIGGERS = ("real-time", "micro-batch")
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("lane")(command)
 
 
 def command(
@@ -56,8 +54,9 @@ def command(
     Example: `tidemark lane clicks_clean`
     """
     from tidemark_streaming.base import foreground
+    from tidemark_streaming.extras.lane import home
+    from tidemark_streaming.extras.lane.definition import Lane
     from tidemark_streaming.home import domains
-    from tidemark_streaming.lane import home
 
     settings = Settings()
     if name is None:
@@ -66,20 +65,20 @@ def command(
     if trigger not in _TRIGGERS:
         raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
-        logs.begin(settings, "lane")
-    lane = domains.lane(settings, name)
+        logs.begin(settings, NAME)
+    lane = domains.pipeline(settings, NAME, name, Lane)
     if stop:
         with step(f"stop {lane}"):
-            expected = foreground.forget(settings, foreground.LANE, name)
+            expected = foreground.forget(settings, NAME, name)
             if not (home.stop(settings, name) or expected):
                 raise EngineError(f"{lane} is not running.")
         return
     if detach:
         _start(settings, lane, trigger)
-        foreground.forget(settings, foreground.LANE, name)
+        foreground.forget(settings, NAME, name)
         out().print(f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True)
         return
-    with foreground.running(settings, foreground.LANE, name) as entry:
+    with foreground.running(settings, NAME, name) as entry:
         queries = _start(settings, lane, trigger)
         handle_termination()
         try:
@@ -92,7 +91,7 @@ def command(
 
 def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     from tidemark.store.warehouse import Warehouse
-    from tidemark_streaming.lane import home, query
+    from tidemark_streaming.extras.lane import home, query
 
     with step(f"start {lane}") as work:
         own = home.ensure(settings, lane, work.show)
@@ -104,7 +103,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
             # The supervisor may retry this many times.
             spark.client.close()
             raise
-        work.note = f"{trigger}, to {', '.join(t.name for t in lane.topics)}"
+        work.note = f"{trigger}, to {', '.join(lane.outputs)}"
     return found
 
 
@@ -117,7 +116,7 @@ def _attend(
         TidemarkError: the user must act.
     """
     from tidemark_streaming.base.outage import ERRORS, Outage
-    from tidemark_streaming.lane import home
+    from tidemark_streaming.extras.lane import home
 
     outage, log = Outage(print_warning), _CheckpointLog(lane, home.lane_folder(settings, lane.name))
     while True:
@@ -138,14 +137,14 @@ class _CheckpointLog:
     """Logs a lane's checkpoints and the number of its dead letters."""
 
     def __init__(self, lane: "Lane", place: Path) -> None:
-        from tidemark_streaming.lane.checkpoints import newest
+        from tidemark_streaming.extras.lane.checkpoints import newest
 
         self._lane, self._place = lane, place
         self._newest, self._letters = newest(place), -1
 
     def look(self, queries: "Queries") -> None:
         """Log changes since the last call."""
-        from tidemark_streaming.lane.checkpoints import newest
+        from tidemark_streaming.extras.lane.checkpoints import newest
 
         name, now, before = self._lane.name, newest(self._place), self._newest
         if now is not None and now != before:
@@ -162,13 +161,14 @@ class _CheckpointLog:
 
 
 def _list(settings: Settings, *, json: bool) -> None:
+    from tidemark_streaming.extras.lane import home
+    from tidemark_streaming.extras.lane.definition import Lane
     from tidemark_streaming.home import domains
-    from tidemark_streaming.lane import home
 
-    lanes = domains.load(settings.domains).lanes.values()
+    lanes = domains.load(settings.domains).pipelines_of(Lane).values()
     running = {lane.name: home.is_running(settings, lane.name) for lane in lanes}
-    came = {lane.name: list(lane.connector.topics) for lane in lanes}
-    went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
+    came = {lane.name: lane.inputs for lane in lanes}
+    went = {lane.name: lane.outputs for lane in lanes}
     if json:
         print_json(
             [{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()]

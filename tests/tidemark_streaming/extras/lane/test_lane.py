@@ -21,14 +21,14 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.extras.lane import Lane
+from tidemark_streaming.extras.lane.checkpoints import newest
+from tidemark_streaming.extras.lane.query import Trigger, check, read, start
+from tidemark_streaming.extras.lane.records import decode_records, output_records
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.lane import Lane
-from tidemark_streaming.lane.checkpoints import newest
-from tidemark_streaming.lane.query import Trigger, check, read, start
-from tidemark_streaming.lane.records import decode_records, output_records
 from tidemark_streaming.payloads import Avro
 
 EMAIL = "ann.raw@example.org"

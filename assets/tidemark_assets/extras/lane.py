@@ -19,10 +19,9 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.sensors.arrivals import TICK_SECONDS
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets
 from tidemark_assets.tables.windows import DagsterOptions
+from tidemark_streaming.extras.lane.definition import OTHERS, Lane
+from tidemark_streaming.extras.lane.status import LaneStatus, lane_status
 from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.lane import Lane
-from tidemark_streaming.lane.definition import OTHERS
-from tidemark_streaming.lane.status import LaneStatus, lane_status
 
 RUNS = "lane_runs"
 
@@ -30,12 +29,24 @@ REPORT_EVERY = 300.0
 """Seconds between two reports while nothing changes."""
 
 
-def lane_assets(
-    found: Domains, group: str, show: DagsterOptions, names: Names = PLAIN
+def definitions(
+    group: str, found: Domains, show: DagsterOptions, names: Names = PLAIN
+) -> Iterator[dg.Definitions]:
+    """Yield the topics of a domain's lanes, with their checks, and the sensor that reports them."""
+    if lanes := found.pipelines_of(Lane):
+        yield dg.Definitions(
+            assets=_assets(lanes, found, group, show, names),
+            sensors=[_sensor(group, lanes, names)],
+            asset_checks=[_check(lane, names) for lane in lanes.values()],
+        )
+
+
+def _assets(
+    lanes: Mapping[str, Lane], found: Domains, group: str, show: DagsterOptions, names: Names
 ) -> list[dg.AssetSpec]:
-    """Return the topics of a domain's lanes, and origins of their records that no ingest has."""
+    """Return the topics of lanes, and origins of their records that no ingest has."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
-    for lane in found.lanes.values():
+    for lane in lanes.values():
         if lane.source.name not in found.ingestions:
             before = [connector_asset(lane.connector, group, show, names)]
             before += reference_assets(lane.source, group, show, names)
@@ -44,9 +55,7 @@ def lane_assets(
     return list(specs.values())
 
 
-def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.Definitions:
-    """Create the sensor of a domain's lanes, and the checks of their topics."""
-
+def _sensor(domain: str, lanes: Mapping[str, Lane], names: Names) -> dg.SensorDefinition:
     @dg.sensor(
         name=names.own(f"{domain}_lanes"),
         required_resource_keys=names.needs,
@@ -58,7 +67,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
         tidemark = names.tidemark(context)
         memory, now = json.loads(context.cursor or "{}"), time.time()
         messages, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
-        for name, lane in found.items():
+        for name, lane in lanes.items():
             stands = lane_status(tidemark.settings, lane)
             messages.append(stands.message)
             at, before = memory.get(name, (0, None))
@@ -72,9 +81,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
             skip_reason=" ".join(messages), cursor=json.dumps(memory), asset_events=events
         )
 
-    return dg.Definitions(
-        sensors=[sensor], asset_checks=[_check(one, names) for one in found.values()]
-    )
+    return sensor
 
 
 def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
@@ -82,7 +89,7 @@ def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
 
     If several lanes write to one topic, it is a separate asset for each.
     """
-    topics = dict.fromkeys(topic.name for topic in lane.topics)
+    topics = dict.fromkeys(lane.outputs)
     return [names.key(lane.name, topic) for topic in topics]
 
 
@@ -142,7 +149,7 @@ def _topics(lane: Lane, group: str, show: DagsterOptions, names: Names) -> Itera
                 "topic": topic,
                 "servers": servers[topic],
                 "lane": lane.name,
-                "from": ", ".join(lane.connector.topics),
+                "from": ", ".join(lane.inputs),
                 "checkpoint every": lane.checkpoint,
             },
             group_name=names.own(group),

@@ -25,11 +25,11 @@ from tidemark.compute.events import plan_check
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.event_log import lookup_tables
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.extras.lane.checkpoints import recreated_topics
+from tidemark_streaming.extras.lane.definition import Lane
+from tidemark_streaming.extras.lane.options import isolation, options
+from tidemark_streaming.extras.lane.records import dead_letters, decode_records, output_records
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.lane.checkpoints import recreated_topics
-from tidemark_streaming.lane.definition import Lane
-from tidemark_streaming.lane.options import isolation, options
-from tidemark_streaming.lane.records import dead_letters, decode_records, output_records
 
 Trigger = Literal["real-time", "micro-batch"]
 

@@ -11,10 +11,10 @@ from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import CORRELATION
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark_streaming.extras.lane import json_columns
+from tidemark_streaming.extras.lane.definition import OTHERS, Lane
+from tidemark_streaming.extras.lane.record_columns import header, record_column, record_fault
 from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.lane import json_columns
-from tidemark_streaming.lane.definition import OTHERS, Lane
-from tidemark_streaming.lane.record_columns import header, record_column, record_fault
 
 READ_FROM, REASON = "read_from", "reason"
 _VALUE = helper("value")

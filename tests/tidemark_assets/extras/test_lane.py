@@ -16,10 +16,10 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.build import DagsterOptions
-from tidemark_assets.sensors.lanes import RUNS, lane_assets, lanes, topic_keys
+from tidemark_assets.extras.lane import RUNS, definitions, topic_keys
+from tidemark_streaming.extras.lane import Lane
 from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
-from tidemark_streaming.lane import Lane
 
 
 def seen(clicks: DataFrame) -> DataFrame:
@@ -38,7 +38,7 @@ LANE = Lane(
     },
     route="kafka_topic",
 )
-FOUND = Domains({}, {}, {}, {"clicks_seen": LANE})
+FOUND = Domains({}, {}, {}, [LANE])
 TOPICS = ["clicks.near", "clicks-far", "clicks_seen_dead_letters"]
 SHOW = DagsterOptions(dg.DailyPartitionsDefinition("2024-01-01"))
 
@@ -55,12 +55,11 @@ def defined(settings: Settings) -> dg.Definitions:
     """Return the lane's assets and checks, and a job that runs the checks."""
     return dg.Definitions.merge(
         dg.Definitions(
-            assets=lane_assets(FOUND, "some", SHOW),
             jobs=[dg.define_asset_job("look", dg.AssetSelection.all_asset_checks())],
             resources={"tidemark": TidemarkResource(settings)},
             executor=dg.in_process_executor,
         ),
-        lanes("some", FOUND.lanes),
+        *definitions("some", FOUND, SHOW),
     )
 
 
@@ -93,7 +92,7 @@ def test_topics_of_a_lane_are_assets_downstream_of_its_source(settings: Settings
 def test_a_lane_that_exited_fails_the_check_of_its_topics(
     settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    ticks = ticks_of(lanes("some", FOUND.lanes), instance, settings)
+    ticks = ticks_of(next(definitions("some", FOUND, SHOW)), instance, settings)
     assert ticks.skipped() == "Lane 'clicks_seen' is not started."
     assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
 
@@ -117,7 +116,7 @@ def test_a_lane_that_exited_fails_the_check_of_its_topics(
 def test_the_lane_sensor_reports_the_check(
     settings: Settings, instance: dg.DagsterInstance, topic: str
 ) -> None:
-    ticks_of(lanes("some", FOUND.lanes), instance, settings).skipped()
+    ticks_of(next(definitions("some", FOUND, SHOW)), instance, settings).skipped()
     key = dg.AssetCheckKey(dg.AssetKey(["clicks_seen", topic]), RUNS)
     (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
     assert record.status.value == "SUCCEEDED"

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.define.helper_columns import helper
-from tidemark_streaming.lane import json_members
-from tidemark_streaming.lane.exact_values import value_of
+from tidemark_streaming.extras.lane import json_members
+from tidemark_streaming.extras.lane.exact_values import value_of
 from tidemark_streaming.payloads.payload import misfit_reason
 from tidemark_streaming.payloads.text_values import TimeFormats
 

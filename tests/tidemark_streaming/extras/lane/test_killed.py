@@ -20,10 +20,10 @@ from helpers.kafka.secured import Secured, secured
 from helpers.kafka.topics import CLICKS
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
+from tidemark_streaming.extras.lane import Lane
+from tidemark_streaming.extras.lane.status import LaneStatus, lane_status
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
-from tidemark_streaming.lane import Lane
-from tidemark_streaming.lane.status import LaneStatus, lane_status
 
 # Kills a lane and its brokers, and waits until the lane has recovered.
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ from tidemark.secret import secret
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
-from tidemark_streaming.lane import Lane
+from tidemark_streaming.extras.lane import Lane
 
 columns = {"at": "TIMESTAMP", "n": "INT"}
 numbers = Source("numbers", columns, "at", BoundedOutOfOrderness("10 seconds"))

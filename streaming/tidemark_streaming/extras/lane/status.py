@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.lane import home, query
-from tidemark_streaming.lane.definition import Lane
+from tidemark_streaming.extras.lane import home, query
+from tidemark_streaming.extras.lane.definition import Lane
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.engine.process import ProgressCallback, ignore_progress
+from tidemark_streaming.extras.lane.definition import Lane
+from tidemark_streaming.extras.lane.options import secrets
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.lane.definition import Lane
-from tidemark_streaming.lane.options import secrets
 
 SPARK_MEMORY = "1g"
 

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.define.source import CORRELATION, Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark_streaming.extras.lane import Lane
+from tidemark_streaming.extras.lane.records import decode_records
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.decode import RECORD
-from tidemark_streaming.lane import Lane
-from tidemark_streaming.lane.records import decode_records
 
 KAFKA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "

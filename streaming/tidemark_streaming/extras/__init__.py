@@ -1,0 +1,1 @@
+"""Extras: packages that no other package imports (`tidemark_streaming.base.extra`)."""

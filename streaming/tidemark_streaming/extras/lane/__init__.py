@@ -1,0 +1,20 @@
+"""Lanes: stateless pipelines from topic to topic, record by record within milliseconds, without a
+table."""
+
+from typing import TYPE_CHECKING
+
+from tidemark_streaming.extras.lane.extra import EXTRA
+
+if TYPE_CHECKING:
+    from tidemark_streaming.extras.lane.definition import Lane
+
+__all__ = ["EXTRA", "Lane"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Lane` when it is used: commands that don't need it do not import Spark."""
+    if name == "Lane":
+        from tidemark_streaming.extras.lane.definition import Lane
+
+        return Lane
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,0 +1,46 @@
+"""Lanes as an extra: their command, Spark processes and progress."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import typer
+
+from tidemark.base.settings import Settings
+from tidemark_streaming.base.extra import Extra, Pipeline, PipelineOverview
+from tidemark_streaming.extras.lane import command
+
+
+class LaneExtra(Extra):
+    """Lanes."""
+
+    name = command.NAME
+    module = "lanes"
+
+    @property
+    def kind(self) -> type[Pipeline]:
+        """The class `Lane`."""
+        from tidemark_streaming.extras.lane.definition import Lane
+
+        return Lane
+
+    def register(self, app: typer.Typer) -> None:
+        """Register `tidemark lane`."""
+        app.command(self.name)(command.command)
+
+    def engines(self, settings: Settings) -> Mapping[str, Settings]:
+        """Return the settings of the lanes' running Spark processes, by lane."""
+        from tidemark_streaming.extras.lane import home
+
+        names = home.running_lanes(settings)
+        return {name: home.settings_of(settings, name) for name in names}
+
+    def monitor(
+        self, settings: Settings, pipelines: Iterable[Pipeline]
+    ) -> Callable[[], Sequence[PipelineOverview]]:
+        """Return a function that returns the overviews of lanes without delay."""
+        from tidemark_streaming.extras.lane.definition import Lane
+        from tidemark_streaming.extras.lane.progress import LaneMonitor
+
+        return LaneMonitor(settings, [p for p in pipelines if isinstance(p, Lane)]).read
+
+
+EXTRA = LaneExtra()

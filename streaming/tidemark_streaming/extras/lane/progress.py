@@ -1,0 +1,80 @@
+"""The state of lanes, from files, and their lag, polled in the background.
+
+A lane's checkpoints have the offsets that it has processed. Neither needs an engine, and brokers
+that don't answer delay nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.settings import Settings
+from tidemark.engine import ManagedProcess
+from tidemark_streaming.base import foreground
+from tidemark_streaming.base.extra import PipelineOverview
+from tidemark_streaming.base.foreground import Command
+from tidemark_streaming.extras.lane import home
+from tidemark_streaming.extras.lane.checkpoints import newest
+from tidemark_streaming.extras.lane.command import NAME
+from tidemark_streaming.extras.lane.definition import Lane
+from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.monitor.answers import Answers
+from tidemark_streaming.streams.supervisor import RUNNING
+
+POLL_SECONDS = 5.0
+"""Seconds between two requests for the lag of a lane."""
+
+BROKER_SECONDS = 2.0
+"""Seconds to wait for the brokers of a lane."""
+
+
+@dataclass(frozen=True)
+class _Lag:
+    waiting: Mapping[tuple[str, int], int] | None = None
+    trouble: str | None = None
+
+
+class LaneMonitor:
+    """Reads the overviews of lanes."""
+
+    def __init__(self, settings: Settings, lanes: Sequence[Lane]) -> None:
+        self._settings, self._lanes = settings, lanes
+        self._lags = Answers[_Lag](POLL_SECONDS)
+
+    def read(self) -> list[PipelineOverview]:
+        """Return the state of each lane, with its newest lag."""
+        commands = foreground.commands(self._settings)
+        running = {c.name: c for c in commands if c.kind == NAME}
+        return [self._overview(lane, running.get(lane.name)) for lane in self._lanes]
+
+    def _overview(self, lane: Lane, command: Command | None) -> PipelineOverview:
+        lag = self._lags.newest(lane.name, partial(_lag, self._settings, lane)) or _Lag()
+        overview = PipelineOverview(lane, waiting=lag.waiting, trouble=lag.trouble)
+        process = ManagedProcess(home.lane_folder(self._settings, lane.name), "engine")
+        error = None if command is None else command.error
+        if process.running() is not None and error is None:
+            return replace(overview, state=RUNNING)
+        if command is not None and command.runs:
+            return replace(overview, state="waiting", error=error)
+        # A lane that was stopped leaves no record.
+        expected = command is not None or process.read_record() is not None
+        return replace(overview, state="ended", error=error) if expected else overview
+
+
+def _lag(settings: Settings, lane: Lane) -> _Lag:
+    checkpoint = newest(home.lane_folder(settings, lane.name))
+    if checkpoint is None:
+        return _Lag()
+    connector = lane.connector
+    try:
+        available = Cluster(connector.at, connector.client, BROKER_SECONDS).topics(connector.topics)
+    except TidemarkError as error:
+        return _Lag(trouble=str(error))
+    return _Lag(
+        {
+            (name, n): max(0, end - checkpoint.ends.get((name, n), low))
+            for name, topic in available.items()
+            for n, (low, end) in topic.offsets.items()
+        }
+    )
