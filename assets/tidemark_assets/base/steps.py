@@ -86,7 +86,7 @@ def of_assets(
 
 
 def choice(name: str, members: Iterable[str]) -> Any:  # noqa: ANN401 (a class that is made here)
-    """Return a type with these values, which the launchpad offers.
+    """Return a type with the given values, which the launchpad offers.
 
     Dagster identifies such a type by its name, so types with other values, of another domain, have
     other names.

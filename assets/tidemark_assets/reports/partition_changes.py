@@ -65,7 +65,7 @@ def closed_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     legs: Sequence[CommitRange],
 ) -> Iterator[ChangedPartition]:
-    """Yield the partitions that these commits closed, or changed after they had closed."""
+    """Yield the partitions that commits closed, or changed after they had closed."""
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
         return

@@ -19,7 +19,7 @@ from tidemark_streaming.dbt.marts import Build, Marts
 def builds(
     project: Marts, assets: dg.AssetsDefinition, names: Names = PLAIN
 ) -> dg.SensorDefinition:
-    """Return the sensor that reports builds of these assets on the command line."""
+    """Return the sensor that reports builds of marts on the command line."""
 
     @dg.sensor(
         name=names.own("marts_builds"),

@@ -27,7 +27,7 @@ _DAY = duration("1 day")
 def read_events(
     warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
-    """Return the events of these arrivals, for `picture.arrivals`.
+    """Return the events of the arrivals in `timeline`, for `picture.arrivals`.
 
     An event that belongs to several windows has the best verdict that it has in any of them.
     """

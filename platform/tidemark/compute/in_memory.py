@@ -164,7 +164,7 @@ def _find_merge_function(aggregate: Aggregate) -> str | None:
 
 
 def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
-    """Return how these partials of an aggregate merge, or None if only the engine can do it."""
+    """Return how an aggregate's partials merge, or None if only the engine can merge them."""
     function = _find_merge_function(aggregate)
     if function == "count":
         return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _no_slack)
@@ -212,7 +212,7 @@ def _to_double(values: Array) -> Array:
 
 
 def _is_far_from_overflow(partials: Array) -> bool:
-    """Return whether sums are far from overflowing, so that they are the same as in the engine."""
+    """Return whether sums are far from overflowing, so that they equal the engine's."""
     if pc.any(pc.struct_field(partials, "over")).as_py():
         return False
     kind = pc.struct_field(partials, "sum").type

@@ -130,7 +130,8 @@ def assign_windows(
 def assign_rollup_windows(
     warehouse: Warehouse, transform: RollUp, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Return the base's admitted partials by the roll-up's windows, with their lateness in these.
+    """Return the base's admitted partials by the roll-up's windows, with their lateness in those
+    windows.
 
     Late partials are of one arrival each, so the watermark before it is known.
 

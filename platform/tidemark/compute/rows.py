@@ -23,7 +23,8 @@ def finish_columns(transform: Definition) -> dict[str, Column]:
 
 
 def _exactness_columns(transform: Definition) -> dict[str, Column]:
-    """Return how exact the values are, computed from the same merged partials.
+    """Return columns that show how exact the finished values are, computed from the merged
+    partials.
 
     `SLACK` is the possible difference between two computations of a value; `OVERFLOWED` lists the
     aggregates that exceed their type.

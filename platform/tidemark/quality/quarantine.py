@@ -76,7 +76,7 @@ class Choice:
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def check(self, transform: Definition) -> None:
-        """Raise an error if a transform does not have these keys.
+        """Raise an error if a transform does not have the chosen keys.
 
         Raises:
             DefinitionError: a key is not one of the transform's.

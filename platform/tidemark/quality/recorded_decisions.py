@@ -62,7 +62,7 @@ class _Recorded:
     partial: bool = False
 
     def expectation(self, name: str) -> Windowed:
-        """Return an expectation that gives these answers."""
+        """Return an expectation that gives the recorded result again."""
         return Windowed(
             name=name, expected=self.expected, level=self.level, validate=self._validate
         )

@@ -243,8 +243,8 @@ def _compute_in_engine(
 def _compute_in_memory(
     asset: Asset, marker: CommitInfo, state: "_State", marked: bool
 ) -> pa.Table | None:
-    """Compute the rows of these windows in memory, with all published columns; None if only the
-    engine can.
+    """Compute the rows of the windows that the commit can have changed, in memory. Return None if
+    only the engine can compute them.
     """
     transform = asset.transform
     if not in_memory.is_supported(transform, marker):

@@ -66,7 +66,7 @@ class Plan:
         return self.again or Planning.of(self.few)
 
     def after(self, step: str) -> "Plan":
-        """Return the plan with the end time of a step, one of those in the ledger."""
+        """Return the plan with the end time of a step (`ledger.ENDED`)."""
         if self.taken_up:
             return self
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})

@@ -94,7 +94,7 @@ def _list_steps(transform: Definition) -> list[str]:
 def _take_over(
     asset: Asset, marker: CommitInfo, table: str, taken: Mapping[str, tuple[str, int]]
 ) -> int:
-    """Replace all rows of a table by those of the swap; return how many rows were written."""
+    """Replace all rows of a table by the rows of the swap, and return their number."""
     warehouse = asset.warehouse
     if table not in taken:
         # If the swap has no such table, this table gets no rows.

@@ -450,7 +450,7 @@ def commits_after(state: DeltaTable, commit_number: int) -> Sequence[CommitInfo]
 
 
 def can_republish(commits: Sequence[CommitInfo]) -> bool:
-    """Return whether a run can publish these commits again, as they were.
+    """Return whether a run can publish commits again, exactly as they were.
 
     The newest commit can always be published. Two kinds of earlier commits can't. A swap copied
     tables that no longer exist. A commit that merged sessions into others depends on sessions that

@@ -155,7 +155,7 @@ def append(
 
 
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
-    """Return the facts that the ledger has about the same commit; None if it has none."""
+    """Return the facts that the ledger already has about a commit; None if it has none."""
     found = warehouse.take(
         TABLE,
         InRanges(

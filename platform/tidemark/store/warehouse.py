@@ -87,7 +87,7 @@ class Warehouse:
 
     @property
     def place(self) -> Place:
-        """The arguments with which another session can open the same warehouse."""
+        """The arguments with which another session can open this warehouse."""
         return Place(self.location, self.database, self.registered)
 
     def path(self, table: str) -> str:
@@ -396,7 +396,7 @@ class Warehouse:
         return self._threads.submit(work)
 
     def planning(self, planning: Planning) -> AbstractContextManager[None]:
-        """Use these planner settings of the engine within the context."""
+        """Use the given planner settings of the engine within the context."""
         return self._planner.planning(planning)
 
     def _demand(self, table: str) -> None:

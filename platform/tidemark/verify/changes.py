@@ -219,7 +219,7 @@ def _read_computed(
 
 
 def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]:
-    """Return the keys of a published table with these columns.
+    """Return the keys among the columns of a published table.
 
     These are the columns that are neither a window's facts nor an aggregate of the definition that
     made the table.

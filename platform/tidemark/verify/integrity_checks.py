@@ -9,13 +9,13 @@ from tidemark.define.definition import Definition
 from tidemark.define.expectations.windowed import matches_log, unique_key
 
 INTEGRITY_CHECKS = frozenset({matches_log().name, unique_key().name})
-"""The names of these expectations."""
+"""The names of the two expectations."""
 
 FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
 def remedy(transform: Definition) -> str:
-    """Return an instruction for windows of an asset that fail one of these expectations."""
+    """Return an instruction for windows of an asset that fail an integrity check."""
     name = transform.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"
     if transform.follows is not None:

@@ -33,7 +33,7 @@ def zone_of(name: str, what: str) -> ZoneInfo:
 
 
 def in_utc(times: "pa.ChunkedArray[Any]", zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
-    """Return the instants at which clocks in a zone show these times, to the microsecond."""
+    """Return the instants at which clocks in a zone show the given times, to the microsecond."""
     local = pc.cast(times, pa.timestamp("us"), safe=False)
     distinct = pc.unique(local)
     instants = pa.array([_instant(time, zone) for time in distinct], pa.int64())

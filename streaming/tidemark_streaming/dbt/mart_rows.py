@@ -1,9 +1,8 @@
 """Find the rows of marts that depend on a window, from dbt's manifest and views.
 
-A mart that reads a published table through a view has the columns of its rows from that view. The
-view is therefore queried for its values for the window. The mart is queried for the rows with the
-same values in the columns that identify its rows. For a mart that reads the table in another way,
-only the dependency is known.
+If a mart reads a published table through a view, two queries find the rows. The first gets the
+view's values for the window. The second gets the mart's rows that have these values in the columns
+that identify a row. If a mart reads the table in another way, only the dependency is known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

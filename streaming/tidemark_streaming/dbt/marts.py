@@ -341,7 +341,7 @@ def _shorten(message: str) -> str:
 
 
 def refuse(*sentences: str) -> None:
-    """Raise an error with these messages, if any is not empty.
+    """Raise an error with the given messages, unless all of them are empty.
 
     Raises:
         DataError: with all messages.

@@ -104,7 +104,7 @@ def chosen(text: str) -> list[str]:
 
 
 def generate(transforms: Iterable[Definition]) -> str:
-    """Return the text of the file for these assets."""
+    """Return the text of the file for the given assets."""
     assets = list(transforms)
     windows = [
         # The source of its events, which determines its freshness.

@@ -286,7 +286,7 @@ class DeltaConnector:
         return rows.sort_by([(name, "ascending") for name in plain])
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
-        """Return the source's columns of these rows, protected."""
+        """Return the source's columns of `rows`, protected."""
         columns = {
             name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
             for name, field in zip(self.source.columns, self.source.fields, strict=True)

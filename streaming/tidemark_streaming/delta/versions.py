@@ -225,7 +225,7 @@ def read_frame(
 
 
 def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
-    """Return the schema of these columns only, because others may have unsupported types."""
+    """Return the schema of `columns` only, because other columns may have unsupported types."""
     return Schema([field for field in table.schema().fields if field.name in columns])
 
 

@@ -80,8 +80,8 @@ def _read_with_times(
     source: Source,
     options: Mapping[str, str | bool],
 ) -> DataFrame:
-    """Return the rows of Parquet files in which these fields are in nanoseconds, or lack a time
-    zone.
+    """Return the rows of Parquet files with the fields `nanos` in nanoseconds, and `local` without
+    a time zone.
     """
     kinds = {name: "BIGINT" if name in nanos else kind for name, kind in source.fields.items()}
     schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())

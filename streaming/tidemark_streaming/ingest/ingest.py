@@ -215,7 +215,7 @@ def ingest_each(
     *,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
-    """Ingest the pending arrivals of each of these connectors of a source, as one writer.
+    """Ingest the pending arrivals of several connectors of a source, as one writer.
 
     Args:
         connectors: each with its number, counted from 1, and the total number of connectors.

@@ -61,7 +61,7 @@ class Cluster:
         self._admin = self._brokers.connect(AdminClient)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Return the topics with these names, each partition from its first offset to its end.
+        """Return the topics with the given names, each partition from its first offset to its end.
 
         The end is that of committed transactions, unless `isolation.level` is read_uncommitted.
 
@@ -88,8 +88,8 @@ class Cluster:
         }
 
     def ids(self, names: list[str]) -> dict[str, str]:
-        """Return the IDs of these topics, without missing ones. This is one request, which takes a
-        millisecond.
+        """Return the IDs of topics by name, without missing ones. This is one request, which takes
+        a millisecond.
 
         Raises:
             DataError: the brokers do not answer.
@@ -102,7 +102,7 @@ class Cluster:
         }
 
     def has(self, *names: str) -> bool:
-        """Return whether topics with all of these names exist.
+        """Return whether all of the named topics exist.
 
         Raises:
             DataError: the brokers do not answer.
@@ -111,7 +111,7 @@ class Cluster:
         return all(name in existing for name in names)
 
     def create(self, wanted: Sequence[NewTopic]) -> None:
-        """Create the missing ones of these topics, and wait until they can be used.
+        """Create those of the wanted topics that are missing, and wait until they can be used.
 
         Raises:
             DataError: the brokers refuse or do not answer.

@@ -204,13 +204,13 @@ class KafkaConnector:
         return None
 
     def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
-        """Return the rows at these positions, and the fields that the source does not declare."""
+        """Return the rows at the given positions, and the fields that are not declared."""
         found = self._intake.read(positions, cancel)
         self._check_not_recreated([position.parse(p) for p in positions])
         return found
 
     def _check_not_recreated(self, pieces: Sequence[Position]) -> None:
-        """Raise if a topic was recreated since the poll that found these records.
+        """Raise if a topic was recreated since the poll that found the records.
 
         One check after the read covers everything that was read, because a topic ID is never
         reused.

@@ -51,8 +51,8 @@ class Intake:
         self._few_fields = True
 
     def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
-        """Return the decoded rows at these positions, and by chunk the JSON fields that the source
-        does not declare.
+        """Return the decoded rows at the given positions, and by chunk the JSON fields that the
+        source does not declare.
 
         Args:
             cancel: cancels the read once it is set.

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 Read = Callable[[Sequence[str], Event], T]
-"""Reads the records of these positions; gives up once the event is set."""
+"""A function that reads the records at positions; it gives up once the event is set."""
 
 
 class Prefetcher(Generic[T]):
@@ -34,7 +34,7 @@ class Prefetcher(Generic[T]):
             self._begun = positions, self._thread.submit(self._read, positions, self._enough)
 
     def take(self, positions: Sequence[str]) -> T:
-        """Return the result for these positions; wait for it, or read now, if it is not ready.
+        """Return the result for the given positions. If it is not ready, wait for it or read now.
 
         Raises:
             Exception: any error of the read.

@@ -113,7 +113,7 @@ class Reader:
             yield _table(batch, asked, places, wanted)
 
     def _fetch(self, asked: Mapping[_Of, Sequence[Range]], cancel: Event) -> Iterator["_Batch"]:
-        """Yield the records of these ranges."""
+        """Yield the records of the requested ranges."""
         of_partition = list(asked)
         ends = np.array([ranges[-1][1] for ranges in asked.values()], np.int64)
         open_ = dict(enumerate(ends.tolist()))

@@ -154,8 +154,7 @@ class Json:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Return whether values of this type are written as texts or counts, because JSON has no such
-    type."""
+    """Return whether JSON lacks a type, so that its values are written as texts or counts."""
     return pa.types.is_temporal(kind) or pa.types.is_binary(kind)
 
 

@@ -50,7 +50,7 @@ def _refers_back(
 
     Args:
         known: the named types, by name.
-        passed: the names of records that are known not to do so.
+        passed: the names of records that are known not to refer back.
     """
     if isinstance(part, list):
         return any(_refers_back(one, known, around, passed) for one in part)

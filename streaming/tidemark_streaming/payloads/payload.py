@@ -158,7 +158,7 @@ class Results:
 
 
 def null_rows(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an array of any)
-    """Return a column that is null in these rows."""
+    """Return a column with the given rows set to null."""
     if not len(column):
         return column
     kept = np.arange(len(column))
@@ -226,8 +226,7 @@ def decode_each(
 
 
 def _add(found: Results, values: list[Any], name: str, kind: str) -> None:
-    """Add a column of these values. A value that does not fit is null and is recorded as a
-    misfit."""
+    """Add a column of values. A value that does not fit is null and is recorded as a misfit."""
     wanted = arrow_type(kind)
     try:
         column = _array(values, wanted)

@@ -45,7 +45,7 @@ ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
 def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
-    """Return the values of these texts; null if a text is not a value of this type.
+    """Return texts parsed to a type; null for a text that is not a value of that type.
 
     Args:
         kind: a scalar type.
@@ -82,7 +82,7 @@ def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def decode_base64(texts: Texts) -> "pa.Array[Any]":
-    """Return the bytes that these texts encode; null if a text is not base64."""
+    """Return base64 texts as bytes; null if a text is not base64."""
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
 
@@ -143,7 +143,7 @@ class TimeFormats:
     def from_counts(
         self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType
     ) -> "pa.ChunkedArray[Any]":
-        """Return the timestamps of these counts. A timestamp is null if it is finer than
+        """Return counts since 1970 as timestamps. A timestamp is null if it is finer than
         microseconds, or outside the years 1 to 9999."""
         least, most = self.count_range
         is_in_range = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _OLD = ("delete", "update_preimage")
 _NEW = ("insert", "update_postimage")
 _BATCH_WINDOWS = 2_000
-"""Windows whose rows are Python objects at the same time."""
+"""Maximum number of windows whose rows are Python objects at the same time."""
 
 
 @dataclass(frozen=True)

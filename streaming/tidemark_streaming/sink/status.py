@@ -55,8 +55,9 @@ def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
 
 
 def _commit_time(warehouse: Warehouse, table: str, versions: range) -> int | None:
-    """Return the commit time of the first of these versions that the transaction log still has, or
-    None if it has none of them."""
+    """Return the commit time of the first version in `versions` that the transaction log still has,
+    or None if it has none of them.
+    """
     at = partial(warehouse.committer.committed_at, table)
     # The log's expired versions all come before the others, so a binary search finds the first.
     first = bisect_left(versions, True, key=lambda version: at(version) is not None)

@@ -21,7 +21,7 @@ from tidemark_streaming.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class IntegrityFault:
-    """Windows of one asset that currently fail such an expectation.
+    """Windows of one asset that currently fail an integrity check.
 
     Args:
         expectations: the expectations that they fail.

@@ -321,7 +321,7 @@ class Snapshot:
         return None if newest is None else newest["table_id"]
 
     def changed_windows(self, asset: str, commits: Collection[int]) -> list[int]:
-        """Return the starts of the windows last published by one of these commits."""
+        """Return the starts of the windows that one of the given commits published last."""
         wanted = ds.field("commit_number").isin(sorted(commits))
         table = self.tables.read(
             asset, ["window_start"], wanted, [at_least("commit_number", min(commits))]

@@ -143,7 +143,7 @@ class Tables:
             return self._read(table, columns, where, bounds)
 
     def read_new_files(self, table: str, columns: Sequence[str], seen: set[str]) -> pa.Table | None:
-        """Read the rows of those files that are not in `seen`; None if there are none.
+        """Read the rows of the files that are not in `seen`; None if there are none.
 
         A compaction writes known rows to new files: the caller recognizes them by their numbers.
 

@@ -35,7 +35,7 @@ class Query(NamedTuple):
 
 
 def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
-    """Return the running queries of these assets, by asset.
+    """Return the running queries of assets, by asset.
 
     Raises:
         EngineError: the engine does not respond, or refuses the token.

@@ -45,7 +45,7 @@ def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
 def aggregate_fragments(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
-    """Aggregate classified events to fragments, with the facts by which these merge and fire.
+    """Aggregate classified events to fragments, with the facts by which fragments merge and fire.
 
     Args:
         columns: the aggregates.
@@ -81,7 +81,7 @@ def aggregate_fragments(
 
 
 def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
-    """Return fragments with those merged that touch and are in the same time cell.
+    """Merge fragments that touch and are in the same time cell, and return all fragments.
 
     They always share a session, too.
     """

@@ -83,7 +83,9 @@ class Evidence(Protocol):
         ...
 
     def quarantined_rows(self, back: int = 0) -> DataFrame:
-        """Return the rows in quarantine; otherwise as `published_rows`."""
+        """Return the quarantined rows of the windows for which `published_rows` returns the
+        published ones.
+        """
         ...
 
     def same_window(self, left: str, right: str) -> Column:

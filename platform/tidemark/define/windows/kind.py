@@ -49,7 +49,7 @@ class Window(ABC):
 
     @property
     def closing_every(self) -> int | None:
-        """The distance between the ends of consecutive windows; otherwise as `period`."""
+        """The distance between the ends of consecutive windows, in microseconds; see `period`."""
         return self.period
 
     @property
@@ -75,7 +75,9 @@ class Window(ABC):
         return min(end + self.max_extent, INFINITY)
 
     def contains(self, inner: "Window") -> bool:
-        """Return whether each `inner` window lies completely inside one of these windows."""
+        """Return whether each window of the kind `inner` lies completely inside one window of this
+        kind.
+        """
         return False
 
 

@@ -35,7 +35,8 @@ _BEGINNING = 1 << 20
 
 
 def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
-    """Return the Java options that use the archive; empty without a valid archive for these jars.
+    """Return the Java options that use the archive; empty if no valid archive exists for these
+    jars.
 
     Args:
         paths: the jars in addition to Spark's own.
@@ -56,7 +57,7 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
 def make(
     java: Java, paths: Sequence[Path], train: Callable[[str], None], folder: Path = FOLDER
 ) -> bool:
-    """Create the archive, and delete those of other jars and Javas.
+    """Create the archive, and delete the archives for other jars and other Javas.
 
     Return False if it exists already. Only one process at a time creates it: a second one waits,
     and then finds the archive.

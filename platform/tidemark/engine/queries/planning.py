@@ -72,7 +72,7 @@ class Planner:
 
     @contextmanager
     def planning(self, planning: Planning) -> Iterator[None]:
-        """Use these settings within the context."""
+        """Use the given planner settings within the context."""
         before = self._now
         if planning == before:
             yield

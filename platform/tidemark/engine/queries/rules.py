@@ -15,7 +15,7 @@ UNSAFE_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation
 
 
 def exclude_unsafe(spark: "SparkSession") -> None:
-    """Exclude the rule in a session, in addition to those that its engine excludes already."""
+    """Exclude the rule in a session, in addition to the rules that its engine already excludes."""
     excluded = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, with_excluded_rule(excluded, UNSAFE_RULE))
 

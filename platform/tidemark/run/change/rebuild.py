@@ -63,7 +63,7 @@ class RebuildStatus:
 def side_definition(
     transform: Definition, name: str = REBUILD, verb: str = "rebuild"
 ) -> WindowedTransform:
-    """Return the same definition under the name of separate tables.
+    """Return a copy of the definition that writes to separate tables.
 
     Args:
         name: suffix of the tables' names: `<asset>__<name>`.

@@ -93,7 +93,8 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, since: int, name: str
 ) -> ReplayResult:
-    """Compute the same windows into separate tables, which are recreated each time.
+    """Compute the windows that `replay` replaces into separate tables, which are recreated each
+    time.
 
     For session windows this computes all sessions, because one may cross any bound.
 
@@ -112,7 +113,7 @@ def replay_to_side_tables(
 
 
 def side_definition(transform: Definition, name: str) -> WindowedTransform:
-    """Return the same definition under the name of the replay's tables."""
+    """Return a copy of the definition that writes to the replay's separate tables."""
     if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
             f"A replay can't go into '{name}': use lower-case letters, digits and underscores, and "

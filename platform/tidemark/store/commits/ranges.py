@@ -20,7 +20,7 @@ MAX_RANGES = 100
 
 
 def between(start: int | None, end: int | None) -> Ranges:
-    """Return the ranges with these bounds; an empty tuple (unbounded) if a bound is None."""
+    """Return the range [start, end) as ranges; an empty tuple (unbounded) if a bound is None."""
     return () if start is None or end is None else ((start, end),)
 
 

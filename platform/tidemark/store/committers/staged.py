@@ -77,7 +77,7 @@ class Staged:
         return sum(file.footer.num_rows for file in self.files)
 
     def within(self, table: str) -> "Staged":
-        """Return the same files, linked or copied into a table's folder.
+        """Return the files after linking or copying them into a table's folder.
 
         The original files stay, because other readers may need them.
         """
@@ -95,7 +95,7 @@ class Staged:
         return Staged(table, name, moved)
 
     def with_rows(self, rows: pa.Table) -> "Staged":
-        """Return these files and a new one with a few more rows."""
+        """Return the files, and a new file with a few more rows."""
         system, place = file_system(self.table)
         path = f"{self.name}/also-{uuid4().hex}.parquet"
         pq.write_table(rows, f"{place}/{path}", filesystem=system)
@@ -118,7 +118,7 @@ class Staged:
         )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """Return a reader of their rows, with these columns."""
+        """Return a reader of the files' rows, with the columns of `schema`."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]
         found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)

@@ -126,7 +126,7 @@ def _has(own: Settings) -> int:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Set these environment variables for processes that are started in the block."""
+    """Set environment variables for processes that are started in the block."""
     os.environ.update(more)
     try:
         yield

@@ -40,8 +40,8 @@ def firings(
 def _find_firings(
     firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
-    """Return the arrivals that fire the events which came at these steps, and whether some events
-    are left.
+    """Return the arrivals that fire the events of the steps `came`, and whether some events are
+    left.
 
     Args:
         until: intervals no longer fire once the watermark has reached this instant.

@@ -24,7 +24,7 @@ _FUNCTIONS = {
     "quantile": "quantile",
     "top_k": "top_k",
 }
-"""The names in a scenario, and those in `tidemark.aggregate`, whose mean is SQL's avg."""
+"""The names of aggregates in a scenario, with their names in `tidemark.aggregate`."""
 
 _NUMERIC = ("sum", "avg", "stddev", "variance", "quantile")
 _COUNTS = ("approx_count_distinct", "count_distinct")

@@ -118,7 +118,7 @@ class Node:
         return self.raw.value
 
     def word(self, what: str, words: Sequence[str]) -> str:
-        """Return one of these words."""
+        """Return the value, after a check that it is one of `words`."""
         if self.text(what) not in words:
             raise self.error(f"{self} is not {what}; {_name_choices(words)}.")
         return self.text(what)
