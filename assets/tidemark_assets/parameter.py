@@ -30,7 +30,7 @@ WINDOWS = "tidemark_windows"
 """The key of the IO manager that reads windows."""
 
 FINAL = "final"
-"""A metadata key of an input: whether to read only final windows."""
+"""A metadata key of an input; if true, only final windows are read."""
 
 
 class Reader(dg.IOManager):

@@ -248,7 +248,7 @@ class Ingestion:
         connector: creates its connector for a landing folder.
         play: writes its recorded data into a landing folder, if it has any.
         spans: its recorded data by spans of processing time, for connectors other than files.
-        lookups: by name, functions that read lookup tables which the domain provides. A table is
+        lookups: functions that read lookup tables which the domain provides, by name. A table is
             created from the result if it does not exist; after that, it is the user's.
     """
 

@@ -17,7 +17,7 @@ _PART = re.compile(r"\w+", re.ASCII)
 
 
 class Resourceful(Protocol):
-    """A context with resources: of a step, a check or a sensor."""
+    """The context of a step, a check or a sensor, which has resources."""
 
     @property
     def resources(self) -> object: ...

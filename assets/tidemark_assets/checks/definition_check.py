@@ -1,4 +1,4 @@
-"""A check of each windowed asset: whether the definition in the code wrote its tables.
+"""A check of each windowed asset, which passes if the definition in the code wrote its tables.
 
 Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
 their definition. The asset's page runs the check at any time, and the jobs that change its tables

@@ -1,4 +1,4 @@
-"""Freshness by event time: whether the windows are as new as the events that have arrived.
+"""Freshness by event time: a check that the windows are as new as the events that have arrived.
 
 Dagster's own freshness policies measure the wall-clock time since the last materialization. By
 these, a recording of last year is fresh, and so is a stream whose watermark does not move. This

@@ -1,4 +1,4 @@
-"""A check of each asset whose stream should run: whether it runs.
+"""A check of each asset whose stream should run, which passes if it runs.
 
 The supervisor reports it when a stream ends, recovers or is given up. The asset's page can run it
 at any time, from the supervisor's last status, without the engine.

@@ -1,4 +1,4 @@
-"""Results of runs as metadata of materializations: of a log, and of windows by partition."""
+"""Results of runs as metadata of the materializations of logs, and of windows by partition."""
 
 import json
 from bisect import bisect_right

@@ -48,7 +48,7 @@ Later ticks report the rest.
 LEDGER_DISORDER_MICROS = 600_000_000
 """How far rows of the ledger may be out of order: two processes may append at the same time.
 
-The sensor also watches a run for this long: by then, its own step has reported it or never will.
+The sensor also watches a run for this long. After that, its own step will not report it any more.
 """
 
 MAX_SEARCHED_RUNS = 20

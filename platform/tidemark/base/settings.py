@@ -136,7 +136,7 @@ class Settings(BaseSettings):
         default="-XX:+UseParallelGC",
     )
     engine_archive: bool = _setting(
-        "Whether `tidemark down` builds a class archive in the background if none exists "
+        "Let `tidemark down` build a class archive in the background if none exists "
         "(one minute and 270 MB, once), so that engines start faster.",
         "true or false",
         default=True,
@@ -230,9 +230,8 @@ class Settings(BaseSettings):
         pattern=r"^(/|[a-z][a-z0-9+.-]*:/)",
     )
     durable: bool = _setting(
-        "Whether each commit on a local disk is synced before the next one begins, so "
-        "that a power failure loses no commit. Without it, commits are some milliseconds "
-        "faster.",
+        "Sync each commit on a local disk before the next one begins, so that a power "
+        "failure loses no commit. If false, commits are some milliseconds faster.",
         "true or false",
         default=True,
     )

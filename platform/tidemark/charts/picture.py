@@ -90,7 +90,7 @@ def arrivals(
 
 
 def _place_events(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
-    """Return the events with `at`, the instant at which each is drawn: by position, since the last
+    """Return the events with `at`, the instant at which each is drawn, from its position and its
     arrival.
     """
     begins = _arrival_starts(timeline)

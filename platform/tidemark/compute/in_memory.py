@@ -32,7 +32,7 @@ from tidemark.define import classification
 from tidemark.define.aggregates import Aggregate, count, means, totals
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, IS_DELETED, PHASE, SLOT, VERDICT
 from tidemark.define.triggers import trigger
 from tidemark.define.triggers.firings import EachArrival, Firing, Never
 from tidemark.store.commits.commit_info import CommitInfo
@@ -112,7 +112,7 @@ def compute_changes(
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
-    They also have `GONE` and `SLACK`. Return None if only the engine can compute them.
+    They also have `IS_DELETED` and `SLACK`. Return None if only the engine can compute them.
 
     Args:
         partials: all partials of these windows after the commit.
@@ -138,7 +138,7 @@ def compute_changes(
         "as_of": at.arrival,
         "commit_number": marker.commit_number,
         "quality": None,
-        GONE: False,
+        IS_DELETED: False,
     }
     kinds = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
     for (name, value), kind in zip(stamps.items(), kinds, strict=True):

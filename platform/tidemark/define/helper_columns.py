@@ -37,7 +37,7 @@ MARKER = helper("marker")
 """The facts of a commit of the state (`CommitInfo`) as JSON, STRING; null in rows of partials."""
 PHASE, FIRING, FIRED = map(helper, ("phase", "firing", "fired"))
 """The firing that a partial has joined, and the arrival at which it fired (`slot.select_fired`)."""
-GONE = helper("gone")
+IS_DELETED = helper("is_deleted")
 """Whether a row is deleted from the published table, BOOLEAN."""
 OBSERVED = helper("observed")
 """The value that an expectation observed for a missing window, STRING."""

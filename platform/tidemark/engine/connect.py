@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 USER = "tidemark"
 """The user id of sessions that later processes find again."""
 
-_GONE = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
+_SESSION_LOST = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
 """Prefixes of the error conditions that the client raises if its session was lost."""
 
 
@@ -125,9 +125,9 @@ def is_engine_lost(error: Exception) -> bool:
     if isinstance(error, SparkConnectGrpcException):
         status, condition = error.getGrpcStatusCode(), error.getCondition() or ""
         lost = status is grpc.StatusCode.UNAVAILABLE
-        return lost or condition.startswith(_GONE)
+        return lost or condition.startswith(_SESSION_LOST)
     if isinstance(error, PySparkException):
-        return (error.getCondition() or "").startswith(_GONE)
+        return (error.getCondition() or "").startswith(_SESSION_LOST)
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import ERROR, Windowed
-from tidemark.define.helper_columns import GONE
+from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
@@ -36,7 +36,7 @@ class GateResult:
     """Result of the gate.
 
     Args:
-        rows: rows to publish, each with its `quality`, and with `GONE` if the row is deleted.
+        rows: rows to publish, each with its `quality`, and with `IS_DELETED` if the row is deleted.
         count: number of new rows among them. The others keep their published values in place of
             quarantined ones.
         quarantine_changes: changes of the quarantine; None if there are none.
@@ -57,7 +57,7 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     """Validate the rows of a commit, and separate those to publish from those to quarantine.
 
     Args:
-        rows: computed rows as they would be published; `GONE` marks a row that is deleted.
+        rows: computed rows as they would be published; `IS_DELETED` marks a row that is deleted.
     """
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count(rows))
@@ -96,9 +96,9 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
         marked = (
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
         )
-        quality = F.when(F.col(GONE), None).when(marked, WARNED).otherwise(PASSED)
+        quality = F.when(F.col(IS_DELETED), None).when(marked, WARNED).otherwise(PASSED)
         return rows.withColumn("quality", quality).drop(*MARKS)
-    numbers, deleted = rows[ROW].to_pylist(), rows[GONE].to_pylist()
+    numbers, deleted = rows[ROW].to_pylist(), rows[IS_DELETED].to_pylist()
     grades = [
         None if left else WARNED if everything or number in warned else PASSED
         for number, left in zip(numbers, deleted, strict=True)
@@ -121,7 +121,7 @@ def _split(
     settled = quarantine.compute_changes(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
-        F.when(F.col(GONE), None)
+        F.when(F.col(IS_DELETED), None)
         .when(stands, quarantine.RELEASED)
         .when(F.size("failed") > 0, WARNED)
         .otherwise(PASSED)
@@ -134,7 +134,7 @@ def _split(
     count = batch.asset.warehouse.count(materialized)
     if settled.kept is not None:
         kept = frame(rows.sparkSession, materialized).unionByName(
-            settled.kept.withColumn(GONE, F.lit(False)).select(columns)
+            settled.kept.withColumn(IS_DELETED, F.lit(False)).select(columns)
         )
         materialized = batch.scratch.materialize(kept, few=batch.few)
     return GateResult(materialized, count, settled.changes, settled.quarantined, warned, found)
@@ -153,7 +153,7 @@ def _mark_failing(
         rows = rows.join(F.broadcast(local), ROW, "left")
         every = F.concat(F.coalesce("_own", none), every)
     bad = F.exists(every, lambda f: f["level"] == ERROR)
-    validated = ~F.col(GONE)
+    validated = ~F.col(IS_DELETED)
     return rows.withColumns({"failed": F.when(validated, every), "_bad": validated & bad}).drop(
         "_own"
     )

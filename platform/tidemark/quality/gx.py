@@ -82,7 +82,7 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
     """Validate rows, and return a finding for each expectation, in order.
 
     The library always validates in memory, so that an expectation means the same for few rows and
-    for many. Whether a row passes an expectation about single rows does not depend on the others.
+    for many. For expectations about single rows, the result of a row does not depend on other rows.
 
     Args:
         chunks: the rows, with the column `ROW`.

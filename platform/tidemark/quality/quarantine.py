@@ -22,7 +22,7 @@ from tidemark.compute.compare import same_window
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
-from tidemark.define.helper_columns import GONE
+from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
@@ -48,8 +48,8 @@ class QuarantineChanges:
         released: numbers of the rows that the user had released with the same values.
         kept: the published rows that stay in place of quarantined ones when a backfill replaces
             rows; None otherwise.
-        changes: the rows that enter the quarantine and, with `GONE` in an increment, those that
-            leave.
+        changes: the rows that enter the quarantine. An increment also has the rows that leave, with
+            `IS_DELETED`.
     """
 
     quarantined: int = 0
@@ -58,7 +58,7 @@ class QuarantineChanges:
     changes: Rows | None = None
 
 
-_NOT_KEPT = ("quality", GONE, ROW, "_keys", OVERFLOWED, SLACK)
+_NOT_KEPT = ("quality", IS_DELETED, ROW, "_keys", OVERFLOWED, SLACK)
 """Columns of validated rows that are not stored in the quarantine table."""
 
 
@@ -122,7 +122,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `GONE`.
+        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `IS_DELETED`.
     """
     transform, marker = batch.transform, batch.marker
     quarantined_rows, few = batch.quarantined_rows(), batch.few
@@ -164,8 +164,8 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
         return QuarantineChanges(count, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
     leaving = quarantined_rows.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
-    changes = staying.withColumn(GONE, F.lit(False)).unionByName(
-        leaving.withColumn(GONE, F.lit(True))
+    changes = staying.withColumn(IS_DELETED, F.lit(False)).unionByName(
+        leaving.withColumn(IS_DELETED, F.lit(True))
     )
     return QuarantineChanges(count, again, None, batch.scratch.materialize(changes, few=few))
 
@@ -180,7 +180,9 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
         store.replace(changes, table, within(marker.ranges), asset.app, marker.commit_number)
         return
     if isinstance(changes, DataFrame) or changes.num_rows:
-        merge = Merge(on=asset.transform.by_window, delete=f"s.{GONE}", insert=f"NOT s.{GONE}")
+        merge = Merge(
+            on=asset.transform.by_window, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
+        )
         store.merge(changes, table, merge, asset.app, marker.commit_number)
 
 

@@ -52,7 +52,7 @@ class _Recorded:
     Args:
         failing: the rows that fail, each with the observed value.
         everything: the observed value if all rows fail together.
-        partial: whether only some of the failing rows are known.
+        partial: true if only some of the failing rows are known.
     """
 
     level: str

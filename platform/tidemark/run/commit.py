@@ -14,7 +14,7 @@ Each step is a fail point (`base.failpoint`).
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
-from tidemark.define.helper_columns import GONE
+from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import GateResult
 from tidemark.run import facts
@@ -103,7 +103,9 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     if is_empty(rows):
         return 0
     by = transform.by_window
-    merge = Merge(on=by, within=within_reach, delete=f"s.{GONE}", insert=f"NOT s.{GONE}")
+    merge = Merge(
+        on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
+    )
     return store_.merge(rows, table, merge, *place)
 
 

@@ -5,8 +5,8 @@ The second step runs in memory if that is possible (`in_memory`), and otherwise 
 Intermediate rows that decide about later steps are computed once and completely (`materialize`): a
 few as Arrow tables in memory, many as files of the engine.
 
-A commit's published rows are a function of the commit alone: of its `CommitInfo`, and of the state
-after that commit. They are therefore the same if a later run publishes the commit of a killed run.
+A commit's published rows depend only on the commit: on its `CommitInfo` and the state after it.
+They are therefore the same if a later run publishes the commit of a killed run.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from tidemark.define import classification
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
-from tidemark.define.helper_columns import GONE, MARKER, VERDICT
+from tidemark.define.helper_columns import IS_DELETED, MARKER, VERDICT
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality.gate import MARKS
@@ -72,8 +72,8 @@ class Computation:
     Args:
         partials: partials to store; None if the state already has them.
         counts: the commit's events, by verdict.
-        windows: the changed rows, as they would be published. An increment adds `GONE`, whether the
-            row is deleted. If the rows are to be validated, `MARKS` are added.
+        windows: the changed rows, as they would be published. An increment adds `IS_DELETED`. If
+            the rows are to be validated, `MARKS` are added.
         reach: SQL condition on the published rows `t` that the commit can have changed.
         others: rows for other tables.
         open_from: for sessions that an increment counted, the start of the first session that can
@@ -348,7 +348,7 @@ def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
 
 def select_published(rows: Rows) -> Rows:
     """Return `rows` with only the published columns; the caller uses just the schema."""
-    away = [GONE, *MARKS]
+    away = [IS_DELETED, *MARKS]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
     return rows.drop_columns([c for c in away if c in rows.column_names])
@@ -361,7 +361,7 @@ def _add_commit_columns(
     # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows
     plain = replaces and not marked
-    deleted = [] if plain else [F.lit(False).alias(GONE) if replaces else F.col(GONE)]
+    deleted = [] if plain else [F.lit(False).alias(IS_DELETED) if replaces else F.col(IS_DELETED)]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),

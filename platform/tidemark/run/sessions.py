@@ -12,7 +12,7 @@ from tidemark.compute.lifecycle import clusters, session
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import as_of
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import GONE
+from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
@@ -30,7 +30,7 @@ def merge_sessions(
 ) -> DataFrame:
     """Return the current sessions near the commit's ranges, and the earlier rows that they replace.
 
-    The column `GONE` is true for an earlier row near the ranges whose session no longer exists.
+    `IS_DELETED` is true for an earlier row near the ranges whose session no longer exists.
 
     Args:
         few: true if the current sessions fit into memory.
@@ -46,8 +46,8 @@ def merge_sessions(
     earlier = earlier.where(clusters.touches_ranges(start, end, transform, near))
     same = same_window(transform, "e", "s")
     left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
-    return standing.withColumn(GONE, F.lit(False)).unionByName(
-        left.drop(*{*left.columns} - {*standing.columns}).withColumn(GONE, F.lit(True)),
+    return standing.withColumn(IS_DELETED, F.lit(False)).unionByName(
+        left.drop(*{*left.columns} - {*standing.columns}).withColumn(IS_DELETED, F.lit(True)),
         allowMissingColumns=True,
     )
 

@@ -3,8 +3,8 @@
 Tables are committed to in this order: event log and dead letters, timeline, state, the tables that
 a run publishes, ledger. Each commit *vouches* for the tables before it: it records their versions,
 as Delta application transactions. After a power cut, or in a copy made of a live home, a table may
-lack commits that a later table depends on. The check finds this before anything is committed on top
-of such tables. It reads transaction logs, file sizes and a few columns.
+lack commits that a later table depends on. The check finds this before the next commit to such
+tables. It reads transaction logs, file sizes and a few columns.
 
 | table | requirement |
 | --- | --- |

@@ -134,7 +134,7 @@ def append(
 
     Args:
         tables: the tables that the run wrote.
-        again: whether the ledger may have the run's row already, because the run is published again
+        again: true if the ledger may have the run's row already, because the run is published again
             for a table that lost its commit. The row then stays as it is.
 
     Returns:

@@ -15,7 +15,7 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.define.helper_columns import GONE
+from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.refusals import changed_columns
 
@@ -113,16 +113,16 @@ def is_empty(rows: Rows) -> bool:
 
 
 def drop_deleted(rows: Rows) -> Rows:
-    """Return the rows that stay: those whose `GONE` is false, without that column.
+    """Return the rows that stay: those whose `IS_DELETED` is false, without that column.
 
-    Rows without a column `GONE` all stay.
+    Rows without a column `IS_DELETED` all stay.
     """
-    if GONE not in columns(rows):
+    if IS_DELETED not in columns(rows):
         return rows
     if isinstance(rows, DataFrame):
-        return rows.where(f"NOT {GONE}").drop(GONE)
-    kept = pa.array([not is_deleted for is_deleted in rows[GONE].to_pylist()], pa.bool_())
-    return rows.filter(kept).drop_columns([GONE])
+        return rows.where(f"NOT {IS_DELETED}").drop(IS_DELETED)
+    kept = pa.array([not is_deleted for is_deleted in rows[IS_DELETED].to_pylist()], pa.bool_())
+    return rows.filter(kept).drop_columns([IS_DELETED])
 
 
 def columns(rows: Rows) -> list[str]:

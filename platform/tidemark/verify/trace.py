@@ -79,7 +79,7 @@ class WindowMembership:
         start, end: bounds of the window in microseconds; None without an event time. For sessions,
             these are the event's own bounds until it is merged into a published session.
         verdict: one of `classification.VERDICTS`.
-        counts: whether the event counts: it is not too late, or a backfill or correction admitted
+        counts: true if the event counts: it is not too late, or a backfill or correction admitted
             it.
         row: the published row of the window, if any.
         in_row: true if that row includes the event.

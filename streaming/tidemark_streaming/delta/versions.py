@@ -76,7 +76,7 @@ class Commit:
     Args:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
-        changes: whether the version updated or deleted rows.
+        changes: true if the version updated or deleted rows.
         recorded: true if the version has files of its changes, in addition to the files that it
             added and removed.
     """

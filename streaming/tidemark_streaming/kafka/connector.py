@@ -95,7 +95,7 @@ class KafkaConnector:
         accept_loss: continue past records that are already lost when this connector polls first.
             The position of the next arrival records the loss. A later loss is an error again.
         accept_change: write records to the dead letters even if all records of an arrival fail on
-            the same column. By default this stops the source.
+            the same column. Without it, this stops the source.
 
     Raises:
         DefinitionError: no topic is given, an invalid start, a column of `RECORD` with another

@@ -1,8 +1,8 @@
 """Read Kafka records into memory and decode them there.
 
 Fetching all fields of a record from the client takes longer than all other work on it. Events need
-only a few of these fields. They are decoded some thousands at a time, so that only the decoded rows
-of a backlog stay in memory. A dead letter keeps all fields of its record. If a read finds a dead
+only a few of these fields. They are decoded some thousands at a time, so that a backlog stays in
+memory only as decoded rows. A dead letter keeps all fields of its record. If a read finds a dead
 letter, the same records are therefore read again with all fields. Later reads fetch all fields too,
 until one of them has no dead letter.
 """

@@ -28,7 +28,7 @@ class Backlog:
         waiting: offsets that the timeline does not have yet, by topic and partition.
         trouble: why that is unknown: the brokers don't answer, refuse the client, or don't have
             the topic.
-        retriable: whether a retry may succeed, because the brokers don't answer now.
+        retriable: true if a retry may succeed, because the brokers don't answer now.
     """
 
     waiting: Mapping[tuple[str, int], int]

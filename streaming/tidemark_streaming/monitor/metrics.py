@@ -38,7 +38,7 @@ class MetricDefinition:
 
     Args:
         name: the name in Prometheus; a counter's ends in `_total`.
-        meaning: one sentence.
+        meaning: the help text.
     """
 
     name: str

@@ -44,7 +44,7 @@ class SourceOverview:
     """The progress of a source. Instants are in microseconds.
 
     Args:
-        played: whether it is a recording, whose clock is its newest event.
+        played: true if it is a recording, whose clock is its newest event.
         clock: the clock against which the lag is measured.
         bytes: the bytes that were read.
         dead_letters: all rows of the dead letter table, including reprocessed ones.
@@ -108,7 +108,7 @@ class Span:
         start, end: microseconds. Windows with an end in (start, end] are drawn.
         step: the distance between two bars. It is that between two windows; or, if windows can
             start at any instant, the interval whose windows share a bar.
-        together: whether windows share a bar.
+        together: true if windows share a bar.
     """
 
     start: int

@@ -59,10 +59,10 @@ class IngestState:
     """The ingest of a source.
 
     Args:
-        at_work: whether an ingest of the source runs on this machine.
+        at_work: true if an ingest of the source runs on this machine.
         following: the `ingest --follow` that should run, even if it does not.
         refused: why the newest ingest was refused, if that needs manual action.
-        by_sensor: whether a Dagster sensor polls the source.
+        by_sensor: true if a Dagster sensor polls the source.
     """
 
     at_work: bool = False
@@ -95,9 +95,9 @@ class Services:
     """The state of all processes and commands.
 
     Args:
-        up: whether each process runs; the broker only if one was started.
+        up: the running state of each process; the broker only if one was started.
         streams: the streams that should run, by asset.
-        ingests: by source.
+        ingests: the ingests, by source.
         sinks: the commands `sink --follow` that run or should run, by asset.
         disk_free, disk_size: bytes of the warehouse's disk.
     """

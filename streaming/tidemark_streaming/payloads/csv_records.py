@@ -1,7 +1,7 @@
 """Decode CSV by RFC 4180: one record in each value, with the columns in order.
 
-Arrow reads regular records, some thousands at once. Python reads all others, and determines which
-of them are dead letters.
+Arrow reads regular records, some thousands at once. Python reads all others, and finds the dead
+letters among them.
 """
 
 import re

@@ -78,7 +78,7 @@ def canonical_json(value: object) -> bytes:
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
+def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
     match value:
         case None | bool() | int() | str():
             return value

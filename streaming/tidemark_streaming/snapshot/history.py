@@ -252,7 +252,7 @@ class Runs:
 
         Args:
             arrivals: the arrivals of its source.
-            played: whether the source is a recording.
+            played: true if the source is a recording.
         """
         mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
         took = (ended - row["started_at"]) / 1e6

@@ -182,7 +182,7 @@ def test_the_svg_has_a_mark_per_event_and_a_bar_per_window() -> None:
 
 
 def test_the_svg_marks_merged_sessions_and_open_windows() -> None:
-    assert shapes(svg(*own("session-late-event-merges-two")))["gone"] == 2
+    assert shapes(svg(*own("session-late-event-merges-two")))["merged"] == 2
     assert shapes(svg(*own("open-stream")))["open"] == 1
 
 

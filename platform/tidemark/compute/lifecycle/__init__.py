@@ -66,7 +66,7 @@ class Lifecycle(Protocol):
         opened: Observation | None = None,
         all_fire_once: bool = False,
     ) -> DataFrame:
-        """Return the rows that changed between `then` and `at`; `GONE` marks deleted rows.
+        """Return the rows that changed between `then` and `at`; `IS_DELETED` marks deleted rows.
 
         Args:
             opened: observation that receives `open_from` if windows merge: the start of the first

@@ -10,7 +10,7 @@ from tidemark.compute import slot
 from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, GONE, PHASE, SLOT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, IS_DELETED, PHASE, SLOT, VERDICT
 from tidemark.store.event_log.log import Log
 
 
@@ -69,7 +69,7 @@ def compute_changes(
     fired = finish_windows(stored, transform, log, at, F.max(FIRED).alias(FIRED))
     again = F.coalesce(F.col(FIRED) > then.arrival, F.lit(False))
     moved = slot.has_closed(at, then) | slot.has_become_final(transform, at, then)
-    return fired.where(again | moved).withColumn(GONE, F.lit(False))
+    return fired.where(again | moved).withColumn(IS_DELETED, F.lit(False))
 
 
 def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
@@ -109,7 +109,7 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
 
 def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
-    # Counting distinct firings would shuffle all rows twice: by firing, then by window.
+    # Counting distinct firings would shuffle all rows twice, by firing and then by window.
     return stored.repartition(*transform.by_window)
 
 

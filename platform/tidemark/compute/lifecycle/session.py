@@ -24,7 +24,7 @@ from tidemark.compute.lifecycle.session_workers import partial_columns, replay_c
 from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, FIRED, GONE, PHASE, WATERMARK_BEFORE
+from tidemark.define.helper_columns import ADMITTED, FIRED, IS_DELETED, PHASE, WATERMARK_BEFORE
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
 
@@ -50,7 +50,7 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
         return by_replay
     parts = F.collect_list(F.struct(*partial_columns(transform)))
     new = _fire_plain_clusters(_aggregate_clusters(fragments, transform, parts.alias("_upto")), at)
-    row = F.struct("window_start", "window_end", F.lit(False).alias("_gone"), "_upto")
+    row = F.struct("window_start", "window_end", F.lit(False).alias("_deleted"), "_upto")
     nothing = F.filter(F.array(row), lambda _: F.lit(False))
     new = new.withColumns(
         {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": nothing},
@@ -110,7 +110,7 @@ def compute_changes(
 ) -> DataFrame:
     """Return the changes of session rows between `then` and `at`.
 
-    These are current rows that fired or became final in between, and with `GONE` the rows of
+    These are current rows that fired or became final in between, and with `IS_DELETED` the rows of
     sessions that no longer exist.
 
     Args:
@@ -126,14 +126,16 @@ def compute_changes(
             clusters = clusters.observe(opened, earliest_open(transform, at))
             opened = None
         new = _fire_plain_clusters(clusters, at).where(since | final).drop(FIRED)
-        found.append(new.withColumn("_gone", F.lit(False)))
+        found.append(new.withColumn("_deleted", F.lit(False)))
     if not all_fire_once:
         rows = replay_clusters(fragments, transform, log, at, opened=opened)
         found.append(
-            _merge_fragments(_select_changed(rows, transform, since, final), transform, ["_gone"])
+            _merge_fragments(
+                _select_changed(rows, transform, since, final), transform, ["_deleted"]
+            )
         )
     renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
-        {"pane": "revision", "_gone": GONE}
+        {"pane": "revision", "_deleted": IS_DELETED}
     )
     return finish_rows(renamed, transform, at)
 
@@ -141,17 +143,17 @@ def compute_changes(
 def _select_changed(
     rows: DataFrame, transform: Definition, since: Column, final: Column
 ) -> DataFrame:
-    """Return the replayed firings that changed, as rows. `_gone` marks the deleted ones."""
+    """Return the replayed firings that changed, as rows. `_deleted` marks the deleted ones."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
-        "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_gone"), "_upto"
+        "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_deleted"), "_upto"
     )
     left = F.transform(
-        F.filter("_replaces", lambda r: r["_gone"]),
+        F.filter("_replaces", lambda r: r["_deleted"]),
         lambda r: F.struct(
             *(r[c].alias(c) for c in ("window_start", "window_end")),
             *(F.lit(None).cast("int").alias(c) for c in ("pane", PHASE)),
-            F.lit(True).alias("_gone"),
+            F.lit(True).alias("_deleted"),
             nothing.alias("_upto"),
         ),
     )

@@ -35,7 +35,7 @@ from tidemark.store.event_log.log import Log
 _PLAN = data_type(
     """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,
     live: boolean, members: array<int>, fresh: array<int>,
-    replaces: array<struct<start: bigint, end: bigint, gone: boolean, members: array<int>>>>>"""
+    replaces: array<struct<start: bigint, end: bigint, deleted: boolean, members: array<int>>>>>"""
 )
 
 
@@ -51,8 +51,8 @@ def replay_clusters(
 ) -> DataFrame:
     """Return the firings of the clusters that are not plain, as in `Lifecycle.list_firings`.
 
-    The column `_live` is added: whether the firing's row is current. So is the field `_gone` of the
-    entries of `_replaces`: whether no current row has that window.
+    The column `_live` is added, true if the firing's row is current. So is the field `_deleted` of
+    the entries of `_replaces`, true if no current row has that window.
 
     Args:
         accumulation: accumulation of the panes. Without it, only current rows have `_upto`. Firings
@@ -111,7 +111,7 @@ def replay_clusters(
         F.transform(
             f["replaces"],
             lambda r: F.struct(
-                *window(r), r["gone"].alias("_gone"), members(r["members"]).alias("_upto")
+                *window(r), r["deleted"].alias("_deleted"), members(r["members"]).alias("_upto")
             ),
         ).alias("_replaces"),
     )

@@ -311,7 +311,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
 
     Args:
         windows: the number of consecutive windows without one of the key that fails, 1 or more.
-        level: whether the check fails as an error or as a warning.
+        level: `error` or `warning`, the severity of a failed check.
 
     Raises:
         DefinitionError: `windows` is less than 1. An asset whose windows are not consecutive, such

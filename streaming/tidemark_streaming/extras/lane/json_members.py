@@ -1,7 +1,7 @@
 """Split JSON objects into the texts of their members, with Spark's expressions.
 
 Spark's own JSON functions change values: a number becomes a DOUBLE before it is text, the last of
-two members with the same name counts, and whatever follows an object is ignored. Here, one regular
+two members with the same name counts, and text after an object is ignored. Here, one regular
 expression must match the whole text, so each member keeps its original text. It does not validate
 commas and colons: Spark's parser does, which reads the names of the members.
 """

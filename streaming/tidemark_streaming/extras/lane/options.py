@@ -1,9 +1,9 @@
 """Translate a Kafka client's properties into options of Spark's connector.
 
-Definitions name properties as librdkafka does. The connector uses a Java client, which names some
-of them differently. Properties without a counterpart are refused rather than ignored. Secrets are
-in the environment of the lane's Spark, from where the Kafka client reads them. Plans and options
-contain only the names of the variables.
+Definitions name properties as librdkafka does. The connector uses a Java client, in which some
+properties have other names. Properties without a counterpart are refused rather than ignored.
+Secrets are in the environment of the lane's Spark, from where the Kafka client reads them. Plans
+and options contain only the names of the variables.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The status of a lane: whether it was started, and whether it still processes records."""
+"""The status of a lane: started or not, and still processing records or not."""
 
 from dataclasses import dataclass
 

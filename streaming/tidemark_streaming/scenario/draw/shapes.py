@@ -35,7 +35,7 @@ text {{ font-family: {FONT}; fill: #1f2933; }}
 .bar.LATE {{ fill: #e69f00; fill-opacity: 0.2; stroke: #b97f00; }}
 .bar.EARLY {{ fill: #009e73; fill-opacity: 0.14; stroke: #00805d; }}
 .bar.open {{ stroke-dasharray: 5 3; }}
-.bar.gone {{ fill: none; stroke: #8b95a3; stroke-dasharray: 2 3; }}
+.bar.merged {{ fill: none; stroke: #8b95a3; stroke-dasharray: 2 3; }}
 .EARLY-text {{ fill: #00805d; }}
 .ON_TIME-text {{ fill: #00609a; }}
 .LATE-text {{ fill: #9a6700; }}

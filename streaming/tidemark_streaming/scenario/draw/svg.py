@@ -153,7 +153,7 @@ class _Figure:
 
     def _bar(self, bar: Bar, top: float) -> None:
         begin, end = self._sides(bar)
-        state = "gone" if bar.published is None else "final" if bar.final else "open"
+        state = "merged" if bar.published is None else "final" if bar.final else "open"
         kind = f"bar {bar.timing} {state}"
         self.picture.add("rect", kind, x=begin, y=top, width=end - begin, height=_BAR, rx=3.0)
         self.picture.text("value", self._inside(begin, bar.caption), top + 14, bar.caption)
