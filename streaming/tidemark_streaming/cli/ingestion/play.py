@@ -40,7 +40,7 @@ def command(
     speed: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of the recording for each second, more than 0; as fast as possible "
+            help="Playback speed: seconds of the recording per second; as fast as possible "
             "if omitted."
         ),
     ] = None,
