@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.cli.app import PANELS
 
@@ -24,6 +26,14 @@ print(PANELS["Extras"], len(found.pipelines), [m for m in sys.modules if ".extra
 def test_lanes_are_found() -> None:
     assert [(extra.name, extra.module) for extra in find_extras()] == [("lane", "lanes")]
     assert PANELS["Extras"] == ("lane",)
+
+
+@pytest.mark.parametrize("module", ["extras.lane", "extras.lane.query", "cli"])
+def test_any_module_can_be_imported_first(module: str) -> None:
+    code = (
+        f"import tidemark_streaming.{module} as m; from tidemark_streaming.extras.lane import Lane"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_everything_else_works_if_the_folders_of_the_extras_are_empty(tmp_path: Path) -> None:

@@ -20,14 +20,12 @@ from tidemark_streaming.cli.console import (
     step,
 )
 from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.extras.lane.name import NAME
 
 if TYPE_CHECKING:
     from tidemark_streaming.base.foreground import Entry
     from tidemark_streaming.extras.lane import Lane
     from tidemark_streaming.extras.lane.query import Queries, Trigger
-
-NAME = "lane"
-"""The name of the command."""
 
 LOOK_EVERY = 1.0
 """Seconds between two checks of the queries."""

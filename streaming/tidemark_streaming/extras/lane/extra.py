@@ -6,13 +6,13 @@ import typer
 
 from tidemark.base.settings import Settings
 from tidemark_streaming.base.extra import Extra, Pipeline, PipelineOverview
-from tidemark_streaming.extras.lane import command
+from tidemark_streaming.extras.lane.name import NAME
 
 
 class LaneExtra(Extra):
     """Lanes."""
 
-    name = command.NAME
+    name = NAME
     module = "lanes"
 
     @property
@@ -24,7 +24,10 @@ class LaneExtra(Extra):
 
     def register(self, app: typer.Typer) -> None:
         """Register `tidemark lane`."""
-        app.command(self.name)(command.command)
+        # Not at the top: the commands import the extras.
+        from tidemark_streaming.extras.lane.command import command
+
+        app.command(self.name)(command)
 
     def engines(self, settings: Settings) -> Mapping[str, Settings]:
         """Return the settings of the lanes' running Spark processes, by lane."""

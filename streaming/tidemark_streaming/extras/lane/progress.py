@@ -16,8 +16,8 @@ from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.base.foreground import Command
 from tidemark_streaming.extras.lane import home
 from tidemark_streaming.extras.lane.checkpoints import newest
-from tidemark_streaming.extras.lane.command import NAME
 from tidemark_streaming.extras.lane.definition import Lane
+from tidemark_streaming.extras.lane.name import NAME
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.monitor.answers import Answers
 from tidemark_streaming.streams.supervisor import RUNNING

@@ -14,7 +14,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
 from tidemark_streaming.extras.lane import Lane, home, progress
-from tidemark_streaming.extras.lane.command import NAME
+from tidemark_streaming.extras.lane.name import NAME
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.monitor import page
 
