@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test test-slow stress faults lint bench archive docs screenshots wheel up down lock clean
+.PHONY: setup broker demo test test-slow stress faults lint bench archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -13,6 +13,10 @@ MINUTES = 60
 setup:
 	@tools/setup
 
+# The jars of the Kafka broker that tests start (44 MB), fetched once.
+broker: setup
+	@$(PYTHON) -m tidemark_streaming.kafka.broker
+
 # `make demo KAFKA=1` streams through a Kafka broker, which it starts.
 demo: setup
 	@.venv/bin/tidemark demo $(if $(KAFKA),--kafka)
@@ -20,20 +24,21 @@ demo: setup
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
 
 # The checks that a change usually breaks. The tests start many engines: the archive of their
-# classes pays for itself. It is made while the types are checked, which leaves a processor free.
+# classes pays for itself. It is made while the types are checked, which leaves a processor free;
+# the broker's jars, for which the network is busy, are fetched at the same time.
 test: setup
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint archive
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint archive broker
 	$(PYTEST) -m "not slow"
 
 # All other tests: modules and tests that are marked as slow say why.
-test-slow: setup archive
+test-slow: setup archive broker
 	$(PYTEST) -m slow
 
 stress: setup
 	$(PYTHON) tests/stress.py --runs $(RUNS)
 
 # Kills under load: so many, or for so long. `SEED=` chooses the same kills again.
-faults: setup archive
+faults: setup archive broker
 	PYTHONPATH=tests $(PYTHON) -m campaign --kills $(KILLS) --minutes $(MINUTES) \
 		$(if $(SEED),--seed $(SEED))
 

@@ -1,6 +1,7 @@
 """Test the repository: the standard module `platform` is visible, layers hold, one version."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import tidemark
 
@@ -82,6 +85,18 @@ def test_the_two_test_tiers_cover_all_tests() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
     assert not any(option.startswith(("-m", "-k", "--deselect")) for option in options["addopts"])
+
+
+@pytest.mark.parametrize(
+    ("target", "fetches"), [("test", True), ("test-slow", True), ("demo", False)]
+)
+def test_only_test_targets_fetch_the_brokers_jars(target: str, fetches: bool) -> None:
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    assert ("tidemark_streaming.kafka.broker" in done.stdout) is fetches
 
 
 def spoken(source: str) -> Iterator[str]:

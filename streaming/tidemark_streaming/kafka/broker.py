@@ -1,11 +1,12 @@
 """A local Kafka broker for development and tests: real Kafka, one node, on loopback.
 
 Its jars come from Maven, each pinned with its checksum in `broker.lock`. They are fetched when a
-broker is first started. Its data is in the folder `kafka` of the home.
+broker is first started, or by `main`. Its data is in the folder `kafka` of the home.
 """
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +14,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tidemark.base.errors import EngineError
+from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.files.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
@@ -86,6 +87,16 @@ def pinned_jars() -> list[jars.Jar]:
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 
 
+def main() -> None:
+    """Fetch the broker's jars, so that tests which start a broker don't wait for them."""
+    if not FOLDER.exists():
+        sys.stderr.write("setup: jars of the Kafka broker that tests start\n")
+    try:
+        jars.ensure(find_java(), FOLDER, pinned_jars(), Settings().maven_repository)
+    except TidemarkError as error:
+        sys.exit(f"setup: {error}")
+
+
 def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> Path:
     folder = settings.home / "kafka"
     make_folder(folder)
@@ -123,3 +134,7 @@ def _responds(settings: Settings, patience: float) -> bool:
     except KafkaException:
         return False
     return True
+
+
+if __name__ == "__main__":
+    main()
