@@ -1,28 +1,25 @@
 """File source connector: each file in a folder becomes an arrival."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import Rows
-from tidemark_streaming.connector import CHUNK, DEAD, Chunk, processing_time
-from tidemark_streaming.files import folder, parquet, reading
-from tidemark_streaming.ingest.row_masking import FILE, ROW, check, mask_rows
+from tidemark_streaming.connector import Chunk, processing_time
+from tidemark_streaming.files import folder, reading
+from tidemark_streaming.files.parquet import Parquet, read_parquet
+from tidemark_streaming.ingest.row_masking import check
 from tidemark_streaming.payloads import Json
 from tidemark_streaming.payloads.csv_records import Csv
 
@@ -40,15 +37,16 @@ class FileConnector:
     it was ingested: one with another size or content is refused, because its new rows would be
     lost.
 
-    A row that can't be parsed is a dead letter. An empty file is a heartbeat. Protected columns are
-    protected in the memory of this process, which holds all rows of a commit for that.
+    A row with a value that its column can't hold exactly is a dead letter. An empty file is a
+    heartbeat. Rows are decoded and protected in the memory of this process; the engine reads no
+    file.
 
     Example:
         FileConnector(visits, Path("landing/visits"), format="csv", options={"header": True})
 
     Args:
         source: the source of the events.
-        path: the folder, which the engine must see under the same path.
+        path: the folder.
         format: csv, json (one object per line) or parquet. CSV files have the source's columns in
             order. The header of an older file may lack the last ones, which the source gained
             later.
@@ -89,35 +87,16 @@ class FileConnector:
                     clock = later
         return chunks
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
-        names = [json.loads(c.position)["file"] for c in chunks]
-        if not isinstance(self._format, str):
-            return self._read_text(names, self._format)
-        # For more paths than this threshold, the engine lists them in a job, which takes ten times
-        # as long for files.
-        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
-        # The engine removes `..` from paths, and rows are matched to files by their paths.
-        root = self.path.resolve()
-        files = [root / name for name in names]
-        rows = parquet.read_rows(spark, files, self.source, self.options)
-        rows = parquet.with_positions(rows, files, names)
-        if self.source.mask:
-            return mask_rows(rows, self.source)
-        rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
-        return rows.select(
-            *(F.col(f"`{c}`") for c in self.source.columns),
-            CHUNK,
-            "position",
-            F.concat_ws("#", FILE, "position").alias("read_from"),
-            DEAD,
-        )
-
-    def _read_text(self, names: Sequence[str], form: Csv | Json) -> Iterator[pa.Table]:
-        for chunk, name in enumerate(names):
-            yield from reading.read_text(self.path, name, chunk, self.source, form)
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
+        for chunk, position in enumerate(c.position for c in chunks):
+            place = self.path, json.loads(position)["file"], chunk, self.source
+            if isinstance(self._format, Parquet):
+                yield from read_parquet(*place, self._format)
+            else:
+                yield from reading.read_text(*place, self._format)
 
     def decode(self, letters: pa.Table) -> pa.Table:
-        if isinstance(self._format, str):
+        if isinstance(self._format, Parquet):
             raise DataError(
                 f"Source '{self.source.name}' now reads Parquet, but these dead letters were "
                 "written by a connector of another format. Only that connector can decode them."
@@ -129,21 +108,8 @@ class FileConnector:
             )
         return reading.decode_letters(letters, self.source, self._format)
 
-    def explain(self, error: PySparkException) -> DataError | None:
-        """Return the error of a file that can't be read; None for other errors."""
-        condition = error.getCondition() or ""
-        if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
-            return None
-        path = (error.getMessageParameters() or {}).get("path", str(self.path))
-        path = re.sub("^file:/+", "/", path)
-        path = unquote(path) if condition.startswith("FAILED") else path
-        reason = f"it is damaged, or not a {self.format} file"
-        if condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
-            reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
-            reason = f"column {reason}"
-        elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
-            reason = "it does not exist, or the engine can't see it"
-        return reading.unreadable_error(Path(path), self.source, reason)
+    def explain(self, error: PySparkException) -> None:
+        """Return None, because the engine reads none of the files."""
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -171,9 +137,9 @@ class FileConnector:
             )
 
     @cached_property
-    def _format(self) -> Csv | Json | Literal["parquet"]:
+    def _format(self) -> Csv | Json | Parquet:
         if self.format == "parquet":
-            return "parquet"
+            return Parquet(self.options)
         if self.format == "csv":
             return Csv(self.options)
         return Json({name: str(value) for name, value in self.options.items()})

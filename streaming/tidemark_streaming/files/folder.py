@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any
 from tidemark.base.errors import DataError
 
 _CACHED_CHECKSUMS = 1 << 16
-_WILDCARDS = re.compile(r"[{}\[\]*?\\]")
 
 
 @dataclass(frozen=True, order=True)
@@ -68,7 +66,7 @@ def list_files(folder: Path) -> list[File]:
 
     Raises:
         OSError: the folder does not exist or can't be read.
-        DataError: a name that the engine can't open.
+        DataError: a name that is not UTF-8.
     """
     with os.scandir(folder) as entries:
         return sorted(_files(folder, "", entries))
@@ -91,22 +89,13 @@ def _files(folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]]) -> It
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Refuse names that the engine can't open.
-
-    These are names that are not UTF-8, and paths with both a colon and a wildcard, which is escaped
-    for the engine.
-    """
+    """Refuse a name that is not UTF-8, because tables can't have it."""
     shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    path = f"{folder}/{shown}"
     if shown != name:
-        why = "its name is not UTF-8"
-    elif ":" in path and _WILDCARDS.search(path):
-        why = "its path has a colon and one of the characters { } [ ] * ? \\"
-    else:
-        return
-    raise DataError(
-        f"The engine can't open file '{path}': {why}. Rename the file or move it out of the folder."
-    )
+        raise DataError(
+            f"The file '{folder}/{shown}' can't be ingested: its name is not UTF-8. Rename the "
+            "file or move it out of the folder."
+        )
 
 
 @lru_cache(_CACHED_CHECKSUMS)

@@ -1,131 +1,144 @@
-"""Read Parquet files with the engine, each row with its position."""
+"""Read Parquet files: decode their rows in this process, some thousands at a time."""
 
-import re
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tidemark.define.column_type import simple_type
-from tidemark.define.helper_columns import helper
+from tidemark.base.errors import DefinitionError
+from tidemark.define.protection import Drop
 from tidemark.define.source import Source
-from tidemark.store.event_log.dead_letters import dead_letter
-from tidemark_streaming.connector import CHUNK
-from tidemark_streaming.ingest.row_masking import BLOCK, FILE, ROW
-from tidemark_streaming.payloads.payload import misfit_reason
+from tidemark.store.event_log.dead_letters import dead_letters_of
+from tidemark_streaming.base.local_times import zone_of
+from tidemark_streaming.files.reading import arrival_rows, explain_errors, unreadable_error
+from tidemark_streaming.ingest.row_masking import mask_columns
+from tidemark_streaming.payloads.arrow_values import (
+    OtherTypeError,
+    fit_values,
+    rows_finer_than_micros,
+)
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.payload import Decoded, Results
 
-PATH = helper("path")
-"""The absolute path of the file from which a row comes."""
+BATCH_ROWS = 1 << 16
+"""The number of rows that are decoded at once."""
 
-_PLAIN = {
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-}
-"""The default implementation looks for a checksum file next to each file. It can't build the name
-of that file if the file's own name has a colon."""
+_ZONE = "timeZone"
+
+Names = Mapping[str, str]
+"""The columns of a source that a file has, each with its name in the file."""
 
 
-def read_rows(
-    spark: SparkSession,
-    files: Sequence[Path],
-    source: Source,
-    options: Mapping[str, str | bool],
-) -> DataFrame:
-    """Return the rows of files: the source's columns, `DEAD`, `PATH`, `BLOCK` and `ROW`.
+@dataclass(frozen=True)
+class Parquet:
+    """Parquet files, whose columns are matched by name; case is ignored.
 
-    A row with a time that is finer than microseconds is a dead letter. Times without a time zone
-    are in the zone of the option `timeZone`, by default UTC.
+    Args:
+        options: `timeZone`, the zone of times without one (default: UTC).
+
+    Raises:
+        DefinitionError: another option, or an unknown time zone.
     """
-    # The engine can read columns of nanoseconds only as numbers.
-    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    kinds: dict[tuple[Times, Times], list[str]] = {}
-    for file in files:
-        kinds.setdefault(_times(file, source), []).append(_escape_wildcards(file))
-    read = [
-        _read_with_times(spark, paths, nanos, local, source, options)
-        for (nanos, local), paths in sorted(kinds.items(), key=repr)
-    ]
-    return reduce(DataFrame.unionByName, read)
+
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.options) - {_ZONE}):
+            raise DefinitionError(f"Parquet has no option '{unknown[0]}': the option is {_ZONE}.")
+        zone_of(self.zone, f"The option '{_ZONE}'")
+
+    @property
+    def zone(self) -> str:
+        return str(self.options.get(_ZONE, "UTC"))
 
 
-Times = frozenset[str]
-"""Names of timestamp fields."""
+def read_parquet(
+    folder: Path, name: str, chunk: int, source: Source, form: Parquet
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file in order, as at least one table.
 
+    Args:
+        name: the path below the folder.
+        chunk: the index of the file's arrival among the chunks that are read.
 
-def _times(path: Path, source: Source) -> tuple[Times, Times]:
-    """Return the TIMESTAMP fields that a Parquet file stores in nanoseconds, and those that it
-    stores without a time zone."""
-    try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException):
-        # The engine reports the error when it reads the file.
-        return Times(), Times()
-    kinds = {field.name.lower(): field.type for field in schema}
-    wanted = (name for name, kind in source.fields.items() if simple_type(kind) == "timestamp")
-    existing = {name: kinds[name.lower()] for name in wanted if name.lower() in kinds}
-    times = {name: kind for name, kind in existing.items() if pa.types.is_timestamp(kind)}
-    nanos = Times(name for name, kind in times.items() if kind.unit == "ns")
-    return nanos, Times(name for name, kind in times.items() if kind.tz is None)
-
-
-def _read_with_times(
-    spark: SparkSession,
-    paths: list[str],
-    nanos: Times,
-    local: Times,
-    source: Source,
-    options: Mapping[str, str | bool],
-) -> DataFrame:
-    """Return the rows of Parquet files with the fields `nanos` in nanoseconds, and `local` without
-    a time zone.
+    Raises:
+        DataError: the file can't be read, or one of its columns has another type.
+        DefinitionError: the key for tokens does not exist.
     """
-    kinds = {name: "BIGINT" if name in nanos else kind for name, kind in source.fields.items()}
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
-    rows = spark.read.format("parquet").schema(schema).options(**options, **_PLAIN).load(paths)
-    place, zone = rows.metadataColumn("_metadata"), str(options.get("timeZone", "UTC"))
-
-    def value(field: str) -> Column:
-        found = F.col(f"`{field}`")
-        if field in nanos:
-            found = F.timestamp_micros(F.expr(f"`{field}` div 1000"))
-        return F.to_utc_timestamp(found, zone) if field in local and zone != "UTC" else found
-
-    finer = [
-        F.when(F.col(f"`{field}`") % 1000 != 0, F.lit(misfit_reason(field, "TIMESTAMP")))
-        for field in sorted(nanos)
-    ]
-    reason = F.coalesce(*finer, F.lit(None).cast("string"))
-    values = [F.when(F.isnull(reason), value(field)) for field in source.fields]
-    return rows.select(
-        *(each.alias(name) for name, each in zip(source.columns, values, strict=True)),
-        dead_letter(reason, F.lit(None)),
-        _path(place).alias(PATH),
-        F.lit(0).alias(BLOCK),
-        place["row_index"].alias(ROW),
-    )
+    path, first = folder / name, 0
+    for batch in _batches(path, source):
+        events = _decode(path, batch, source, form.zone)
+        columns = mask_columns(pa.table(dict(events.columns)), source)
+        letters = dead_letters_of(events.rows, events.reasons, {})
+        yield arrival_rows(columns, letters, (chunk, first, name))
+        first += events.rows
 
 
-def with_positions(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
-    """Return the rows with `CHUNK`, the index of their file, and `FILE`, its name, instead of
-    `PATH`."""
-    numbered = [(n, str(p), name) for n, (p, name) in enumerate(zip(files, names, strict=True))]
-    kinds = f"{CHUNK} BIGINT, {PATH} STRING, {FILE} STRING"
-    index = rows.sparkSession.createDataFrame(numbered, kinds)
-    rows = rows.join(F.broadcast(index), PATH, "left")
-    lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), PATH))
-    return rows.withColumn(CHUNK, F.coalesce(CHUNK, lost)).drop(PATH)
+Batch = tuple[Names, pa.RecordBatch, pa.RecordBatch | None]
+"""Some rows of a file. The last part has its columns of the type INT96 once more, in nanoseconds;
+None if there are none."""
 
 
-def _path(place: Column) -> Column:
-    # The engine returns the path as a percent-encoded URI, in which a plus means a plus.
-    path = F.url_decode(F.replace(place["file_path"], F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(path, "^file:/+", "/")
+def _batches(path: Path, source: Source) -> Iterator[Batch]:
+    """Yield the rows of a file, at least one batch."""
+    with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
+        if not path.stat().st_size:
+            # An empty file is a heartbeat.
+            yield {}, pa.RecordBatch.from_pydict({}), None
+            return
+        file = open_.enter_context(pq.ParquetFile(path, coerce_int96_timestamp_unit="us"))
+        names = _names(path, file.schema_arrow, source)
+        leaves = [file.schema.column(n) for n in range(len(file.schema))]
+        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        int96 &= set(names.values())
+        nanos: Iterator[pa.RecordBatch | None] = repeat(None)
+        if int96:
+            other = open_.enter_context(pq.ParquetFile(path))
+            nanos = other.iter_batches(BATCH_ROWS, columns=sorted(int96))
+        for batch in file.iter_batches(BATCH_ROWS, columns=list(names.values())):
+            yield names, batch, next(nanos)
+        if not file.metadata.num_rows:
+            yield {}, pa.RecordBatch.from_pydict({}), None
 
 
-def _escape_wildcards(path: Path) -> str:
-    """Return a path with its wildcards escaped for the engine."""
-    return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
+def _names(path: Path, schema: pa.Schema, source: Source) -> Names:
+    """Return the names in a file of the columns that are read; case is ignored."""
+    found = dict[str, str]()
+    for column in source.columns:
+        if isinstance(source.mask.get(column), Drop):
+            continue
+        own = source.field_of(column)
+        alike = [name for name in schema.names if name.lower() == own.lower()]
+        named = [name for name in alike if name == own] or alike
+        if len(named) > 1:
+            raise unreadable_error(path, source, f"it has the column '{own}' twice")
+        if named:
+            found[column] = named[0]
+    return found
+
+
+def _decode(path: Path, batch: Batch, source: Source, zone: str) -> Decoded:
+    """Return the events in some rows of a file."""
+    names, rows, nanos = batch
+    found = Results(rows.num_rows)
+    for column, kind in source.columns.items():
+        wanted = arrow_type(kind)
+        if column not in names:
+            found.add(column, pa.nulls(rows.num_rows, wanted))
+            continue
+        name = names[column]
+        held = rows.column(name)
+        try:
+            values, misfits = fit_values(held, wanted, zone)
+        except OtherTypeError:
+            reason = f"its column '{name}' is {held.type}, which does not fit {kind.upper()}"
+            raise unreadable_error(path, source, reason) from None
+        if nanos is not None and name in nanos.schema.names:
+            misfits += rows_finer_than_micros(held, nanos.column(name))
+        found.add(column, values)
+        found.misfit(misfits, source.field_of(column), kind)
+    return found.finish()

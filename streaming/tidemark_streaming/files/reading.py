@@ -1,6 +1,7 @@
 """Read text files: decode their rows in this process, some megabytes at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,31 +47,44 @@ def read_text(
         if not begun and records and isinstance(form, Csv) and form.header:
             columns = _columns_of_header(records.pop(0), path, source, form)
         begun = begun or bool(records)
-        yield _rows(records, columns, (chunk, place, name), source, form)
+        values = pa.chunked_array([pa.array(records, pa.binary())])
+        events = decode_protected(values, columns, source, form)
+        letters = dead_letters_of_events(events, values, source)
+        yield arrival_rows(_columns(events, source), letters, (chunk, place, name))
         place += len(records)
 
 
 def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
     """Yield the records of a file in batches."""
     rest, begins = b"", True
+    with (
+        explain_errors(path, source, "it is damaged"),
+        pa.input_stream(str(path), compression="detect") as file,
+    ):
+        while True:
+            block = file.read(BLOCK_BYTES)
+            if begins:
+                block, begins = block.removeprefix(_BOM), False
+            records, rest = form.split(rest + block, last=not block)
+            yield records
+            if not block:
+                return
+
+
+@contextmanager
+def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
+    """Convert errors of a file into error messages of the source.
+
+    Args:
+        damaged: the reason if the file system has no error.
+    """
     try:
-        with pa.input_stream(str(path), compression="detect") as file:
-            while True:
-                block = file.read(BLOCK_BYTES)
-                if begins:
-                    block, begins = block.removeprefix(_BOM), False
-                records, rest = form.split(rest + block, last=not block)
-                yield records
-                if not block:
-                    return
+        yield
     except FileNotFoundError:
         raise unreadable_error(path, source, "it does not exist any more") from None
     except (OSError, pa.ArrowException) as error:
-        reason = (
-            "it is damaged"
-            if isinstance(error, pa.ArrowException) or not error.errno
-            else (error.strerror or str(error)).lower()
-        )
+        is_damaged = isinstance(error, pa.ArrowException) or not error.errno
+        reason = damaged if is_damaged else (error.strerror or str(error)).lower()
         raise unreadable_error(path, source, reason) from None
 
 
@@ -97,29 +111,22 @@ def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> 
     return dict(columns)
 
 
-def _rows(
-    records: list[bytes],
-    columns: dict[str, str],
-    place: tuple[int, int, str],
-    source: Source,
-    form: TextFormat,
+def arrival_rows(
+    columns: Mapping[str, Any], letters: pa.ChunkedArray, place: tuple[int, int, str]
 ) -> pa.Table:
-    """Return records as the rows that a connector reads.
+    """Return the columns of a source as the rows that a connector reads.
 
     Args:
-        columns: the columns of the file.
-        place: the index of the arrival, the position of the first record in it, and the file's
-            name.
+        letters: the dead letters among the rows.
+        place: the index of the arrival, the position of the first row in it, and the file's name.
     """
-    values = pa.chunked_array([pa.array(records, pa.binary())])
-    events = decode_protected(values, columns, source, form)
     chunk, first, name = place
-    positions = np.arange(first, first + len(records))
-    rows: dict[str, Any] = _columns(events, source)
-    rows[CHUNK] = pa.array(np.full(len(records), chunk))
+    positions = np.arange(first, first + len(letters))
+    rows = dict(columns)
+    rows[CHUNK] = pa.array(np.full(len(letters), chunk))
     rows["position"] = pa.array(positions)
     rows["read_from"] = pa.array([f"{name}#{n}" for n in positions.tolist()], pa.string())
-    rows[DEAD] = dead_letters_of_events(events, values, source)
+    rows[DEAD] = letters
     return pa.table(rows)
 
 

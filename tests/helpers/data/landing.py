@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -15,6 +16,8 @@ from tidemark_streaming.files import FileConnector
 
 T0 = 1_700_000_000
 HEADER = "at,sensor,value\n"
+NO_ENGINE: Any = None
+"""The session of a connector that reads without the engine."""
 SOURCE = Source(
     name="sensors",
     columns={"at": "TIMESTAMP", "sensor": "STRING", "value": "INT"},

@@ -1,0 +1,144 @@
+"""Fit values that are in memory already to a column's type, exactly or not at all.
+
+A value keeps its kind: a number does not become a time, a text does not become a number. It is
+never truncated, rounded or wrapped around. A fraction is never stored in a smaller type.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.store.rows import INSTANT
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.base.local_times import in_utc, zone_of
+
+Array = Any
+"""An Arrow array."""
+
+_WHOLE_NUMBERS = pa.decimal128(38, 0)
+
+
+class OtherTypeError(Exception):
+    """Values have a type whose values no column of the wanted type takes."""
+
+
+def fit_values(values: Array, kind: pa.DataType, zone: str) -> tuple[Array, list[int]]:
+    """Return values as another type, and the rows of those that do not fit, which are null.
+
+    Args:
+        zone: the time zone of times without one.
+
+    Raises:
+        OtherTypeError: the values have a type that does not fit as such.
+    """
+    try:
+        return _fit(values, kind, zone), []
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return pa.nulls(1, kind), [0]
+    except pa.ArrowNotImplementedError:
+        raise OtherTypeError from None
+    # `take` copies, because the parts of a sliced array do not know of the slice.
+    halves = np.array_split(np.arange(len(values)), 2)
+    fitted = [fit_values(values.take(pa.array(half)), kind, zone) for half in halves]
+    misfits = [
+        int(half[row]) for half, (_, rows) in zip(halves, fitted, strict=True) for row in rows
+    ]
+    return pa.concat_arrays([part for part, _ in fitted]), misfits
+
+
+def _fit(values: Array, kind: pa.DataType, zone: str) -> Array:
+    """Return values as another type.
+
+    Raises:
+        OtherTypeError: the values have a type that does not fit as such.
+        pa.ArrowInvalid: a value does not fit.
+    """
+    held, is_ = values.type, pa.types
+    if is_.is_dictionary(held):
+        return _fit(values.dictionary_decode(), kind, zone)
+    if isinstance(held, pa.UuidType) and is_.is_string(kind):
+        return pa.array((each and str(each) for each in values.to_pylist()), kind)
+    if isinstance(held, pa.BaseExtensionType):
+        return _fit(values.storage, kind, zone)
+    if is_.is_null(held):
+        return pa.nulls(len(values), kind)
+    if is_.is_nested(kind):
+        return _fit_parts(values, kind, zone)
+    if is_.is_date32(held) or is_.is_date64(held) or is_.is_timestamp(held):
+        return _fit_times(values, kind, zone)
+    number = is_.is_integer(held) or is_.is_decimal(held)
+    if is_.is_decimal(kind) and number:
+        # Arrow refuses a type whose greatest integer does not fit, whatever the values are.
+        return (values if is_.is_decimal(held) else pc.cast(values, _WHOLE_NUMBERS)).cast(kind)
+    if is_.is_string(kind) and _is_text_or_bytes(held):
+        # A file's texts may not be UTF-8, whatever it says they are.
+        values.validate(full=True)
+        return pc.cast(values, kind)
+    if (
+        held == kind
+        or (is_.is_binary(kind) and (is_.is_fixed_size_binary(held) or _is_text_or_bytes(held)))
+        or (is_.is_integer(held) and (is_.is_integer(kind) or is_.is_floating(kind)))
+        or (is_.is_floating(held) and is_.is_floating(kind) and held.bit_width <= kind.bit_width)
+    ):
+        return pc.cast(values, kind)
+    raise OtherTypeError
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    """Return whether values have any length, and are text if they are UTF-8."""
+    is_ = pa.types
+    is_text = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    return is_text or is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
+
+
+def _fit_times(values: Array, kind: pa.DataType, zone: str) -> Array:
+    """Return days or instants as another type of times."""
+    if pa.types.is_date(kind) and pa.types.is_date(values.type):
+        return pc.cast(values, kind)
+    if not pa.types.is_timestamp(kind):
+        raise OtherTypeError
+    held = values.type
+    is_local = pa.types.is_date(held) or held.tz is None
+    micros = pc.cast(values, pa.timestamp("us") if is_local else INSTANT)
+    if kind != INSTANT:
+        return pc.cast(micros, kind)
+    return in_utc(micros, zone_of(zone, "The option 'timeZone'")) if is_local else micros
+
+
+def _fit_parts(values: Array, kind: pa.DataType, zone: str) -> Array:
+    """Return lists, maps or structs as another type of that form."""
+    held, is_, missing = values.type, pa.types, values.is_null()
+    if is_.is_map(kind) and is_.is_map(held):
+        keys, items = (
+            _fit(values.keys, kind.key_type, zone),
+            _fit(values.items, kind.item_type, zone),
+        )
+        return pa.MapArray.from_arrays(values.offsets, keys, items, kind, mask=missing)
+    if is_.is_struct(kind) and is_.is_struct(held):
+        given = {field.name: part for field, part in zip(held, values.flatten(), strict=True)}
+        parts = [
+            _fit(given[field.name], field.type, zone)
+            if field.name in given
+            else pa.nulls(len(values), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
+    if is_.is_list(kind) and hasattr(held, "value_type") and not is_.is_dictionary(held):
+        plain = values.cast(pa.list_(held.value_type))
+        inner = _fit(plain.values, kind.value_type, zone)
+        return pa.ListArray.from_arrays(plain.offsets, inner, kind, mask=missing)
+    raise OtherTypeError
+
+
+def rows_finer_than_micros(values: Array, nanos: Array) -> list[int]:
+    """Return the rows of timestamps whose digits beyond microseconds were dropped.
+
+    Args:
+        values: the timestamps in microseconds.
+        nanos: the same in nanoseconds, wrapped around if 64 bits do not hold them.
+    """
+    exact = pc.multiply(pc.cast(values, pa.int64()), 1000)
+    differs = pc.not_equal(exact, pc.cast(nanos, pa.int64()))
+    return np.flatnonzero(pc.fill_null(differs, False)).tolist()
