@@ -8,7 +8,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,7 @@ class Timeline:
 
     def _begin(self, id_: str | None) -> None:
         self._id = id_
-        self._seen = set[str]()
+        self._seen: Set[str] = frozenset[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
         self.events, self.bytes = 0, 0
         self.reprocessed = set[Place]()
@@ -131,18 +131,15 @@ class Timeline:
         """Read the new rows, even if reading pauses."""
         if (id_ := tables.id(self._table)) != self._id:
             self._begin(id_)
-        rows = self._read_new(tables)
+        rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         if rows is not None and self._has_lower_watermarks(rows):
             self._begin(id_)
-            rows = self._read_new(tables)
+            rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
         # A compaction writes known rows again.
         rows = None if rows is None else rows.filter(ds.field("arrival") >= self.count)
         if rows is not None and rows.num_rows:
-            self._add(rows)
-
-    def _read_new(self, tables: Tables) -> pa.Table | None:
-        table = tables.read_new_files(self._table, _ARRIVALS, self._seen)
-        return None if table is None else table.sort_by("arrival")
+            self._add(rows.sort_by("arrival"))
+        self._seen = files
 
     def _has_lower_watermarks(self, rows: pa.Table) -> bool:
         """Return whether the watermarks were lowered since they were read."""
@@ -309,7 +306,8 @@ class Ledger:
         self._begin(None)
 
     def _begin(self, id_: str | None) -> None:
-        self._id, self._seen = id_, set[str]()
+        self._id = id_
+        self._seen: Set[str] = frozenset[str]()
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
     def read(self, tables: Tables) -> None:
@@ -319,9 +317,12 @@ class Ledger:
     def _read(self, tables: Tables) -> None:
         if (id_ := tables.id(ledger.TABLE)) != self._id:
             self._begin(id_)
-        table = tables.read_new_files(ledger.TABLE, _RUNS, self._seen)
-        if table is None:
-            return
+        table, files = tables.read_new_files(ledger.TABLE, _RUNS, self._seen)
+        if table is not None:
+            self._add(table, tables)
+        self._seen = files
+
+    def _add(self, table: pa.Table, tables: Tables) -> None:
         known = table.filter(ds.field("asset").isin([*self._assets]))
         # Each row of the ledger is added once and needs its arrivals, which were committed before
         # it: they are read even if reading pauses.

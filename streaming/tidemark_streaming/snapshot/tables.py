@@ -4,7 +4,7 @@ An unchanged table is not read again, so that a process can poll all tables ever
 """
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -142,23 +142,21 @@ class Tables:
             self._open.forget(table)
             return self._read(table, columns, where, bounds)
 
-    def read_new_files(self, table: str, columns: Sequence[str], seen: set[str]) -> pa.Table | None:
+    def read_new_files(
+        self, table: str, columns: Sequence[str], seen: Set[str]
+    ) -> tuple[pa.Table | None, Set[str]]:
         """Read the rows of the files that are not in `seen`; None if there are none.
 
-        A compaction writes known rows to new files: the caller recognizes them by their numbers.
-
-        Args:
-            seen: the files of the last call. It is updated to those of this call.
+        Return them with all files, which the caller passes as `seen` once it has taken the rows. A
+        compaction writes known rows to new files: the caller recognizes them by their numbers.
         """
         opened = self.open(table)
         if opened is None:
-            return None
+            return None, seen
         files = statistics.files(opened)
         fresh = [file for file in files if file["path"] not in seen]
         rows = file_list.read(opened, fresh, columns=columns) if fresh else None
-        seen.clear()
-        seen.update(file["path"] for file in files)
-        return rows
+        return rows, {file["path"] for file in files}
 
     def read_newest(
         self,
