@@ -22,7 +22,7 @@ class Span:
 
 
 def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) -> list[Span]:
-    """Return the partitions from that of the instant `first` to that of `last`, in order."""
+    """Return the partitions that contain the instants from `first` to `last`, in order."""
     newest = partitions.get_last_partition_window()
     begin = max(first, instant(partitions.start))
     if newest is None or begin > last or begin >= instant(newest.end):
@@ -41,7 +41,7 @@ def find_closed_partitions(
     newest_event: int,
     count: int,
 ) -> list[Span]:
-    """Return the newest partitions, at most `count`, in which every window has closed, in order.
+    """Return the newest partitions in which all windows have closed, in order and at most `count`.
 
     Partitions after the newest event have no windows, and are left out.
     """

@@ -1,4 +1,4 @@
-"""The correction job of a domain, which recomputes windows that lack too-late events with them.
+"""The correction job of a domain, which adds too-late events to the windows that lack them.
 
 The run lists the changed values, and materializes the partitions.
 """

@@ -22,11 +22,11 @@ MAX_PICTURE_BYTES = 200_000
 """The size in bytes above which a picture is left out: metadata is stored with each event."""
 
 MAX_MEASURED_EVENTS = 2_000_000
-"""The number of events in a log up to which their lateness is measured again at each ingest."""
+"""Maximum number of events in a log for measuring their lateness at each ingest."""
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 MAX_KEYS = 20
-"""The number of keys in a heat map, the most frequent ones."""
+"""Maximum number of keys in a heat map; it shows the most frequent ones."""
 
 
 def draw_arrivals(

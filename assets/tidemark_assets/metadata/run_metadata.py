@@ -36,7 +36,7 @@ quarter of an hour.
 """
 
 SMALL_QUERY_ROWS = 50_000
-"""The number of windows up to which interpreting a query is faster than compiling it."""
+"""Maximum number of windows for which interpreting a query is faster than compiling it."""
 
 ROWS = "dagster/partition_row_count"
 ALL_ROWS = "dagster/row_count"

@@ -95,7 +95,7 @@ def transform_side_tables(transform: Definition) -> list[SideTable]:
 
 
 def side_table_metadata(tables: Iterable[SideTable]) -> Metadata:
-    """Return the metadata by which an asset's page lists its side tables; empty without any."""
+    """Return metadata that lists the side tables on an asset's page; empty without side tables."""
     rows = [f"| `{table.name}` | {table.description} |" for table in tables]
     if not rows:
         return {}

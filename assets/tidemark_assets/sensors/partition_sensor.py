@@ -55,7 +55,9 @@ MAX_SEARCHED_RUNS = 20
 """The maximum number of runs per tick for which Dagster's event log is searched for a report."""
 
 UNREPORTED_RUN = "a run that did not report itself to Dagster"
-"""The origin of a run whose step was killed, or that reported the keys of another prefix."""
+"""The text for the origin of a run whose step was killed, or reported it under another prefix's
+keys.
+"""
 
 
 def windows(

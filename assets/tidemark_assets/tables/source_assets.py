@@ -32,7 +32,7 @@ from tidemark_streaming.kafka import KafkaConnector
 def connector_asset(
     connector: Connector, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> dg.AssetSpec:
-    """Return the outside system of a source's events, with which the lineage begins."""
+    """Return the asset of a source's outside system, where the lineage begins."""
     description = f"The external origin of the events of {connector.source.name}."
     match connector:
         case KafkaConnector():
@@ -48,7 +48,7 @@ def connector_asset(
 def reference_assets(
     source: Source, group: str, show: DagsterOptions, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
-    """Return the tables with which a source's events are joined, which other programs write."""
+    """Return the assets of a source's lookup tables, which other programs write."""
     description = (
         f"Lookup table of {source.name}: each event is joined with the version that was current "
         "at its arrival."

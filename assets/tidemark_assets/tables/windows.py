@@ -48,7 +48,7 @@ StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 @dataclass(frozen=True)
 class DagsterOptions:
-    """The appearance of a domain in Dagster, which is all that a domain defines about Dagster.
+    """The appearance of a domain in Dagster. A domain defines nothing else about Dagster.
 
     Example:
         DagsterOptions(

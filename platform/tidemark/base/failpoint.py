@@ -1,4 +1,4 @@
-"""Provide fail points, at which tests kill a process to check the state that it leaves.
+"""Provide fail points: places at which tests kill a process to check the state that it leaves.
 
 A process with `TIDEMARK_FAIL_AT=<point>` is killed just before that point. The variable may also be
 the path of a file that contains the name of the point. The file is deleted when its point is

@@ -15,7 +15,7 @@ _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
 
 
 def find_place(error: BaseException) -> str | None:
-    """Return the place in the user's code that raised an exception; None if other code did."""
+    """Return the place in the user's code that raised an exception; None if it is in other code."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _at(error.filename, error.lineno)
     for frame in reversed(extract_tb(error.__traceback__)):

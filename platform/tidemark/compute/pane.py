@@ -218,7 +218,7 @@ def finish_windows(
 
 
 def as_of(coverage: Coverage) -> AsOf:
-    """Return the moment as of which each window is computed, from its coverage."""
+    """Return the moment through which each window is up to date, from the coverage."""
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 
@@ -243,7 +243,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
 
 def _check_numbers(log: Log, transform: WindowedTransform) -> None:
-    """Refuse sums and means of values that are not numbers, which the engine would convert."""
+    """Refuse sums and means of values that are not numbers. The engine would convert them."""
     wanted = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
     if not wanted:
         return

@@ -112,7 +112,7 @@ def recount_partials(
 
 
 def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
-    """Return the starts of the base windows that make up the windows that start in the ranges."""
+    """Return the starts of the base windows in the roll-up's windows that start in the ranges."""
     if not isinstance(transform, RollUp):
         return ranges
     return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)

@@ -1,4 +1,4 @@
-"""Scopes: which events are counted in which windows."""
+"""Scopes: the events that a computation counts, and the windows in which it counts them."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Scope:
     def from_coverage(
         cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False
     ) -> "Scope":
-        """Return the scope of all arrivals through which each window is complete."""
+        """Return the scope of windows that are recounted, each up to its coverage."""
         through = _common_arrival(coverage, ranges)
         if through is not None:
             return cls(-1, through, ranges, complete)

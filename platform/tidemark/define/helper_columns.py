@@ -26,7 +26,7 @@ ADMITTED = helper("admitted")
 FIRST = helper("first")
 """Whether a window is the first of its event's windows to end, BOOLEAN, if windows overlap."""
 FIRST_EVENTS = helper("first_events")
-"""The number of events of a partial for which its window is the first to end, BIGINT, if windows
+"""The number of events in a partial whose first window to end is the partial's, BIGINT, if windows
 overlap.
 """
 SLOT = helper("slot")

@@ -122,7 +122,7 @@ def host_and_port(builder: "Channel") -> tuple[str, int]:
 
 
 def probe(url: str, deadline: float = DEADLINE) -> Answer:
-    """Ask the engine at `url` for its version, in the session that `url` names, if any.
+    """Request the version of the engine at `url`, in the session that `url` names, if any.
 
     Raises:
         EngineError: `url` is not a Spark Connect address.

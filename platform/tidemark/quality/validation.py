@@ -238,7 +238,7 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
 
 
 def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
-    """Return a function that gets the windows without a row that an expectation finds missing.
+    """Return a function that gets the windows that an expectation finds missing.
 
     If there are few rows, the query starts immediately.
     """

@@ -235,7 +235,7 @@ def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
 def _plan_in_place(
     asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, late_events: str, *, part: bool
 ) -> Plan:
-    """Return a plan that recomputes windows through the arrival that each is complete through.
+    """Return a plan that recomputes windows, each through the arrival of its coverage.
 
     Args:
         part: true if they are sessions that are recomputed without the others.

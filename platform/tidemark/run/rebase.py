@@ -27,7 +27,7 @@ MAX_CONFLICTS = 20
 
 
 class Conflicts:
-    """The commit conflicts of a run, which ends if there are too many.
+    """A counter of a run's commit conflicts, which ends the run if there are too many.
 
     Args:
         asset: the asset's name.

@@ -65,7 +65,7 @@ def incremental(
     pinned_definition: bool = False,
     reported: bool = False,
 ) -> RunFacts | None:
-    """Process the arrivals that the asset has not seen, and publish the windows that they fire.
+    """Process the arrivals since the asset's last run, and publish the windows that they fire.
 
     Args:
         through: the last arrival to process; all arrivals by default.

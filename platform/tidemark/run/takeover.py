@@ -104,7 +104,7 @@ def is_of_another_log(asset: Asset, last: CommitInfo) -> bool:
 
 
 def find_changes(asset: Asset, last: CommitInfo) -> list[Change]:
-    """Return how an asset's definition differs from the one that made the newest commit.
+    """Return the differences between an asset's definition and the one that made its newest commit.
 
     The list is empty before the first commit.
     """

@@ -63,7 +63,7 @@ class Asset:
 
     @property
     def rolls_up(self) -> bool:
-        """Whether it is a roll-up: it follows its base's state and does not have its own."""
+        """Whether it is a roll-up, which uses its base's state instead of its own."""
         return self.transform.follows is not None
 
     def published_commit_number(self) -> int:

@@ -109,7 +109,7 @@ def ingest_app(source: Source) -> str:
 
 
 def arrivals_app(source: Source) -> str:
-    """Return the application id by which a state vouches for arrivals of its source."""
+    """Return the application id of a state's transactions that vouch for arrivals of its source."""
     return f"arrivals of {source.name}"
 
 
@@ -419,7 +419,7 @@ def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterat
 
 
 def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]:
-    """Return the applications by which the ledger vouches for validation results."""
+    """Return the application ids of the ledger's transactions that vouch for validation results."""
     apps = (asset_app(tables, definition) for definition in definitions)
     return [_vouch(app, CHECKS) for app in apps if app is not None]
 

@@ -113,7 +113,7 @@ def is_empty(rows: Rows) -> bool:
 
 
 def drop_deleted(rows: Rows) -> Rows:
-    """Return the rows that stay: those whose `IS_DELETED` is false, without that column.
+    """Return the rows that are not `IS_DELETED`, without that column.
 
     Rows without a column `IS_DELETED` all stay.
     """

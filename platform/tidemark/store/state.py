@@ -147,7 +147,9 @@ class State:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
     def forget(self, commit_number: int) -> None:
-        """Record that the tables from before the promotion of that number are not kept any more."""
+        """Record that the backup of a promotion, given by its commit number, does not exist any
+        more.
+        """
         nothing = self.warehouse.schema(self.table).empty_table()
         self.warehouse.append(nothing, self.table, _FORGOTTEN, commit_number)
 

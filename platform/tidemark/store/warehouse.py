@@ -36,7 +36,7 @@ FORMAT = 3
 """The version of the table layout that this Tidemark writes."""
 
 SCRATCH = "_scratch"
-"""The folder of a database for temporary files, which the work that wrote them removes."""
+"""The folder of a database for temporary files. Each piece of work removes its own."""
 
 _THREADS = 4
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Warehouse:
             self.committer.add_columns(table, pa.schema(lacking))
 
     def register(self, *tables: str) -> None:
-        """Register the given tables that exist in the catalog, if they are not registered yet.
+        """Register tables in the catalog, if they exist and are not registered yet.
 
         The process that created them may have been killed before it registered them.
         """

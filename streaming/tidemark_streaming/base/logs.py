@@ -103,7 +103,9 @@ def _formatter() -> logging.Formatter:
 
 
 def _mask_secrets(_: object, __: str, facts: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return an entry whose messages and tracebacks have strings that look like secrets masked."""
+    """Return an entry in which strings that look like secrets are masked, in messages and
+    tracebacks.
+    """
     for name in ("event", "exception"):
         if name in facts:
             facts[name] = _SECRET.sub(r"\1***", str(facts[name]))

@@ -49,7 +49,7 @@ class OriginGuard:
             await self._app(scope, receive, _deny_framing(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return the status and the reason with which a request is refused."""
+        """Return the HTTP status and the reason if a request must be refused."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if _name(f"//{host}") not in self._hosts:

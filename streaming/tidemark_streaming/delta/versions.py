@@ -42,8 +42,9 @@ _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
 class VersionPart(Enum):
-    """The part of a version to read: the rows that it added, the table as of then, or its
-    changes."""
+    """The part of a version to read: the rows that it added, the table as of that version, or its
+    changes.
+    """
 
     ADDED = auto()
     WHOLE = auto()

@@ -1,4 +1,4 @@
-"""Blocked sources: the error that ended a source's newest ingest, if it requires manual action.
+"""Blocked sources: sources whose newest ingest ended with an error that requires manual action.
 
 An incompatible change of the source, records that were deleted, a file that was changed: each
 blocks that source alone, with one message. The message is stored next to the source's lock until
@@ -33,7 +33,9 @@ class Ingest:
 
 @contextmanager
 def record_error(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
-    """Run an ingest in the block: clear the stored error first, and store one that ends it."""
+    """Run an ingest in the block. Clear the stored error first, and store the error that ends the
+    ingest.
+    """
     ingest = Ingest()
     file = ingest_file(warehouse.location, warehouse.database, source.name, "refused")
     # A full disk has its own error message.

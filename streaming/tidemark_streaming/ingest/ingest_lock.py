@@ -15,7 +15,7 @@ from tidemark.engine.launch import cache
 from tidemark.store.warehouse import Warehouse
 
 _SHARED = cache.folder("ingests")
-"""The folder of the locks for all object stores to which this user's ingests write."""
+"""The folder for the locks of ingests that write to an object store, one folder per user."""
 
 
 @contextmanager

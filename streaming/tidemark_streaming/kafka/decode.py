@@ -58,7 +58,7 @@ DEAD_LETTER_FIELDS = (
 """The fields of a record that its dead letter keeps, in addition to the value."""
 
 WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
-"""Columns that can be null although the record has a value, each with the field that reveals this.
+"""Columns that can be null although the record has a value, each with the field that shows it.
 Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999."""
 
 

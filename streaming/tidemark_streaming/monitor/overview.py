@@ -128,7 +128,7 @@ class Span:
         return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
 
     def bar(self, end: int) -> int:
-        """Return the end of the bar that contains the windows with an end."""
+        """Return the end of the bar for windows with the given end."""
         return -(-end // self.step) * self.step if self.together else end
 
     def bars(self, ends: Mapping[int, int]) -> Counter[int]:

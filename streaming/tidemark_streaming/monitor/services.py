@@ -72,7 +72,7 @@ class IngestState:
 
     @property
     def up(self) -> bool | None:
-        """True if an ingest runs, False if one should; None if none is expected."""
+        """True if an ingest runs, False if one should but does not; None if none is expected."""
         return True if self.at_work else None if self.following is None else False
 
 

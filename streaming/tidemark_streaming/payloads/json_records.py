@@ -38,7 +38,7 @@ _AT_ONCE = 1 << 28
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow reads at once."""
 _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
-"""Matches numbers that may be too small for their type, which would turn them into zero."""
+"""Matches numbers that may be so small that their type would turn them into zero."""
 _CONSTANT = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
 """Matches constants that are not JSON, although Arrow accepts them, even in undeclared members."""
 _SPACE = b" \t\r"

@@ -191,8 +191,9 @@ _LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 
 
 class Pattern:
-    """A pattern of times: the regular expression that it matches, and the replacements that yield
-    ISO 8601, each of which applies once at most."""
+    """A pattern of times as a regular expression, with the replacements that turn a match into ISO
+    8601. Each replacement applies at most once.
+    """
 
     def __init__(self, pattern: str) -> None:
         groups, expression, at = dict[str, int](), "", 0

@@ -89,7 +89,7 @@ class TransactionalTopic:
         return self._producer is not None
 
     def find_topic(self) -> Topic | None:
-        """Return the topic as it is now, or None if it or its topic of positions does not exist.
+        """Return the current topic; None if the topic or its topic of positions does not exist.
 
         Raises:
             DataError: the brokers do not answer.

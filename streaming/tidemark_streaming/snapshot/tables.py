@@ -22,8 +22,9 @@ from tidemark.store.committers.open_tables import OpenTables
 from tidemark.store.rows import INSTANT, arrow_schema, compute, to_micros
 
 REST = 20
-"""The pause of a process that polls every second: 20 seconds after a read that took one second. The
-process therefore uses a twentieth of a core at most."""
+"""The pause after a read in a process that polls every second, as a multiple of the read's
+duration. The process therefore uses a twentieth of a core at most.
+"""
 
 _SETTLED = 1.0
 """Seconds after which a folder's next change gets another modification time, on any file system."""

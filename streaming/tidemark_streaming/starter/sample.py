@@ -130,8 +130,9 @@ def _read(path: Path, odd_lines: list[int | None]) -> pa.Table:
 
 
 def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
-    """Return the type that most values of a column have, the values as an ingest decodes them, and
-    the number of values that do not fit, which are null."""
+    """Return the type of most values of a column, the values as an ingest decodes them, and the
+    number of misfits, which are null.
+    """
     texts = decode_utf8(column)
     filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     count = len(filled) - filled.null_count

@@ -147,7 +147,7 @@ def _with_running(
 
 
 def _end_outage(stream: Stream, now: int) -> Stream:
-    """Return a stream whose engine responds: if it waited only for the engine, its wait ends."""
+    """End the wait of a stream that waited only for the engine, which now responds."""
     if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
         return stream
     return replace(stream, state=WAITING, changed=now, failures=0, away=False)

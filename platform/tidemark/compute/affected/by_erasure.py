@@ -55,7 +55,8 @@ def find_dead_letters(
 def find_affected_windows(
     log: Log, transform: Definition, events: DataFrame, through: int
 ) -> Ranges | None:
-    """Return the starts of the windows that hold the events, or can change if these are deleted.
+    """Return the starts of the windows that hold the events, or that change if the events are
+    deleted.
 
     An empty result means all windows, and None means no window. All sessions are affected, because
     a session without one of its events may split in two. All windows are affected if an event has

@@ -34,7 +34,9 @@ _STREAM_SIDES = {
     "LeftAnti": (0,),
     "RightOuter": (1,),
 }
-"""Sides of a join on which the stream may be, so that each of its rows is joined independently."""
+"""By kind of join, the sides on which the stream may be. Each of its rows is then joined
+independently.
+"""
 _FAULTS = {
     "Aggregate": "aggregates the stream (declare `aggregates` for this)",
     "Deduplicate": "removes duplicates within a range of arrivals (declare `deduplicate` for this)",

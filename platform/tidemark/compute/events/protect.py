@@ -1,4 +1,4 @@
-"""Protect a column in memory, before the connector that has read it stores it anywhere."""
+"""Protect a column in memory, before its connector stores it anywhere."""
 
 from typing import Any
 

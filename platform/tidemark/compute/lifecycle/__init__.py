@@ -91,7 +91,7 @@ class Lifecycle(Protocol):
         ...
 
     def repartition_for_merge(self, stored: DataFrame, transform: Definition) -> DataFrame:
-        """Return partials, repartitioned if that is cheaper for many of them.
+        """Return partials, repartitioned if they are so many that this is cheaper.
 
         Partials that merge are then in one partition, so that no later step shuffles rows.
         """

@@ -196,8 +196,8 @@ class Replay:
         return session
 
     def _meeting(self, fragment: Fragment) -> slice:
-        """Return the slice of the sessions that touch a fragment; an empty one at its insertion
-        point if none do.
+        """Return the slice of the sessions that touch a fragment. If none do, it is empty, at the
+        insertion point.
 
         Sessions are disjoint, so their ends are sorted, too.
         """

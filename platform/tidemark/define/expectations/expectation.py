@@ -83,9 +83,7 @@ class Evidence(Protocol):
         ...
 
     def quarantined_rows(self, back: int = 0) -> DataFrame:
-        """Return the quarantined rows of the windows for which `published_rows` returns the
-        published ones.
-        """
+        """Return the quarantined rows of the same windows as `published_rows`."""
         ...
 
     def same_window(self, left: str, right: str) -> Column:

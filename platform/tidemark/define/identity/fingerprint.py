@@ -131,7 +131,7 @@ class _Describer:
         return ["object", kind.__qualname__, self.describe(attributes), self._methods(kind)]
 
     def _methods(self, kind: type) -> list[Any]:
-        """Return the methods of the user's own classes from which an object is made."""
+        """Return the methods of a user's class and of its base classes."""
         own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
         members = [item for c in own for item in vars(c).items()]
         found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]

@@ -182,7 +182,8 @@ def _ui_settings(settings: Settings) -> dict[str, object]:
 
 
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
-    """Return the command with which Spark's own script would run `SparkSubmit`, from its launcher.
+    """Return the command that Spark's launcher gives for `SparkSubmit`, as Spark's own script would
+    run it.
 
     Raises:
         EngineError: the launcher fails.

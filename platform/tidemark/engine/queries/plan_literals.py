@@ -23,7 +23,7 @@ CHANGED_SETTINGS = (_EXCLUDED, _ELIMINATION)
 
 
 def share_compiled_code(own: Settings) -> Settings:
-    """Return settings with which queries that differ only in varying numbers share compiled code.
+    """Return settings with which queries share compiled code if they differ only in such numbers.
 
     Args:
         own: the session's settings; rules that it already excludes stay excluded.

@@ -114,7 +114,7 @@ class CommitInfo:
 
     @property
     def replaces_windows(self) -> bool:
-        """Whether the windows that start in its ranges replaced the existing ones."""
+        """Whether the commit replaced the existing windows that start in its ranges."""
         return self.replaces and not self.merges
 
     @property
@@ -158,6 +158,6 @@ class CommitInfo:
 
 
 def drop_superseded(commits: Sequence[CommitInfo]) -> Sequence[CommitInfo]:
-    """Return the commits from the newest one that replaced all rows; all of them if none did."""
+    """Return the commits since all rows were last replaced, that commit included."""
     starts = [n for n, commit in enumerate(commits) if commit.renews or commit.swap]
     return commits[max(starts, default=0) :]

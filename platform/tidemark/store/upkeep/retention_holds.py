@@ -55,7 +55,7 @@ def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> d
 
 
 def versions_read(warehouse: Warehouse) -> dict[str, int]:
-    """Return the version through which the slowest reader has read a table's changes.
+    """Return, for each table, the version that its slowest reader of changes has reached.
 
     The keys are the tables' identities.
     """

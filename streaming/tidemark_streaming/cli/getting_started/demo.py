@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Length(NamedTuple):
-    """The number of days that are loaded in bulk, and that are streamed after them."""
+    """The number of days to load in bulk, and the number of days to stream after them."""
 
     bulk: int
     streamed: int

@@ -78,7 +78,7 @@ class Axis:
 
 
 def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
-    """Return the axis that shows all instants, and the watermarks that are near them."""
+    """Return an axis for all instants, and for watermarks that are near them."""
     shown = list(instants) or [0, _SECOND]
     span = max(shown) - min(shown) or _SECOND
     near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]

@@ -71,8 +71,9 @@ class ClassifiedEvent:
 
 
 def steps(scenario: Scenario) -> list[Step]:
-    """Return the arrivals with their watermarks, which stay at minus infinity if they are not
-    `is_known_watermark`."""
+    """Return the arrivals with their watermarks. These stay at minus infinity unless
+    `is_known_watermark`.
+    """
     found: list[Step] = []
     watermark, state = None, None
     for number, arrival in enumerate(scenario.arrivals):

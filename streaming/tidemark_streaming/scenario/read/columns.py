@@ -109,9 +109,10 @@ def simple_kind(ddl: str) -> Kind | None:
 
 
 def any_value() -> Kind:
-    """Return the type of values that a transform's own code computes, which is known only after a
-    run. A value is parsed as a number, boolean, list or mapping if it is written so, else as
-    text."""
+    """Return a placeholder type for values that a transform's code computes: their type is known
+    only after a run. A value is parsed as a number, boolean, list or mapping if it is written so,
+    else as text.
+    """
     return Kind("any value", _parse_value, scalar=False)
 
 
