@@ -3,12 +3,12 @@ table."""
 
 from typing import TYPE_CHECKING
 
-from tidemark_streaming.extras.lane.extra import EXTRA
+from tidemark_streaming.extras.lane.extra import EXTRA as EXTRA
 
 if TYPE_CHECKING:
     from tidemark_streaming.extras.lane.definition import Lane
 
-__all__ = ["EXTRA", "Lane"]
+__all__ = ["Lane"]
 
 
 def __getattr__(name: str) -> object:
