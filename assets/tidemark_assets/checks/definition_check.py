@@ -64,7 +64,8 @@ def report_new_results(
     known: dict[str, list[str | None]],
     names: Names,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield results to report: once per definition in the code, and if a run changed the result.
+    """Yield the results to report: one per new definition in the code, and one if a run changed the
+    result.
 
     Args:
         runs: rows of the ledger: the new ones and some before them.

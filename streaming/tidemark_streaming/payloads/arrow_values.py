@@ -70,10 +70,10 @@ def _fit(values: Array, kind: pa.DataType, zone: str) -> Array:
         return _fit_times(values, kind, zone)
     number = is_.is_integer(held) or is_.is_decimal(held)
     if is_.is_decimal(kind) and number:
-        # Arrow refuses a type whose greatest integer does not fit, whatever the values are.
+        # Arrow refuses a type whose greatest integer does not fit, even if all values do.
         return (values if is_.is_decimal(held) else pc.cast(values, _WHOLE_NUMBERS)).cast(kind)
     if is_.is_string(kind) and _is_text_or_bytes(held):
-        # A file's texts may not be UTF-8, whatever it says they are.
+        # A file's texts may not be UTF-8, even if the file declares them as such.
         values.validate(full=True)
         return pc.cast(values, kind)
     if (

@@ -295,7 +295,9 @@ class Snapshot:
         return None if rows is None else next(iter(rows.to_pylist()), None)
 
     def present(self, asset: str) -> list[Equals]:
-        """Return the conditions on an asset's rows of the ledger and results since its creation."""
+        """Return conditions that select an asset's rows, since its creation, in the ledger and the
+        results.
+        """
         return [Equals("asset", asset), Equals("table_id", self.table_id(asset) or "")]
 
     def table_id(self, asset: str) -> str | None:

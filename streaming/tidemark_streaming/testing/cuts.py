@@ -5,8 +5,8 @@ from random import Random
 
 
 def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
-    """Return divisions, each as the numbers of arrivals of its runs: one arrival per run, and
-    random others.
+    """Return divisions of arrivals into runs, each as the sizes of its runs. The first has one
+    arrival per run; the others are random.
 
     Args:
         arrivals: the number of arrivals.
