@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import typer
 import yaml
 
 from helpers.suite.pages import ROOT, blocks, section
@@ -21,6 +23,7 @@ from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import starter
+from tidemark_streaming.cli import app
 from tidemark_streaming.home import domains
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.record_masking import protect_records
@@ -96,9 +99,37 @@ def test_documented_error_messages_occur_in_the_code() -> None:
             assert part in spoken, f"{message}: {part}"
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
-)
+PAGES = ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+OF_OTHER_PROGRAMS = {"--event-time-start", "--event-time-end", "--help", "--version"}
+"""Options of dbt and of typer."""
+
+
+def options_of(command: Any) -> Iterator[str]:  # noqa: ANN401 (click's own)
+    """Yield the options of a command and of its subcommands."""
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for each in getattr(command, "commands", {}).values():
+        yield from options_of(each)
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_commands_and_options_in_the_text_exist(document: str) -> None:
+    root: Any = typer.main.get_command(app)
+    for code in re.findall(r"`([^`\n]+)`", (ROOT / document).read_text()):
+        first, *words = code.split()
+        command = root
+        if first == "tidemark":
+            while words and words[0] in getattr(command, "commands", {}):
+                command = command.commands[words.pop(0)]
+            assert command is not root or not re.match(r"[a-z]", "".join(words[:1])), code
+        elif not first.startswith("--") or document == "docs/benchmarks.md":
+            continue
+        known = {*options_of(command), *OF_OTHER_PROGRAMS}
+        given = re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)
+        assert set(given) <= known or command.name == "dbt", code
+
+
+@pytest.mark.parametrize("document", PAGES)
 def test_relative_links_lead_to_files(document: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / document).read_text()):
         assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
