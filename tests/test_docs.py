@@ -157,7 +157,7 @@ def test_the_documented_columns_are_masked_as_the_table_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Other tests run the other examples of the page: an engine behind TLS and a deletion."""
-    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", "0123456789abcdef0123456789abcdef")
+    monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", "0123456789abcdef0123456789abcdef")
     _, text = python_of("docs/security.md")
     made = dict[str, Any]()
     exec(text, made)

@@ -82,7 +82,7 @@ def settings(
         for name in ("marts", "kafka_servers", "log_format"):
             patch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(made, name)))
         patch.setenv("TIDEMARK_DOMAINS", "private")
-        patch.setenv("TIDEMARK_TOKENISATION_KEY", "0123456789abcdef0123456789abcdef")
+        patch.setenv("TIDEMARK_TOKENIZATION_KEY", "0123456789abcdef0123456789abcdef")
         yield made
 
 

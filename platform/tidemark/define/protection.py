@@ -22,7 +22,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import Secret, secret
 
 MASKED = "***"
-KEY = secret("env:TIDEMARK_TOKENISATION_KEY")
+KEY = secret("env:TIDEMARK_TOKENIZATION_KEY")
 """The default reference to the key of tokens."""
 
 MIN_KEY_CHARACTERS = 32

@@ -42,7 +42,7 @@ EACH = 20
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", "0123456789abcdef0123456789abcdef")
+    monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", "0123456789abcdef0123456789abcdef")
 
 
 def people(first: int) -> list[dict[str, object]]:

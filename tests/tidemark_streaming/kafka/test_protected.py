@@ -84,7 +84,7 @@ def orders_by_customer(orders: DataFrame) -> DataFrame:
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY)
+    monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", KEY)
 
 
 def order(n: int, customer: str) -> bytes:
@@ -265,7 +265,7 @@ def test_a_token_depends_only_on_its_key_and_value(monkeypatch: pytest.MonkeyPat
     assert token(b"a") == token(b"a") != token(b"b")
     # HMAC-SHA256, as computed by `openssl dgst -sha256 -hmac KEY`.
     assert token(b"ann@example.com") == b"093e3dd9df951c5008225d533a017547"
-    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY[::-1])
+    monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", KEY[::-1])
     assert Tokenize().change()(b"a") != token(b"a")
     assert [masked(v) for v in (b"12345678", b"1234567", b"")] == [b"***5678", b"***", b"***"]
 
@@ -298,7 +298,7 @@ def test_the_kafka_position_of_a_record_cannot_be_masked(topics: Topics) -> None
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        (None, "set the environment variable TIDEMARK_TOKENISATION_KEY"),
+        (None, "set the environment variable TIDEMARK_TOKENIZATION_KEY"),
         ("short", "has 5 characters, but needs"),
     ],
 )
@@ -310,9 +310,9 @@ def test_without_a_valid_key_nothing_is_ingested(
     sentence: str,
 ) -> None:
     if key is None:
-        monkeypatch.delenv("TIDEMARK_TOKENISATION_KEY")
+        monkeypatch.delenv("TIDEMARK_TOKENIZATION_KEY")
     else:
-        monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", key)
+        monkeypatch.setenv("TIDEMARK_TOKENIZATION_KEY", key)
     with pytest.raises(DefinitionError, match=sentence):
         list(ingest(warehouse, connector(topics, "none")))
     assert not warehouse.exists(ORDERS.timeline_table)
