@@ -100,7 +100,7 @@ def is_supported(transform: Definition, marker: CommitInfo) -> bool:
     return (
         transform.follows is None
         and not transform.window.merges
-        and not marker.replaces
+        and marker.recomputed is None
         and not (marker.before.covers or marker.after.covers)
         and all(isinstance(f, Never | EachArrival) for f in firings)
         and all(_find_merge_function(a) is not None for a in transform.aggregates.values())

@@ -16,13 +16,14 @@ from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.plan_literals import uncompiled_literal
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.increment import NO_COMMIT
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 
 
-def late_events(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def late_events(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     """Return a commit's events that were too late for a window, or that belong to no window."""
     events = classify_commit(log, transform, marker)
     verdict = F.col(VERDICT)
@@ -61,7 +62,7 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
     }
     if not kept:
         return []
-    now = late_events(log, transform, CommitInfo()).schema.fields
+    now = late_events(log, transform, NO_COMMIT).schema.fields
     types = [(f.name, kept.get(f.name), f.dataType.simpleString()) for f in now]
     return [f"{n} ({then} → {is_})" for n, then, is_ in types if then not in (None, is_)]
 
@@ -74,7 +75,7 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
 
 
 def late_loss(
-    stored: DataFrame, transform: WindowedTransform, log: Log, marker: CommitInfo
+    stored: DataFrame, transform: WindowedTransform, log: Log, marker: StateCommit
 ) -> DataFrame:
     """Return the windows that lack too-late events, with the number of events `lost`.
 
@@ -84,7 +85,7 @@ def late_loss(
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
     is_missed = classification.is_uncounted()
-    if not marker.replaces:
+    if marker.recomputed is None:
         is_missed = is_missed & (F.col("commit_number") == uncompiled_literal(marker.commit_number))
     # The merge determines which fragments share a session with a too-late event. Here, keep all
     # fragments of that event's keys.

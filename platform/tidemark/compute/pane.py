@@ -16,28 +16,28 @@ from tidemark.compute import slices, slot
 from tidemark.compute.events import plan_check as rowwise
 from tidemark.compute.events.prepare import prepare_rows
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import classification, uniqueness
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 
 
 def count_commit(
-    log: Log, transform: WindowedTransform, marker: CommitInfo, before: DataFrame | None = None
+    log: Log, transform: WindowedTransform, marker: StateCommit, before: DataFrame | None = None
 ) -> DataFrame:
     """Return the partials that a commit of the state adds, with the columns of `aggregate_events`.
 
     Args:
         before: the partials of earlier runs, which count triggers need.
     """
-    return _aggregate_scope(log, transform, Scope.from_marker(marker), before)
+    return _aggregate_scope(log, transform, marker.scope(), before)
 
 
 def recount(
@@ -63,21 +63,21 @@ def count_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFra
     return _aggregate_scope(log, transform, scope)
 
 
-def read_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def read_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     """Return the log's rows that a commit of the state reads."""
-    scope = Scope.from_marker(marker)
+    scope = marker.scope()
     return log.read(scope.after, scope.through, *_event_time_bounds(transform, scope))
 
 
-def prepare_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def prepare_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     """Return the log's rows that a commit of the state reads, after the transform's function."""
-    rows = _prepare_scope(log, transform, Scope.from_marker(marker))
+    rows = _prepare_scope(log, transform, marker.scope())
     return rows.drop(uniqueness.MARK, HAPPENED_AT)
 
 
-def classify_commit(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def classify_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     """Return the classified events that a commit of the state counts, one row per window."""
-    return _classify_scope(log, transform, Scope.from_marker(marker))
+    return _classify_scope(log, transform, marker.scope())
 
 
 def classify_events(

@@ -25,16 +25,17 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
-from tidemark.store.commits.ranges import EVERYTHING, Ranges, merge_ranges
+from tidemark.store.commits.following import Following
+from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import count_by_verdict, counted_column
 from tidemark.store.warehouse import Warehouse
 
 
-def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
+def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     """Return the facts of a roll-up's next commit, and the number of its new events by lateness.
 
     Returns:
@@ -59,11 +60,10 @@ def plan(asset: Asset) -> tuple[CommitInfo, Counter[int]] | None:
     ranges = _replaced_windows(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
         # The existing rows are from a dropped and recreated base, or of another kind.
-        ranges = EVERYTHING
-    marker = CommitInfo(
+        ranges = ()
+    marker = Following(
         run=uuid.uuid4().hex,
         started=started,
-        mode=Mode.ROLLUP,
         commit_number=commits[-1].commit_number,
         before=before,
         after=after,
@@ -159,7 +159,7 @@ def assign_rollup_windows(
     )
 
 
-def coverage_after(transform: Definition, commit: CommitInfo) -> Coverage:
+def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
     """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.commit_number >= 0 else Coverage()
@@ -191,18 +191,20 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     return joint
 
 
-def _replaced_windows(transform: RollUp, before: Coverage, commits: Sequence[CommitInfo]) -> Ranges:
+def _replaced_windows(
+    transform: RollUp, before: Coverage, commits: Sequence[StateCommit]
+) -> Ranges | None:
     """Return the starts of the windows of a roll-up that its next commit replaces.
 
     These are the windows that contain a replaced window of the base, and those that may have fired
-    since. An empty result means no window: the base replaced none.
+    since. None means that the base has replaced no window.
     """
-    replacing = [c for c in commits if c.replaces]
+    replacing = [c.recomputed for c in commits if c.recomputed is not None]
     if not replacing:
-        return ()
+        return None
     fired = open_range(transform, before)
-    if not fired or not all(c.ranges for c in replacing):
-        return EVERYTHING
+    if not fired or () in replacing:
+        return ()
     reach = transform.window.max_extent - 1
-    holding = [(max(s - reach, BEGINNING), e) for c in replacing for s, e in c.ranges]
+    holding = [(max(s - reach, BEGINNING), e) for ranges in replacing for s, e in ranges]
     return merge_ranges([*fired, *holding])

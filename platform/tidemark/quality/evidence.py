@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def replaces(self) -> bool:
-        return self.marker.replaces_windows
+        return self.marker.replaced is not None
 
     def published_rows(self, back: int = 0) -> DataFrame:
         return self._read_rows(self.transform.table, back)
@@ -128,11 +128,11 @@ class Batch:
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
-        complete = marker.late_events == "include" and not marker.merges
+        complete = marker.counts_all_events and marker.late_events == "include"
         partials = rollups.recount_partials(
             asset.warehouse, counting, through, ranges, complete=complete
         )
-        if not marker.mode.replaces or marker.merges:
+        if not marker.counts_all_events:
             # The state may hold too-late events that an earlier backfill or correction admitted.
             # They are not a fault.
             waited = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)

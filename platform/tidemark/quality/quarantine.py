@@ -155,7 +155,7 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     )
     count = batch.asset.warehouse.count(rows)
     staying = frame(marked.sparkSession, rows)
-    if marker.replaces_windows:
+    if marker.replaced is not None:
         kept = None
         if count:
             published = batch.published_rows().alias("p")
@@ -173,13 +173,9 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
     """Update the quarantine table, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
-    if marker.begins:
-        store.replace(drop_deleted(changes), table, "TRUE", asset.app, marker.commit_number)
-        return
-    if marker.replaces_windows:
-        store.replace(changes, table, within(marker.ranges), asset.app, marker.commit_number)
-        return
-    if isinstance(changes, DataFrame) or changes.num_rows:
+    if (ranges := marker.overwritten) is not None:
+        store.replace(drop_deleted(changes), table, within(ranges), asset.app, marker.commit_number)
+    elif isinstance(changes, DataFrame) or changes.num_rows:
         merge = Merge(
             on=asset.transform.by_window, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
         )

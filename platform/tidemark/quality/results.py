@@ -16,7 +16,7 @@ from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
-from tidemark.store.commits.ranges import EVERYTHING, Ranges
+from tidemark.store.commits.ranges import Ranges
 from tidemark.store.committers import Merge
 from tidemark.store.rows import INSTANT, to_micros
 from tidemark.store.warehouse import Warehouse
@@ -159,7 +159,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
                 for f in select_listed(r.failures)
             ],
             "run": marker.run,
-            "mode": marker.mode.value,
+            "mode": marker.mode,
             "through_arrival": marker.at.arrival,
             "commit_number": marker.commit_number,
             "at": at,
@@ -203,7 +203,7 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     named = [name in each for each in owners]
     rows = rows.filter(pa.array(named, pa.bool_()))
     spans = zip(to_micros(rows["window_from"]), to_micros(rows["window_to"]), strict=True)
-    over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
+    over = [not ranges or any(a < end and start < b for start, end in ranges) for a, b in spans]
     own = zip(rows["table_id"].to_pylist(), rows["commit_number"].to_pylist(), strict=True)
     past = [
         not (table_id == asset.table_id and commit_number >= through)

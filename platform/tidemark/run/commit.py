@@ -22,7 +22,7 @@ from tidemark.run.compute import Computation, Output
 from tidemark.run.plan import Plan
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.ranges import within
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
@@ -48,6 +48,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
         and erasures.count_erasures(asset.warehouse, source) != plan.erasures
     ):
         raise ConflictError(f"Events of '{source.name}' were erased during this run.")
+    assert isinstance(plan.marker, StateCommit)
     pass_fail_point("state")
     asset.state.commit(partials, plan.marker)
 
@@ -96,10 +97,8 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     """
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.commit_number)
-    if marker.begins:
-        return store_.replace(drop_deleted(rows), table, "TRUE", *place)
-    if marker.replaces_windows:
-        return store_.replace(drop_deleted(rows), table, within(marker.ranges), *place)
+    if (ranges := marker.overwritten) is not None:
+        return store_.replace(drop_deleted(rows), table, within(ranges), *place)
     if is_empty(rows):
         return 0
     by = transform.by_window
@@ -110,16 +109,12 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
 
 
 def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
-    """Write a commit's rows to a table of windows.
-
-    If the commit replaces windows, their earlier rows are deleted.
-    """
+    """Write a commit's rows to a table of windows, instead of the rows that they replace."""
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if output.grows:
         store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
-    if marker.replaces or marker.begins:
-        where = "TRUE" if output.whole or marker.begins else within(marker.ranges)
-        store_.replace(output.rows, output.table, where, asset.app, marker.commit_number)
+    if (ranges := () if marker.begins else output.replaced) is not None:
+        store_.replace(output.rows, output.table, within(ranges), asset.app, marker.commit_number)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.commit_number)

@@ -39,9 +39,10 @@ from tidemark.quality.validation import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
 from tidemark.store.asset import IN_MEMORY_ROWS, Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
+from tidemark.store.commits.replacement import SessionReplacement
 from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
 
@@ -54,14 +55,15 @@ class Output:
     """Rows that a commit writes to a table other than the published one.
 
     Args:
-        whole: true if these are all rows of the table, if the commit replaces rows.
+        replaced: the starts of the windows whose existing rows they replace; empty means all rows,
+            and None that rows are only added.
         grows: true if columns that the table lacks are added to it.
     """
 
     table: str
     rows: Rows
     comment: str
-    whole: bool = False
+    replaced: Ranges | None
     grows: bool = False
 
 
@@ -108,8 +110,9 @@ def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
 def count_events(asset: Asset, plan: Plan, scratch: TempTables) -> Rows:
     """Return the partials that the commit adds to the state, with its commit number."""
     transform, marker = asset.transform, plan.marker
+    assert isinstance(marker, StateCommit)
     earlier = None
-    if transform.trigger.ranked and marker.commit_number > 0 and not marker.replaces:
+    if transform.trigger.ranked and marker.continues:
         earlier = asset.state.read(affected_range(transform, marker))
     rows = count_commit(asset.log, asset.counting, marker, earlier)
     return scratch.materialize(with_commit_number(rows, marker.commit_number), few=plan.few)
@@ -142,7 +145,8 @@ def compute_windows(
         else Counter()
     )
     state = _State(asset, marker, new)
-    opened = Observation() if transform.window.merges and not marker.replaces else None
+    adds = marker.recomputed is None
+    opened = Observation() if transform.window.merges and adds else None
     marked = is_guarded(asset)
     windows, overflowed = _compute_in_memory(asset, marker, state, marked) if few else None, False
     if windows is None:
@@ -160,32 +164,38 @@ def compute_windows(
             )
     outputs: list[Output] = []
     if transform.accumulation is not None:
-        then = None if marker.replaces else as_of(marker.before)
+        then = as_of(marker.before) if adds else None
         rows = _read_affected(asset, marker, state, planning)
         fired = compute_panes(rows, transform, asset.log, as_of(marker.after), then)
         fired = fired.withColumn("commit_number", uncompiled_literal(marker.commit_number))
         comment = f"Every firing of {transform.name}"
-        outputs.append(Output(transform.panes_table, scratch.materialize(fired, few=few), comment))
+        fired = scratch.materialize(fired, few=few)
+        outputs.append(Output(transform.panes_table, fired, comment, marker.recomputed))
     missed = classification.TOO_LATE in counts or classification.NO_EVENT_TIME in counts
     own = asset.counting
     # A later commit may have replaced partials of one that is published again, so that its counts
     # are too low.
-    unsure = marker.replaces or marker.begins or plan.taken_up
-    if not asset.rolls_up and (missed or (unsure and warehouse.exists(own.late_table))):
-        lacking = state.rows(state.lacking())
-        loss = late_loss(lacking, own, asset.log, marker)
+    unsure = not adds or marker.begins or plan.taken_up
+    if isinstance(marker, StateCommit) and (
+        missed or (unsure and warehouse.exists(own.late_table))
+    ):
+        lacking = state.lacking()
+        loss = late_loss(state.rows(lacking), own, asset.log, marker)
         comment = f"Changes that too-late events would make in {transform.name}"
         materialized = scratch.materialize(loss, few=few)
-        outputs.append(Output(own.late_loss_table, materialized, comment, whole=marker.merges))
-        if marker.mode.records_late:
+        replaced = None if adds else lacking
+        outputs.append(Output(own.late_loss_table, materialized, comment, replaced))
+        if marker.lists_late_events:
             # Too-late events stay in the late table even if a correction counts them.
             events = late_events(asset.log, own, marker)
-            if marker.commit_number > 0 and not marker.renews:
+            if not marker.begins and not marker.renews:
                 events = add_missing_columns(warehouse, own, events)
             comment = f"Events that are too late for {transform.name} or have no event time"
             with warehouse.planning(Planning.of(plan.few)):
                 materialized = scratch.materialize(events, few=plan.few)
-            outputs.append(Output(own.late_table, materialized, comment, grows=True))
+            outputs.append(
+                Output(own.late_table, materialized, comment, marker.recomputed, grows=True)
+            )
     open_from = None if opened is None else sessions.find_first_open(transform, marker, opened.get)
     reach = _affected_condition(asset, marker)
     return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
@@ -229,10 +239,10 @@ def _compute_in_engine(
     # The extra query pays for itself only if computing everything twice would be expensive.
     plain = not plan.few and kind.all_fire_once(rows, transform)
     now = as_of(marker.after)
-    if marker.merges:
+    if isinstance(marker, SessionReplacement):
         few = planning is Planning.FEW
         return sessions.merge_sessions(asset, marker, rows, scratch, all_fire_once=plain, few=few)
-    if marker.replaces:
+    if marker.recomputed is not None:
         return kind.finish_windows(rows, transform, asset.log, now, all_fire_once=plain)
     then = as_of(marker.before)
     return kind.compute_changes(
@@ -265,7 +275,11 @@ def _compute_in_memory(
 
 
 class _State:
-    """The state as it is after the commit."""
+    """The state as it is after the commit.
+
+    Args:
+        new: the partials that an increment adds; None if the state already has the commit.
+    """
 
     def __init__(self, asset: Asset, marker: CommitInfo, new: Rows | None) -> None:
         self._asset = asset
@@ -282,12 +296,7 @@ class _State:
             return stored.read(ranges)
         new = frame(self._asset.warehouse.spark, self._new).drop(MARKER)
         new = new.where(window_starts_in(ranges).sql())
-        if marker.commit_number == 0 or (marker.replaces and ranges == marker.ranges):
-            return new
-        partials = stored.read(ranges)
-        if marker.replaces:
-            partials = partials.where(f"NOT {window_starts_in(marker.ranges).sql()}")
-        return partials.unionByName(new)
+        return new if marker.begins else stored.read(ranges).unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
         """Return the partials of windows that start in one of the ranges, in memory. Return None if
@@ -296,9 +305,7 @@ class _State:
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None
-        partials = (
-            None if self._marker.commit_number == 0 and new is not None else stored.take(ranges)
-        )
+        partials = None if self._marker.begins and new is not None else stored.take(ranges)
         if new is None:
             return partials
         new = new.filter(window_starts_in(ranges).expression())
@@ -311,8 +318,8 @@ class _State:
         asset, marker = self._asset, self._marker
         if asset.transform.window.merges:
             return ()
-        if marker.replaces:
-            return marker.ranges
+        if marker.recomputed is not None:
+            return marker.recomputed
         new = asset.state.of(marker.commit_number) if self._new is None else self._new
         missed = frame(asset.warehouse.spark, new).where(classification.is_uncounted())
         starts = missed.select(F.unix_micros("window_start")).distinct().collect()
@@ -327,7 +334,7 @@ def _read_affected(
     rows = rollups.assign_windows_within(
         asset, state.rows, marker.after, affected_range(transform, marker)
     )
-    if not marker.replaces:
+    if marker.recomputed is None:
         end = closed_end(transform, before)
         if end is not None and not transform.window.merges:
             rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
@@ -342,7 +349,8 @@ def _read_affected(
 
 def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
     """Return a SQL condition on the published rows that a commit can have changed."""
-    end = None if marker.replaces else closed_end(asset.transform, marker.before)
+    adds = marker.recomputed is None
+    end = closed_end(asset.transform, marker.before) if adds else None
     return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
 
 
@@ -359,7 +367,7 @@ def _add_commit_columns(
 ) -> DataFrame:
     # If all rows of some windows are replaced, no row needs a delete flag. Without an expectation,
     # the rows are exactly the published ones, so their files are committed unchanged.
-    replaces = marker.replaces_windows
+    replaces = marker.replaced is not None
     plain = replaces and not marked
     deleted = [] if plain else [F.lit(False).alias(IS_DELETED) if replaces else F.col(IS_DELETED)]
     stamped = rows.select(

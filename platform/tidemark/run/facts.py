@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidemark.define import classification
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.ledger import RunFacts
 
 
@@ -30,19 +30,18 @@ def build_run_facts(
         ended: end time of each step in microseconds, by the ledger's column name.
     """
     assert asset.table_id is not None
-    # A roll-up's run concerns all windows, even if it replaces only some of them.
-    ranges = () if marker.mode is Mode.ROLLUP else marker.ranges
+    window_from, window_to = marker.bounds
     return RunFacts(
         run=marker.run,
         asset=asset.transform.name,
         table_id=asset.table_id,
-        mode=marker.mode.value,
+        mode=marker.mode,
         late_events=marker.late_events,
         commit_number=marker.commit_number,
-        from_arrival=-1 if marker.replaces else marker.before.at.arrival,
+        from_arrival=marker.before.at.arrival if marker.recomputed is None else -1,
         through_arrival=marker.at.arrival,
-        window_from=min((start for start, _ in ranges), default=None),
-        window_to=max((end for _, end in ranges), default=None),
+        window_from=window_from,
+        window_to=window_to,
         started_at=marker.started,
         ended_at=time.time_ns() // 1000,
         watermark=marker.at.watermark,

@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
@@ -20,12 +21,16 @@ from tidemark.define.identity.parts import parts
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo, Mode, drop_superseded
+from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_superseded
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
 from tidemark.store.commits.ranges import Ranges, between
+from tidemark.store.commits.replacement import Cause, Replacement, SessionReplacement
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.ledger import ENDED
 from tidemark.store.rows import SMALL_BATCH_ROWS
+
+C = TypeVar("C", bound=StateCommit)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Plan:
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
-def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
+def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
     """Return plans to publish the commits that are not completely published, in order.
 
     Usually this is at most the newest one, which a killed run left behind. A table that lost
@@ -94,7 +99,7 @@ def plan_unpublished(asset: Asset, last: CommitInfo) -> list[Plan]:
 
 def plan_increment(
     asset: Asset,
-    last: CommitInfo,
+    last: StateCommit,
     through: int | None,
     admission: Admission,
     known: Sequence[Arrival],
@@ -111,9 +116,7 @@ def plan_increment(
         if planned is None:
             return None
         marker, counts = planned
-        return Plan(
-            _begin(asset, marker), counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts
-        )
+        return Plan(marker, counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts)
     seen = last.after.at.arrival
     arrivals = [a for a in known if a.arrival > seen]
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
@@ -123,23 +126,17 @@ def plan_increment(
         return None
     after = last.after.advance(_position(arrivals[-1]))
     same = last.definition == fingerprint(asset.transform)
-    marker = CommitInfo(
-        mode=Mode.INCREMENTAL,
-        commit_number=last.commit_number + 1,
-        before=last.after,
-        after=after,
-        # Another definition may have had other sessions, so read all partials.
-        changing_from=last.open_from if same else None,
-    )
+    # Another definition may have had other sessions, so read all partials.
+    marker = Increment(after=after, open_before=last.open_from if same else None)
     rows = sum(a.rows for a in arrivals)
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     again = Planning.again(rows) if known else None
-    begun = _begin(asset, marker, last)
+    begun = _begin(asset, last, marker)
     return Plan(begun, rows <= SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
 
 
 def plan_backfill(
-    asset: Asset, last: CommitInfo, start: int | None, end: int | None, late_events: str
+    asset: Asset, last: StateCommit, start: int | None, end: int | None, late_events: str
 ) -> Plan:
     """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
 
@@ -149,25 +146,27 @@ def plan_backfill(
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
-    if start is not None and end is not None and can_recompute_in_part(asset, last):
-        return _plan_in_place(asset, last, Mode.BACKFILL, ((start, end),), late_events, part=True)
+    complete, ranges = late_events == "include", between(start, end)
+    if ranges and can_recompute_in_part(asset, last):
+        return _plan_in_place(asset, last, Cause.BACKFILL, ranges, complete=complete)
     if asset.transform.window.merges:
-        start, end = None, None
-    at, before = _position(newest), last.after
-    after = Coverage(at) if start is None else before.cover(BackfilledRange(start, end or 0, at))
-    ranges = between(start, end)
-    marker = CommitInfo(
-        mode=Mode.BACKFILL,
-        commit_number=last.commit_number + 1,
-        before=before,
-        after=after,
-        ranges=ranges,
-        late_events=late_events,
+        ranges = ()
+    at, after = _position(newest), last.after
+    for first, bound in ranges:
+        after = after.cover(BackfilledRange(first, bound, at))
+    return _plan_replacement(
+        asset,
+        last,
+        Replacement(
+            cause=Cause.BACKFILL,
+            after=after if ranges else Coverage(at),
+            ranges=ranges,
+            complete=complete,
+        ),
     )
-    return Plan(_begin(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def plan_replay(asset: Asset, last: CommitInfo, since: int, *, into_empty: bool) -> Plan | None:
+def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool) -> Plan | None:
     """Return a plan for the windows that hold an event of arrival `since` or a later one.
 
     Each window is computed through the arrival that it is already complete through. With
@@ -184,21 +183,15 @@ def plan_replay(asset: Asset, last: CommitInfo, since: int, *, into_empty: bool)
     ranges = find_affected_windows(asset.log, asset.counting, since, through)
     if ranges is None:
         return None
-    merges, part = asset.transform.window.merges, can_recompute_in_part(asset, last)
-    ranges = () if merges and not part else ranges
     if not into_empty:
-        return _plan_in_place(asset, last, Mode.BACKFILL, ranges, "exclude", part=part)
-    marker = CommitInfo(
-        mode=Mode.BACKFILL,
-        commit_number=last.commit_number + 1,
-        before=last.after,
-        after=Coverage(_position(newest)),
-        ranges=ranges,
+        return _plan_in_place(asset, last, Cause.BACKFILL, ranges)
+    ranges, after = () if asset.transform.window.merges else ranges, Coverage(_position(newest))
+    return _plan_replacement(
+        asset, last, Replacement(cause=Cause.BACKFILL, after=after, ranges=ranges)
     )
-    return Plan(_begin(asset, marker, last), asset.log.few(newest.arrival))
 
 
-def plan_correction(asset: Asset, last: CommitInfo) -> Plan | None:
+def plan_correction(asset: Asset, last: StateCommit) -> Plan | None:
     """Return a plan for the windows that lack too-late events, or None if no window does.
 
     Each window is computed through the arrival that it is already complete through.
@@ -206,21 +199,18 @@ def plan_correction(asset: Asset, last: CommitInfo) -> Plan | None:
     ranges = find_windows_with_late_loss(asset.warehouse, asset.transform)
     if ranges is None:
         return None
-    part = can_recompute_in_part(asset, last)
-    if asset.transform.window.merges and not part:
-        ranges = ()
-    return _plan_in_place(asset, last, Mode.CORRECTION, ranges, "include", part=part)
+    return _plan_in_place(asset, last, Cause.CORRECTION, ranges, complete=True)
 
 
-def plan_erasure(asset: Asset, last: CommitInfo, ranges: Ranges) -> Plan:
+def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
     """Return a plan for windows whose events have left the log.
 
     Each window is computed through the arrival that it is already complete through.
     """
-    return _plan_in_place(asset, last, Mode.ERASURE, ranges, "exclude", part=False)
+    return _plan_in_place(asset, last, Cause.ERASURE, ranges)
 
 
-def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
+def can_recompute_in_part(asset: Asset, last: StateCommit) -> bool:
     """Return whether some of an asset's sessions can be recomputed without the others.
 
     A session may cross any bound, and is merged with the stored sessions beyond it. So the stored
@@ -233,47 +223,49 @@ def can_recompute_in_part(asset: Asset, last: CommitInfo) -> bool:
 
 
 def _plan_in_place(
-    asset: Asset, last: CommitInfo, mode: Mode, ranges: Ranges, late_events: str, *, part: bool
+    asset: Asset, last: StateCommit, cause: Cause, ranges: Ranges, *, complete: bool = False
 ) -> Plan:
     """Return a plan that recomputes windows, each through the arrival of its coverage.
 
-    Args:
-        part: true if they are sessions that are recomputed without the others.
+    All sessions are recomputed if some can't be recomputed without the others.
     """
-    stands = last.after
-    marker = CommitInfo(
-        mode=mode,
-        commit_number=last.commit_number + 1,
-        before=stands,
-        after=stands,
-        ranges=widen_to_cells(ranges, asset.transform) if part else ranges,
-        late_events=late_events,
-        # With the complete answer, an event that is admitted now may join an open session to
-        # earlier ones, so the start of the first open session is unknown.
-        open_from=last.open_from if part and late_events == "exclude" else None,
-        merges=part,
-    )
-    return Plan(_begin(asset, marker, last), asset.log.few(stands.through))
+    transform, stands = asset.transform, last.after
+    if not transform.window.merges:
+        marker = Replacement(cause=cause, after=stands, ranges=ranges, complete=complete)
+    elif not ranges or not can_recompute_in_part(asset, last):
+        marker = Replacement(cause=cause, after=stands, complete=complete)
+    else:
+        marker = SessionReplacement(
+            cause=cause,
+            after=stands,
+            ranges=widen_to_cells(ranges, transform),
+            complete=complete,
+            # With the complete answer, an event that is admitted now may join an open session to
+            # earlier ones, so the start of the first open session is unknown.
+            open_from=None if complete else last.open_from,
+        )
+    return _plan_replacement(asset, last, marker)
 
 
-def _begin(asset: Asset, marker: CommitInfo, last: CommitInfo | None = None) -> CommitInfo:
-    """Return a commit that begins now, after the state's newest commit `last`.
+def _plan_replacement(asset: Asset, last: StateCommit, marker: Replacement) -> Plan:
+    return Plan(_begin(asset, last, marker), asset.log.few(marker.after.through))
 
-    A roll-up passes no `last`, because it has no state.
-    """
-    definition = fingerprint(asset.transform)
-    is_same_definition = last is None or last.definition == definition
+
+def _begin(asset: Asset, last: StateCommit, marker: C) -> C:
+    """Return a commit that begins now, after the state's newest commit `last`."""
+    definition, number = fingerprint(asset.transform), last.commit_number + 1
+    same = last.definition == definition
     return replace(
         marker,
-        run=marker.run or uuid.uuid4().hex,
-        started=marker.started or time.time_ns() // 1000,
+        run=uuid.uuid4().hex,
+        started=time.time_ns() // 1000,
+        commit_number=number,
+        before=last.after,
         definition=definition,
-        defined=(-1 if last is None else last.defined)
-        if is_same_definition
-        else marker.commit_number,
-        promoted=-1 if last is None else last.promoted,
-        erasures=0 if last is None else last.erasures,
-        parts=None if is_same_definition else parts(asset.transform),
+        defined=last.defined if same else number,
+        promoted=last.promoted,
+        erasures=last.erasures,
+        parts=None if same else parts(asset.transform),
     )
 
 

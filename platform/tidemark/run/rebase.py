@@ -12,13 +12,13 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import count_scope
-from tidemark.compute.scope import Scope
 from tidemark.define.helper_columns import MARKER
 from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import Mode
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
+from tidemark.store.commits.replacement import Cause, Replacement
+from tidemark.store.commits.scope import Scope
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number
 
@@ -89,8 +89,10 @@ def _rebase(
     # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
     # parts.
     ranked = transform.trigger.ranked
-    others = any(c.mode is not Mode.INCREMENTAL for c in since)
-    if marker.mode is not Mode.BACKFILL or ranked or others or not since:
+    others = any(c.recomputed is not None for c in since)
+    if not isinstance(marker, Replacement) or marker.cause is not Cause.BACKFILL:
+        return None
+    if ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
@@ -99,8 +101,7 @@ def _rebase(
     if other_log and marker.ranges:
         return None
     if not other_log and newest.after.at.arrival > at.arrival:
-        complete = marker.late_events == "include"
-        between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
+        between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, marker.complete)
         more = place.materialize(count_scope(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
     commit_number = newest.commit_number + 1

@@ -6,11 +6,12 @@ from tidemark.base import telemetry
 from tidemark.base.telemetry import Span, TracedArrival
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import Mode
+from tidemark.store.commits.following import Following
+from tidemark.store.commits.increment import Increment
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 
-_TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
+_TAKES = (Increment().mode, Following().mode)
 """Modes of the runs that process new arrivals. All other runs recompute existing windows."""
 
 

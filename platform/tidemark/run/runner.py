@@ -42,8 +42,9 @@ from tidemark.run.run_span import send_span
 from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.table_swap import TableSwap
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep import erasures
@@ -52,7 +53,7 @@ from tidemark.store.warehouse import Warehouse
 MAX_LISTED_CHANGES = 1000
 """Default number of a correction's changes that are listed."""
 
-_Planner = Callable[[Asset, CommitInfo], Plan | None]
+_Planner = Callable[[Asset, StateCommit], Plan | None]
 
 
 def incremental(
@@ -92,7 +93,7 @@ def incremental(
             f"limited: limit the runs of '{transform.follows}' instead."
         )
 
-    def make_plan(asset: Asset, last: CommitInfo) -> Plan | None:
+    def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
         return plan.plan_increment(asset, last, through, admission, recent.arrivals)
 
     return _run(
@@ -201,7 +202,7 @@ def correct(
     refuse_rollup(transform, "correct")
     since = -1
 
-    def make_plan(asset: Asset, last: CommitInfo) -> Plan | None:
+    def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
         nonlocal since
         since = warehouse.version(transform.table)
         return plan.plan_correction(asset, last)
@@ -264,7 +265,7 @@ def _run(
                 asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
                 if (
-                    last.swap is not None
+                    isinstance(last, TableSwap)
                     and not asset.rolls_up
                     and asset.published_commit_number() < last.commit_number
                 ):
@@ -286,14 +287,14 @@ def _run(
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
 
 
-def republish(asset: Asset, marker: CommitInfo) -> None:
+def republish(asset: Asset, marker: StateCommit) -> None:
     """Publish a state commit again. Tables that already have it stay as they are."""
     _execute(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _attempt(
     asset: Asset,
-    last: CommitInfo,
+    last: StateCommit,
     planned: _Planner,
     conflicts: rebase.Conflicts,
     *,
@@ -320,7 +321,7 @@ def _attempt(
     if last.commit_number < 0:
         todo = todo.first(erased)
         check(asset.log, asset.counting)
-    if todo.marker.mode.replaces:
+    if todo.marker.recomputed is not None and not todo.stored:
         todo = _store_partials(asset, todo, conflicts)
     return _execute(asset, todo, reported=reported)
 
@@ -377,7 +378,8 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             else None,
         )
         asset.table_id = asset.table_id or asset.read_table_id()
-        if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.commit_number)):
+        newer = asset.state.since(marker.commit_number) if asset.rolls_up else []
+        if any(m.recomputed is not None for m in newer):
             # An erasure recomputes the base, then each roll-up that has a table. This roll-up has a
             # table by now. So either the erasure finds it, or this check detects that the base was
             # recomputed, and no earlier value of the base is published.

@@ -16,12 +16,13 @@ from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.replacement import SessionReplacement
 from tidemark.store.rows import Rows, frame
 
 
 def merge_sessions(
     asset: Asset,
-    marker: CommitInfo,
+    marker: SessionReplacement,
     rows: DataFrame,
     scratch: TempTables,
     *,
@@ -60,7 +61,7 @@ def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | No
     transform = asset.transform
     if not transform.window.merges:
         return None
-    if marker.merges:
+    if isinstance(marker, SessionReplacement):
         return marker.open_from
     if marker.after.at.watermark == INFINITY:
         return closed_end(transform, marker.after)

@@ -11,7 +11,6 @@ Delta keeps the files of earlier versions, so a backup is not a copy: it is the 
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.run import facts
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.table_swap import TableSwap
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
@@ -44,7 +43,7 @@ def list_versions(asset: Asset) -> dict[str, int]:
     return {name: version for name, version in found.items() if version >= 0}
 
 
-def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInfo:
+def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
     """Commit a swap to the state, with the partials of one version of a state table.
 
     Raises:
@@ -63,15 +62,14 @@ def store(asset: Asset, marker: CommitInfo, state: tuple[str, int]) -> CommitInf
     return begun
 
 
-def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
+def finish(asset: Asset, marker: TableSwap) -> RunFacts:
     """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
-    warehouse, taken = asset.warehouse, marker.swap.taken if marker.swap else {}
-    windows = 0
+    warehouse, windows = asset.warehouse, 0
     for table, step in zip(
         list_replaced(asset.transform), _list_steps(asset.transform), strict=True
     ):
         pass_fail_point(step)
-        done = _take_over(asset, marker, table, taken)
+        done = _take_over(asset, marker, table)
         if table == asset.transform.table:
             windows = done
     pass_fail_point("ledger")
@@ -81,7 +79,7 @@ def finish(asset: Asset, marker: CommitInfo) -> RunFacts:
     found = facts.build_run_facts(asset, marker, counts, windows=windows, quarantined=quarantined)
     facts_ = ledger.append(warehouse, found, asset.transform.tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
-    for table, (source, _) in taken.items():
+    for table, (source, _) in marker.taken.items():
         if source != table:
             warehouse.drop(source)
     return facts_
@@ -91,12 +89,10 @@ def _list_steps(transform: Definition) -> list[str]:
     return [*("late" for _ in transform.late_tables), "quarantine", "panes", "published"]
 
 
-def _take_over(
-    asset: Asset, marker: CommitInfo, table: str, taken: Mapping[str, tuple[str, int]]
-) -> int:
+def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:
     """Replace all rows of a table by the rows of the swap, and return their number."""
     warehouse = asset.warehouse
-    if table not in taken:
+    if table not in marker.taken:
         # If the swap has no such table, this table gets no rows.
         if warehouse.exists(table):
             empty = warehouse.schema(table).empty_table()
@@ -104,7 +100,7 @@ def _take_over(
         return 0
     if warehouse.transaction(table, asset.app) >= marker.commit_number:
         return 0
-    rows = warehouse.rows_at(*taken[table])
+    rows = warehouse.rows_at(*marker.taken[table])
     feed = table == asset.transform.table
     warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
     with temp_tables(warehouse) as place:

@@ -16,13 +16,13 @@ from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.identity.parts import Change, Effect
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.commit_info import CommitInfo, Mode
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.committers import Head
 
 _MAX_SHOWN = 3
 
 
-def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool) -> None:
+def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool) -> None:
     """Raise an error if this asset's definition can't continue from the newest commit.
 
     Args:
@@ -51,7 +51,7 @@ def check_definition(asset: Asset, last: CommitInfo, *, pinned_definition: bool)
             f"{', '.join(odd)}. Give the new column another name, or recreate the tables with "
             f"`tidemark rebuild {name}` and `--promote`."
         )
-    if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.ROLLBACK):
+    if worst is Effect.NONE or (worst is Effect.FORWARD and last.allows_changes):
         return
     differences = ", ".join(str(c) for c in found[:_MAX_SHOWN])
     differences += f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
@@ -93,7 +93,7 @@ def is_renewed(asset: Asset) -> bool:
     ) != rollup_generation.identity_suffix(_required_kind(asset, head))
 
 
-def is_of_another_log(asset: Asset, last: CommitInfo) -> bool:
+def is_of_another_log(asset: Asset, last: StateCommit) -> bool:
     """Return whether the newest commit's arrivals are from another event log than the definition's.
 
     That is the case if the source had another name then.
@@ -103,7 +103,7 @@ def is_of_another_log(asset: Asset, last: CommitInfo) -> bool:
     return parts.reads_another_log(find_changes(asset, last))
 
 
-def find_changes(asset: Asset, last: CommitInfo) -> list[Change]:
+def find_changes(asset: Asset, last: StateCommit) -> list[Change]:
     """Return the differences between an asset's definition and the one that made its newest commit.
 
     The list is empty before the first commit.

@@ -45,8 +45,9 @@ from tidemark.define.tables import (
     TableName,
 )
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.commit_info import CommitInfo, drop_superseded
+from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.stored_format import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.committers.staged import file_system
@@ -439,25 +440,24 @@ def _find_unpublished(
             )
 
 
-def commits_after(state: DeltaTable, commit_number: int) -> Sequence[CommitInfo]:
+def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit]:
     """Return a state's commits after a number, without superseded ones."""
     bound = InRanges(
         "commit_number", ((commit_number + 1, last_commit(state) + 1),), instants=False
     )
     rows = file_list.load(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-    return drop_superseded([CommitInfo.from_json(marker) for marker in markers])
+    return drop_superseded([from_json(marker) for marker in markers])
 
 
-def can_republish(commits: Sequence[CommitInfo]) -> bool:
+def can_republish(commits: Sequence[StateCommit]) -> bool:
     """Return whether a run can publish commits again, exactly as they were.
 
-    The newest commit can always be published. Two kinds of earlier commits can't. A swap copied
-    tables that no longer exist. A commit that merged sessions into others depends on sessions that
-    have changed since.
+    The newest commit can always be published.
     """
-    merged = any(commit.swap or commit.merges for commit in commits)
-    return len(commits) <= 1 or (len(commits) <= MAX_REPUBLISHED and not merged)
+    return len(commits) <= 1 or (
+        len(commits) <= MAX_REPUBLISHED and all(commit.can_repeat for commit in commits)
+    )
 
 
 def _find_missing_arrivals(tables: Tables, source: Source) -> Iterator[Damage]:

@@ -26,9 +26,11 @@ from tidemark.define.identity.parts import Part
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.requests import fetch
 from tidemark.store import integrity
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.increment import NO_COMMIT
 from tidemark.store.commits.ranges import Ranges, within
+from tidemark.store.commits.stored_format import from_json, to_json
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 
@@ -79,21 +81,19 @@ class State:
         rows = self.warehouse.take(self.table, window_starts_in(ranges), *self._bounds)
         return rows.filter(rows[MARKER].is_null())
 
-    def last(self) -> CommitInfo:
+    def last(self) -> StateCommit:
         """Return the newest commit's facts; if there is none, those of a commit numbered -1."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
-    def at(self, commit_number: int) -> CommitInfo:
+    def at(self, commit_number: int) -> StateCommit:
         """Return the facts of a commit; for a negative number, those of a commit with the number
         -1.
         """
         return (
-            CommitInfo()
-            if commit_number < 0
-            else self._markers(commit_number, commit_number + 1)[0]
+            NO_COMMIT if commit_number < 0 else self._markers(commit_number, commit_number + 1)[0]
         )
 
-    def since(self, commit_number: int) -> list[CommitInfo]:
+    def since(self, commit_number: int) -> list[StateCommit]:
         """Return the facts of the commits after a number, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
         return self._markers(commit_number + 1, newest + 1) if newest > commit_number else []
@@ -109,7 +109,7 @@ class State:
         assert table_id is not None
         return table_id
 
-    def commit(self, partials: Rows, marker: CommitInfo) -> None:
+    def commit(self, partials: Rows, marker: StateCommit) -> None:
         """Store a run's partials under its number.
 
         Args:
@@ -118,20 +118,20 @@ class State:
         Raises:
             ConflictError: another run took the number first; nothing was stored.
         """
-        where = "TRUE"
-        notes = [(marker.commit_number, marker.to_json())]
-        if marker.replaces and not marker.ranges:
+        where, ranges = "TRUE", marker.recomputed
+        commits = [marker]
+        if marker.renews:
             # All rows are replaced, but the markers of earlier commits are kept.
-            notes = [*((m.commit_number, m.to_json()) for m in self.since(-1)), *notes]
-        elif marker.replaces:
+            commits = [*self.since(-1), marker]
+        elif ranges:
             own = f"commit_number = {marker.commit_number}"
-            where = f"({within(marker.ranges)} AND {MARKER} IS NULL) OR {own}"
-        notes_table = _notes(notes, arrow_schema(delta_schema(partials.schema)))
+            where = f"({within(ranges)} AND {MARKER} IS NULL) OR {own}"
+        notes_table = _notes(commits, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, marker.commit_number)
         vouches = {self._arrivals: marker.after.through}
         if self.warehouse.transaction(self.table, _APP) != marker.commit_number - 1:
             done = None
-        elif marker.replaces:
+        elif ranges is not None:
             done = self.warehouse.replace(
                 partials,
                 self.table,
@@ -157,7 +157,7 @@ class State:
         """Return the number of the newest promotion without a backup; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
-    def recorded_parts(self, marker: CommitInfo) -> Mapping[str, Part]:
+    def recorded_parts(self, marker: StateCommit) -> Mapping[str, Part]:
         """Return the parts of the definition that made a commit; none before the first commit."""
         return self.at(marker.defined).parts or {}
 
@@ -176,11 +176,11 @@ class State:
         rows = self.warehouse.read(self.table, _commit_range(commit_number, commit_number + 1))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
-    def _markers(self, start: int, end: int) -> list[CommitInfo]:
+    def _markers(self, start: int, end: int) -> list[StateCommit]:
         columns = ["commit_number", MARKER]
         rows = self.warehouse.take(self.table, _commit_range(start, end), columns=columns)
         texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
-        return [CommitInfo.from_json(text) for text in texts]
+        return [from_json(text) for text in texts]
 
 
 def with_commit_number(partials: DataFrame, commit_number: int) -> DataFrame:
@@ -220,11 +220,12 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
     return counts
 
 
-def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
+def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
     """Return marker rows of the state for the given commits, with all other columns null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
-        [empty | {"commit_number": n, MARKER: text} for n, text in notes], schema=schema
+        [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],
+        schema=schema,
     )
 
 

@@ -30,7 +30,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
@@ -162,7 +162,7 @@ def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
     return asset
 
 
-def _find_differences(asset: Asset, commit: CommitInfo) -> Changes:
+def _find_differences(asset: Asset, commit: StateCommit) -> Changes:
     name, found = asset.transform.name, takeover.find_changes(asset, commit)
     return Changes(
         asset=name,
@@ -173,7 +173,7 @@ def _find_differences(asset: Asset, commit: CommitInfo) -> Changes:
     )
 
 
-def _find_earlier_arrival(asset: Asset, commit: CommitInfo) -> int | None:
+def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
     """Return the arrival through which an earlier definition counted existing windows, or None."""
     first = asset.state.at(commit.defined)
     if first.commit_number <= 0 or first.renews:
@@ -185,7 +185,7 @@ def _find_earlier_arrival(asset: Asset, commit: CommitInfo) -> int | None:
 
 def _read_computed(
     asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
-) -> tuple[DataFrame, CommitInfo]:
+) -> tuple[DataFrame, StateCommit]:
     """Return the rows that an asset has computed, published or quarantined, and their commit.
 
     They have their keys as JSON, and the columns of the definition that made them.
@@ -218,7 +218,7 @@ def _read_computed(
             return rows, commit
 
 
-def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list[str]:
+def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> list[str]:
     """Return the keys among the columns of a published table.
 
     These are the columns that are neither a window's facts nor an aggregate of the definition that
@@ -234,7 +234,7 @@ def _find_keys(asset: Asset, commit: CommitInfo, columns: Sequence[str]) -> list
 
 def _add_changed_windows(
     asset: Asset,
-    commit: CommitInfo,
+    commit: StateCommit,
     changes: Changes,
     published: DataFrame,
     ranges: Ranges,

@@ -24,7 +24,7 @@ from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
@@ -156,7 +156,7 @@ class _QuarantineCounts(NamedTuple):
 
 def _read_computed(
     asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
-) -> tuple[DataFrame, _QuarantineCounts, CommitInfo]:
+) -> tuple[DataFrame, _QuarantineCounts, StateCommit]:
     """Return the rows as computed, the numbers of quarantined rows among them, and their commit.
 
     A stream may publish in the meantime, so the rows are read again until no table has changed.

@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import SMALL_BATCH_ROWS
@@ -48,7 +48,7 @@ class Step:
 
     name: str
     meaning: str
-    again: Callable[[Log, WindowedTransform, CommitInfo], DataFrame] | None = None
+    again: Callable[[Log, WindowedTransform, StateCommit], DataFrame] | None = None
     table: str = ""
 
 
@@ -60,9 +60,9 @@ class TapResult:
     more: bool
 
 
-def _recount_partials(log: Log, transform: WindowedTransform, marker: CommitInfo) -> DataFrame:
+def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     earlier = None
-    if transform.trigger.ranked and marker.commit_number > 0 and not marker.replaces:
+    if transform.trigger.ranked and marker.continues:
         stored = State(log.warehouse, transform).read(affected_range(transform, marker))
         earlier = stored.where(f"commit_number < {marker.commit_number}")
     return count_commit(log, transform, marker, earlier)

@@ -38,7 +38,6 @@ from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
 from tidemark.run.run_span import list_arrivals
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import Mode
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers import Head
 from tidemark.store.rows import to_display as in_python
@@ -251,7 +250,7 @@ class SinkWriter:
             if published is not None and m.commit_number <= published.commit_number
         ]
         # Recomputed windows do not belong to new arrivals.
-        spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
+        spans = [(m.before.at.arrival, m.at.arrival) for m in out if m.recomputed is None]
         if published is None or not spans:
             return
         span = clock.span(
@@ -286,11 +285,7 @@ class SinkWriter:
         """
         since = self._state.since(commit_number)
         self._runs = {m.commit_number: m.run for m in since}
-        swapped = (Mode.PROMOTION, Mode.ROLLBACK)
-        return any(
-            m.mode in swapped or (m.commit_number > 0 and m.renews and m.parts is not None)
-            for m in since
-        )
+        return any(m.changes_definition for m in since)
 
     @property
     def _state(self) -> State:

@@ -29,6 +29,8 @@ from tidemark.define.windows import Global, Session
 from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.replacement import Cause, Replacement
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
@@ -143,7 +145,7 @@ def some_partials(seed: int, count: int = 600) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(dict(KINDS)))
 
 
-def between(before: int | None, after: int | None) -> CommitInfo:
+def between(before: int | None, after: int | None) -> Increment:
     """Return an increment of arrivals 4 to 7 with the watermarks around it, in minutes."""
 
     def at(arrival: int, minutes: int | None) -> Coverage:
@@ -151,7 +153,7 @@ def between(before: int | None, after: int | None) -> CommitInfo:
         mark = None if minutes is None else INFINITY if ahead else T0 + minutes * MINUTE + 5
         return Coverage(TimelinePosition(arrival, mark))
 
-    return CommitInfo(commit_number=3, before=at(3, before), after=at(7, after))
+    return Increment(commit_number=3, before=at(3, before), after=at(7, after))
 
 
 def ordered(rows: pa.Table) -> list[dict[str, Any]]:
@@ -287,7 +289,7 @@ def test_in_memory_computation_supports_only_some_definitions() -> None:
         TimelinePosition(3, T0), (BackfilledRange(T0, T0 + MINUTE, TimelinePosition(5, T0)),)
     )
     assert not asked(replace(INCREMENT, before=ahead))
-    assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))
+    assert not asked(Replacement(cause=Cause.BACKFILL, ranges=((T0, T0 + MINUTE),)))
 
 
 def test_a_small_increment_sends_one_query(

@@ -20,9 +20,10 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
-from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.replacement import Cause, Replacement
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
@@ -207,7 +208,7 @@ AHEAD = Coverage(
 @pytest.mark.parametrize("before", [Coverage(at(2)), AHEAD], ids=["plain", "ahead"])
 def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
-    marker = CommitInfo(before=before, after=before.advance(at(6)))
+    marker = Increment(before=before, after=before.advance(at(6)))
     plain = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
     check_partials(pane.count_commit(log, transform, marker), plain, transform)
 
@@ -223,7 +224,7 @@ def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges
     events = pane.classify_events(log, transform, -1, AHEAD.through, ranges)
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
     plain = pane.aggregate_events(seen, transform, log)
-    marker = CommitInfo(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
+    marker = Replacement(cause=Cause.BACKFILL, after=AHEAD, ranges=ranges)
     check_partials(pane.recount(log, transform, AHEAD, ranges), plain, transform)
     check_partials(pane.count_commit(log, transform, marker), plain, transform)
     covered = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)

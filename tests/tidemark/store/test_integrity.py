@@ -25,8 +25,8 @@ from tidemark.run.runner import incremental
 from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.event_log.arrival import TIMELINE, Arrival
 from tidemark.store.event_log.log import Log
@@ -128,7 +128,7 @@ def run(store: Warehouse, number: int) -> None:
     """Count an arrival and publish it."""
     asset = Asset(store, ASSET)
     asset.table_id = asset.state.create(PARTIALS)
-    marker = CommitInfo(commit_number=number, after=Coverage(TimelinePosition(number)))
+    marker = Increment(commit_number=number, after=Coverage(TimelinePosition(number)))
     asset.state.commit(PARTIALS.set_column(0, "commit_number", [[number]]), marker)
     for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
         store.create(table, WINDOWS)

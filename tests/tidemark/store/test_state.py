@@ -8,8 +8,8 @@ from helpers.data.support import PER_MINUTE
 from tidemark.base.errors import ConflictError
 from tidemark.define.classification import ON_TIME
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
-from tidemark.store.commits.commit_info import CommitInfo, Mode
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
 from tidemark.store.state import State, with_commit_number
 from tidemark.store.warehouse import Warehouse
 
@@ -49,19 +49,6 @@ def test_a_backfilled_range_that_is_not_ahead_is_ignored() -> None:
     assert Coverage(TimelinePosition(9)).cover(cover(0, 10, 9)) == Coverage(TimelinePosition(9))
 
 
-def test_commit_info_round_trips_through_json() -> None:
-    marker = CommitInfo(
-        run="r",
-        mode=Mode.BACKFILL,
-        commit_number=4,
-        before=Coverage(TimelinePosition(3, None, 5)),
-        after=Coverage(TimelinePosition(3, None, 5)).cover(cover(100, 200, 9)),
-        ranges=((100, 200),),
-    )
-    assert CommitInfo.from_json(marker.to_json()) == marker
-    assert marker.at == TimelinePosition(9, 90, 900)
-
-
 def partials(spark: SparkSession, events: int) -> DataFrame:
     return spark.sql(
         f"SELECT timestamp_micros(0) window_start, timestamp_micros(60000000) window_end, "
@@ -80,11 +67,11 @@ def test_only_the_first_of_two_runs_with_one_number_commits(
     state = State(warehouse, PER_MINUTE)
     assert state.last().commit_number == -1
     state.create(stored(spark, 5))
-    first = CommitInfo(run="first", commit_number=0)
+    first = Increment(run="first", commit_number=0)
     state.commit(stored(spark, 5), first)
     assert state.counts(first) == {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(stored(spark, 7), CommitInfo(run="second", commit_number=0))
+        state.commit(stored(spark, 7), Increment(run="second", commit_number=0))
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5

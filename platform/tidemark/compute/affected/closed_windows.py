@@ -12,8 +12,8 @@ def affected_range(transform: Definition, marker: CommitInfo) -> Ranges:
 
     For sessions, the previous commit records the start of the first one that can still change.
     """
-    if marker.replaces_windows:
-        return marker.ranges
+    if marker.replaced is not None:
+        return marker.replaced
     if transform.window.merges:
         return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
     return open_range(transform, marker.before)

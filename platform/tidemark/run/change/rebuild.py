@@ -23,7 +23,8 @@ from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import rebase, runner, swap, takeover
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import CommitInfo, Mode, Swap
+from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.table_swap import Promotion, Rollback, TableSwap
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import drop
@@ -121,7 +122,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
     for _ in _retry():
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
-        if last.mode is Mode.PROMOTION and last.definition == fingerprint(side):
+        if isinstance(last, Promotion) and last.definition == fingerprint(side):
             # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, last)
@@ -141,8 +142,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
                 raise _unpublished_error(transform, last)
             found = swap.list_versions(ready)
             kept = swap.list_versions(asset) if keep_backup and whole else {}
-            marker = CommitInfo(
-                mode=Mode.PROMOTION,
+            marker = Promotion(
                 commit_number=last.commit_number + 1,
                 before=last.after,
                 after=newest.after,
@@ -151,7 +151,8 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
                 parts=parts(side),
                 open_from=newest.open_from,
                 promoted=last.commit_number + 1 if kept else -1,
-                swap=Swap(_rename_tables(found, side, asset.transform), kept),
+                taken=_rename_tables(found, side, asset.transform),
+                kept=kept,
             )
             with suppress(ConflictError):
                 return _store_and_finish(asset, marker)
@@ -172,20 +173,18 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     for _ in _retry():
         asset = Asset(warehouse, transform)
         last = _wait_until_published(asset)
-        promoted, kept = _find_backup(asset, last)
+        promoted = _find_backup(asset, last)
         earlier = asset.state.at(promoted.commit_number - 1)
         recorded_parts = asset.state.recorded_parts(earlier)
-        marker = CommitInfo(
-            mode=Mode.ROLLBACK,
+        marker = Rollback(
             commit_number=last.commit_number + 1,
             before=last.after,
             after=earlier.after,
-            late_events=earlier.late_events,
             definition=earlier.definition,
             defined=last.commit_number + 1 if recorded_parts else -1,
             parts=recorded_parts or None,
             open_from=earlier.open_from,
-            swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
+            taken={table: (table, version) for table, version in promoted.kept.items()},
         )
         with suppress(ConflictError):
             return _store_and_finish(asset, marker)
@@ -260,7 +259,7 @@ def _retry() -> Iterator[None]:
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
 
 
-def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
+def _unpublished_error(transform: Definition, last: StateCommit) -> DataError:
     name = transform.name
     return DataError(
         f"The newest run of '{name}', commit {last.commit_number}, is not completely published "
@@ -271,9 +270,8 @@ def _unpublished_error(transform: Definition, last: CommitInfo) -> DataError:
     )
 
 
-def _store_and_finish(asset: Asset, marker: CommitInfo) -> RunFacts:
-    assert marker.swap is not None
-    state = marker.swap.taken[asset.transform.state_table]
+def _store_and_finish(asset: Asset, marker: TableSwap) -> RunFacts:
+    state = marker.taken[asset.transform.state_table]
     return swap.finish(asset, swap.store(asset, marker, state))
 
 
@@ -287,27 +285,27 @@ def _rename_tables(
     return {name: (other, found[other]) for name, other in pairs if other in found}
 
 
-def _find_backup(asset: Asset, last: CommitInfo) -> tuple[CommitInfo, dict[str, int]]:
-    """Return the commit of the last promotion, and the versions of the tables before it."""
+def _find_backup(asset: Asset, last: StateCommit) -> Promotion:
+    """Return the last promotion, whose earlier rows can still be read."""
     name = asset.transform.name
     if last.promoted < 0:
         raise DataError(f"'{name}' has no backup to restore: no promotion has kept one.")
     promoted = asset.state.at(last.promoted)
-    kept = dict(promoted.swap.kept) if promoted.swap else {}
+    assert isinstance(promoted, Promotion)
     if asset.state.forgotten() >= last.promoted or not all(
-        asset.warehouse.readable(table, version) for table, version in kept.items()
+        asset.warehouse.readable(table, version) for table, version in promoted.kept.items()
     ):
         raise DataError(
             f"'{name}' has no backup to restore: the backup of its last promotion was discarded, "
             "or maintenance deleted it after seven days."
         )
-    return promoted, kept
+    return promoted
 
 
-def _wait_until_published(asset: Asset) -> CommitInfo:
+def _wait_until_published(asset: Asset) -> StateCommit:
     """Return the newest commit once it is published, or after `_PUBLISH_WAIT_SECONDS` seconds."""
     began, last = time.monotonic(), asset.state.last()
-    if last.swap is not None and asset.published_commit_number() < last.commit_number:
+    if isinstance(last, TableSwap) and asset.published_commit_number() < last.commit_number:
         swap.finish(asset, last)
     while (
         asset.published_commit_number() < last.commit_number

@@ -4,13 +4,8 @@ from collections.abc import Iterable
 from heapq import nlargest
 from itertools import pairwise
 
-from tidemark.base.instants import BEGINNING, INFINITY
-
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
-
-EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
-"""All possible window starts."""
 
 NOWHERE: Ranges = ((0, 0),)
 """No window start. An empty tuple would mean all of them."""
@@ -30,7 +25,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
         f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
         for start, end in ranges
     ]
-    return f"({' OR '.join(inside)})" if inside and ranges != EVERYTHING else "TRUE"
+    return f"({' OR '.join(inside)})" if inside else "TRUE"
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = MAX_RANGES) -> Ranges:

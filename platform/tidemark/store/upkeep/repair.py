@@ -35,6 +35,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, ERASURES, LEDGER, Role, TableName
 from tidemark.store import integrity
+from tidemark.store.commits.table_swap import TableSwap
 from tidemark.store.committers import durable, file_list
 from tidemark.store.committers.durable import LOG
 from tidemark.store.integrity import Tables, entries
@@ -202,7 +203,9 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
     transactions = [tables.transaction(table, app) for table in lacking]
     through = min(-1 if commit_number is None else commit_number for commit_number in transactions)
     commits = integrity.commits_after(state, through)
-    if any(commit.swap for commit in commits) or not integrity.can_republish(commits):
+    if any(isinstance(commit, TableSwap) for commit in commits) or not integrity.can_republish(
+        commits
+    ):
         return False
     published = ledger.transaction_version(app)
     reached = {} if published is None else {app: min(published, through)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tidemark.define.tables import Role, TableName
+from tidemark.store.commits.table_swap import Promotion
 from tidemark.store.committers import Committer
 from tidemark.store.state import State
 from tidemark.store.upkeep import checkpoints
@@ -32,10 +33,12 @@ def versions_for_rollback(
     def before(table: str) -> dict[str, int]:
         state = State.from_table(warehouse, table)
         promoted = state.last().promoted
-        swap = None
-        if promoted > state.forgotten() and (commit := state.at(promoted)).started >= since:
-            swap = commit.swap
-        return {} if swap is None else dict(swap.kept)
+        if promoted <= state.forgotten():
+            return {}
+        commit = state.at(promoted)
+        return (
+            dict(commit.kept) if isinstance(commit, Promotion) and commit.started >= since else {}
+        )
 
     found: dict[str, int] = {}
     for table in (t for t in tables if t.role is Role.STATE):

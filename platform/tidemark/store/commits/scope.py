@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 
@@ -27,17 +26,6 @@ class Scope:
     ranges: Ranges = ()
     complete: bool = False
     arrivals: Column | None = None
-
-    @classmethod
-    def from_marker(cls, marker: CommitInfo) -> "Scope":
-        """Return the scope of a commit of the state."""
-        if marker.replaces:
-            return cls.from_coverage(
-                marker.after, marker.ranges, complete=marker.late_events == "include"
-            )
-        before = marker.before
-        beyond = F.col("arrival") > before.pick("arrival") if before.covers else None
-        return cls(before.at.arrival, marker.at.arrival, arrivals=beyond)
 
     @classmethod
     def from_coverage(
