@@ -16,17 +16,25 @@ from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
 from tidemark.define import classification
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Expectation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import gx
+from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.rows import Rows, frame
+
+KEYS = "_keys"
+"""The column with the keys of a validated row as JSON."""
+
+UNPUBLISHED = (ROW, KEYS, OVERFLOWED, SLACK)
+"""The columns that rows have only for their validation, and that are not published."""
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import ERROR, Windowed
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
-from tidemark.quality.evidence import Batch
+from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.results import Result
 from tidemark.quality.validation import validate
 from tidemark.store.rows import Rows, drop_deleted, frame
 
 PASSED, WARNED = "passed", "warned"
-MARKS = (ROW, "_keys", OVERFLOWED, SLACK)
-"""The columns that rows have only for their validation, and that are not published."""
 
 _Failed = tuple[str, str, str, str]
 
@@ -97,7 +94,7 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
         )
         quality = F.when(F.col(IS_DELETED), None).when(marked, WARNED).otherwise(PASSED)
-        return rows.withColumn("quality", quality).drop(*MARKS)
+        return rows.withColumn("quality", quality).drop(*UNPUBLISHED)
     numbers, deleted = rows[ROW].to_pylist(), rows[IS_DELETED].to_pylist()
     grades = [
         None if left else WARNED if everything or number in warned else PASSED
@@ -105,7 +102,7 @@ def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
     ]
     place = rows.schema.get_field_index("quality")
     graded = rows.set_column(place, "quality", pa.array(grades, pa.string()))
-    return graded.drop_columns([m for m in MARKS if m in rows.column_names])
+    return graded.drop_columns([m for m in UNPUBLISHED if m in rows.column_names])
 
 
 def _split(
@@ -126,7 +123,7 @@ def _split(
         .when(F.size("failed") > 0, WARNED)
         .otherwise(PASSED)
     )
-    columns = [c for c in rows.columns if c not in MARKS]
+    columns = [c for c in rows.columns if c not in UNPUBLISHED]
     good = marked.where(~F.col("_bad") | stands).withColumn("quality", quality).select(columns)
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
     warned = total - settled.quarantined if together and found else own

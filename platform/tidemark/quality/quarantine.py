@@ -19,12 +19,11 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.compute.compare import same_window
-from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.engine.queries.requests import fetch
-from tidemark.quality.evidence import Batch
+from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
@@ -58,7 +57,7 @@ class QuarantineChanges:
     changes: Rows | None = None
 
 
-_NOT_KEPT = ("quality", IS_DELETED, ROW, "_keys", OVERFLOWED, SLACK)
+_NOT_KEPT = ("quality", IS_DELETED, *UNPUBLISHED)
 """Columns of validated rows that are not stored in the quarantine table."""
 
 

@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute.compare import keys_as_json
-from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
+from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.expectations.expectation import FACTS, Validation, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.helper_columns import OBSERVED
 from tidemark.engine.queries.requests import fetch, fetch_chunks
 from tidemark.quality import gx
-from tidemark.quality.evidence import Batch
+from tidemark.quality.evidence import KEYS, UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
@@ -33,8 +33,8 @@ IN_MEMORY_ROWS = 100_000
 """
 
 _BOUNDS = ("window_start", "window_end")
-_UNPUBLISHED = ("_keys", OVERFLOWED, SLACK)
-"""The unpublished columns that Tidemark's own expectations need."""
+_NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
+"""The columns that Great Expectations does not get."""
 Place = tuple[int, str]
 """Identity of a row: its window's start, microseconds, and its keys as JSON."""
 
@@ -70,7 +70,7 @@ def validate(rows: Rows, batch: Batch) -> list[Result]:
     """Validate rows with all their expectations; return no results if there are no rows.
 
     Args:
-        rows: completely computed rows, with their `ROW` and `_keys`.
+        rows: completely computed rows, with their `ROW` and `KEYS`.
     """
     expectations = batch.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
@@ -114,7 +114,7 @@ def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
     some = (
-        rows.drop(*_UNPUBLISHED) if names is None else rows.select(*(f"`{name}`" for name in names))
+        rows.drop(*_NOT_PASSED) if names is None else rows.select(*(f"`{name}`" for name in names))
     )
     return fetch_chunks(some, IN_MEMORY_ROWS)
 
@@ -159,7 +159,7 @@ def _validate_in_memory(
     validated = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(answers["window_start"]).min(), _micros(answers["window_end"]).max()
     return _ValidatedRows(
-        found.select([c for c in columns(rows) if c not in _UNPUBLISHED]),
+        found.select([c for c in columns(rows) if c not in _NOT_PASSED]),
         answers,
         validated,
         len(answers),
@@ -206,7 +206,7 @@ def _validate_in_engine(
     seen = [f"_seen_{n}" for n in range(len(windowed))]
     told = batch.scratch.materialize_frame(
         _add_outcomes(rows, rows.columns, windowed, batch).select(
-            ROW, *_BOUNDS, "_keys", *fails, *seen
+            ROW, *_BOUNDS, KEYS, *fails, *seen
         )
     )
     first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
@@ -222,7 +222,7 @@ def _to_pandas(rows: pa.Table) -> pd.DataFrame:
     Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
     nanoseconds.
     """
-    own = (ROW, *_BOUNDS, "_keys", "_fails_", "_seen_")
+    own = (ROW, *_BOUNDS, KEYS, "_fails_", "_seen_")
     rows = rows.select([c for c in rows.column_names if c.startswith(own)])
     plain = pa.schema(
         [
@@ -264,7 +264,7 @@ def _windowed_result(
     expectation: Windowed, number: int, absent: Sequence[Failure], look: _ValidatedRows
 ) -> Result:
     failing = look.answers[look.answers[f"_fails_{number}"].eq(True)]
-    columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
+    columns = [failing[ROW], _micros(failing["window_start"]), failing[KEYS]]
     failing_rows = zip(*columns, failing[f"_seen_{number}"], strict=True)
     failures = [
         Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in failing_rows
@@ -295,10 +295,10 @@ def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, Plac
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows
         local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
-        named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys")
+        named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, KEYS)
         answers = _to_pandas(fetch(named_rows))
     starts = _micros(answers["window_start"])
     return {
         int(row): (int(start), keys)
-        for row, start, keys in zip(answers[ROW], starts, answers["_keys"], strict=True)
+        for row, start, keys in zip(answers[ROW], starts, answers[KEYS], strict=True)
     }

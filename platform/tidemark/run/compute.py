@@ -33,7 +33,7 @@ from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.helper_columns import IS_DELETED, MARKER, VERDICT
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
-from tidemark.quality.gate import MARKS
+from tidemark.quality.evidence import KEYS, UNPUBLISHED
 from tidemark.quality.gx import ROW
 from tidemark.quality.validation import row_number
 from tidemark.run import sessions
@@ -75,7 +75,7 @@ class Computation:
         partials: partials to store; None if the state already has them.
         counts: the commit's events, by verdict.
         windows: the changed rows, as they would be published. An increment adds `IS_DELETED`. If
-            the rows are to be validated, `MARKS` are added.
+            the rows are to be validated, `UNPUBLISHED` are added.
         reach: SQL condition on the published rows `t` that the commit can have changed.
         others: rows for other tables.
         open_from: for sessions that an increment counted, the start of the first session that can
@@ -268,7 +268,7 @@ def _compute_in_memory(
         return None
     numbers = pa.array(range(rows.num_rows), pa.int64())
     none = pa.array([[]] * rows.num_rows, pa.list_(pa.string()))
-    columns = {ROW: numbers, "_keys": keys, OVERFLOWED: none}
+    columns = {ROW: numbers, KEYS: keys, OVERFLOWED: none}
     if not needs_slack(transform):
         rows = rows.drop_columns([SLACK])
     return reduce(lambda table, each: table.append_column(*each), columns.items(), rows)
@@ -356,7 +356,7 @@ def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
 
 def select_published(rows: Rows) -> Rows:
     """Return `rows` with only the published columns; the caller uses just the schema."""
-    away = [IS_DELETED, *MARKS]
+    away = [IS_DELETED, *UNPUBLISHED]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
     return rows.drop_columns([c for c in away if c in rows.column_names])
@@ -383,4 +383,4 @@ def _add_commit_columns(
     )
     if not marked:
         return stamped
-    return stamped.withColumns({ROW: row_number(), "_keys": keys_as_json(transform.keys)})
+    return stamped.withColumns({ROW: row_number(), KEYS: keys_as_json(transform.keys)})
