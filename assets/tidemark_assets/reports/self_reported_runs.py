@@ -32,7 +32,7 @@ _PAGE = 200
 def overdue_runs(
     runs: Sequence[Mapping[str, Any]], heard: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the runs that should have reported themselves by now, and are not known to have."""
+    """Return the runs that have not reported themselves within `REPORT_TIMEOUT_MICROS`."""
     now = time.time_ns() // 1000
     return [
         r

@@ -36,9 +36,9 @@ class Perfect(Watermark):
 class Manual(Watermark):
     """A watermark that the connector gives with each arrival; it stays if the connector gives none.
 
-    A connector gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a
-    scenario gives it in an item of its own. A value before the current watermark has no
-    effect: a watermark never goes back.
+    A connector gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a scenario
+    gives it as an item of its arrivals. A value before the current watermark has no effect: a
+    watermark never goes back.
 
     Example:
         Manual()

@@ -35,7 +35,7 @@ class CommitInfo(ABC):
     """
 
     counts_all_events: ClassVar[bool] = False
-    """Whether its rows are computed only from events that it has counted itself."""
+    """Whether the commit counts all events of its windows, and so needs no stored partials."""
 
     run: str = ""
     started: int = 0
@@ -50,28 +50,31 @@ class CommitInfo(ABC):
 
     @property
     def recomputed(self) -> Ranges | None:
-        """The starts of the windows that it recomputes completely; empty means all windows.
+        """The ranges of the windows that the commit recomputes completely; empty means all windows.
 
-        None means that it only adds new events to existing windows.
+        None means that the commit only adds new events to existing windows.
         """
         return None
 
     @property
     def replaced(self) -> Ranges | None:
-        """The starts of the windows whose published rows it replaces; empty means all rows.
+        """The ranges of the windows whose published rows the commit replaces; empty means all rows.
 
-        None means that it merges the changed rows into the published ones.
+        None means that the commit merges the changed rows into the published ones.
         """
         return self.recomputed
 
     @property
     def begins(self) -> bool:
-        """Whether it is a state's first commit. Existing rows are then from an earlier state."""
+        """Whether this is a state's first commit. Published rows are then from an earlier state."""
         return False
 
     @property
     def overwritten(self) -> Ranges | None:
-        """The starts of the windows whose existing rows it deletes; `replaced` unless it begins."""
+        """The ranges of the windows whose published rows the commit deletes; empty means all rows.
+
+        A state's first commit deletes all rows, any other commit those that it replaces.
+        """
         return () if self.begins else self.replaced
 
     @property
@@ -81,7 +84,7 @@ class CommitInfo(ABC):
 
     @property
     def changing_from(self) -> int | None:
-        """For session windows, the start of the first session that it can change.
+        """For session windows, the start of the first session that the commit can change.
 
         None means no bound.
         """
@@ -89,21 +92,24 @@ class CommitInfo(ABC):
 
     @property
     def at(self) -> TimelinePosition:
-        """The position through which its windows are up to date; the furthest if they differ."""
+        """The position through which the commit's windows are up to date.
+
+        If the windows differ, the furthest position.
+        """
         return self.after.at
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
-        """The first start of its windows, and the bound of their starts; None means no bound."""
+        """The range [first, bound) of the starts of the commit's windows; None means no bound."""
         return None, None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateCommit(CommitInfo):
-    """The record of one commit of a state, which stores it.
+    """The record of one commit that a state stores.
 
     Args:
-        definition: the fingerprint of the definition that made it.
+        definition: the fingerprint of the definition that made the commit.
         defined: the number of the commit that records the parts of that definition; -1 before the
             first commit.
         parts: the parts of the definition, if this commit records them.
@@ -116,9 +122,9 @@ class StateCommit(CommitInfo):
     """
 
     can_repeat: ClassVar[bool] = True
-    """Whether it can be published again after later commits, as it was."""
+    """Whether the commit can be published a second time, also after later commits."""
     allows_changes: ClassVar[bool] = True
-    """Whether a changed definition can continue from it."""
+    """Whether a changed definition can continue from the commit."""
 
     definition: str = ""
     defined: int = -1
@@ -129,7 +135,7 @@ class StateCommit(CommitInfo):
 
     @abstractmethod
     def scope(self) -> Scope:
-        """Return the events that it counts, and their windows."""
+        """Return the events that the commit counts, and their windows."""
 
     @property
     def begins(self) -> bool:
@@ -137,22 +143,22 @@ class StateCommit(CommitInfo):
 
     @property
     def renews(self) -> bool:
-        """Whether one definition recomputed all windows."""
+        """Whether the commit recomputes all windows."""
         return self.recomputed == ()
 
     @property
     def changes_definition(self) -> bool:
-        """Whether it replaced all existing rows by those of another definition."""
+        """Whether the commit replaces all rows of another definition."""
         return self.renews and not self.begins and self.parts is not None
 
     @property
     def continues(self) -> bool:
-        """Whether it counts on from the partials of earlier commits."""
+        """Whether the commit adds to the partials of earlier commits."""
         return self.recomputed is None and not self.begins
 
     @property
     def lists_late_events(self) -> bool:
-        """Whether it writes the late table."""
+        """Whether the commit writes the late table."""
         return True
 
 

@@ -13,8 +13,8 @@ class Following(CommitInfo):
     It is not stored, because it is a function of the base's state.
 
     Args:
-        ranges: the starts of the windows that it replaces; empty means all windows; None if the
-            base has replaced no window.
+        ranges: the ranges of the windows that the commit replaces; empty means all windows; None
+            if the base has replaced no window.
     """
 
     ranges: Ranges | None = None

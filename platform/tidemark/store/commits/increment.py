@@ -33,4 +33,4 @@ class Increment(StateCommit):
 
 
 NO_COMMIT = Increment()
-"""What a state without a commit continues from."""
+"""Stands for the newest commit of a state without commits."""

@@ -71,10 +71,10 @@ class Replacement(StateCommit):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionReplacement(Replacement):
-    """A commit that recounts the events of its ranges, which sessions may extend beyond.
+    """A replacement of session windows, which may extend beyond the ranges.
 
-    The affected sessions are merged into the existing ones, with the stored partials beyond the
-    ranges.
+    The commit recounts the events in its ranges, joins them with the stored partials outside, and
+    merges the affected sessions into the published ones.
     """
 
     counts_all_events = False
