@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 from tidemark.base.settings import Settings
 
 if TYPE_CHECKING:
-    # Not imported at run time: `tidemark --help` lists the extras' commands.
-    import typer
-
     from tidemark.define.source import Source
 
 _PACKAGE = "tidemark_streaming.extras"
@@ -84,9 +81,10 @@ class Extra(ABC):
     def kind(self) -> type[Pipeline]:
         """The class of its pipelines."""
 
+    @property
     @abstractmethod
-    def register(self, app: "typer.Typer") -> None:
-        """Register its command."""
+    def command(self) -> Callable[..., None]:
+        """Its command."""
 
     @abstractmethod
     def engines(self, settings: Settings) -> Mapping[str, Settings]:

@@ -6,6 +6,7 @@ message. If the engine fails, the message names its log; if an object store fail
 """
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -25,25 +26,62 @@ from tidemark_streaming.cli.processing import compute, correct, emit, replay, st
 
 INTERRUPTED = 130
 
-PANELS = {
-    "Getting started": ("new", "demo", "up", "status", "down"),
-    "Ingestion": ("ingest", "play", "end", "dead-letters", "kafka"),
-    "Processing": ("run", "stream", "backfill", "correct", "replay", "sink"),
-    "Inspection": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
-    "Marts": ("marts", "dbt", "dbt-sources"),
-    "Operations": ("diff", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
-    "Extras": tuple(extra.name for extra in find_extras()),
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Getting started": {
+        "new": new.command,
+        "demo": demo.command,
+        "up": services.up,
+        "status": services.status,
+        "down": services.down,
+    },
+    "Ingestion": {
+        "ingest": ingest.command,
+        "play": play.command,
+        "end": end.command,
+        "dead-letters": dead_letters.app,
+        "kafka": kafka.app,
+    },
+    "Processing": {
+        "run": compute.run,
+        "stream": stream.command,
+        "backfill": compute.backfill,
+        "correct": correct.correct,
+        "replay": replay.command,
+        "sink": emit.command,
+    },
+    "Inspection": {
+        "show": show.command,
+        "trace": trace.command,
+        "tap": tap.command,
+        "parity": verify.parity,
+        "lateness": verify.lateness,
+        "quarantine": quarantine.app,
+        "simulate": simulate.command,
+    },
+    "Marts": {"marts": marts.marts, "dbt": marts.dbt, "dbt-sources": dbt_sources.dbt_sources},
+    "Operations": {
+        "diff": evolve.changes,
+        "rebuild": evolve.rebuild,
+        "watermark": watermark.command,
+        "maintain": maintain.maintain,
+        "fsck": fsck.fsck,
+        "erase": erase.command,
+        "drop": maintain.drop,
+    },
+    "Extras": {extra.name: extra.command for extra in find_extras()},
 }
-"""The commands of each help panel, in order."""
+"""The commands by help panel, in the order of `tidemark --help`."""
+
+CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
+"""Settings of the commands that pass their options on."""
 
 
 class Commands(TyperGroup):
     """The commands; an error in one of them becomes a message and an exit code."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the names in the order of the help panels, then those without a panel."""
-        grouped = [name for names in PANELS.values() for name in names]
-        return [*grouped, *(name for name in self.commands if name not in grouped)]
+        """Return the names in the order of the help panels."""
+        return [name for commands in PANELS.values() for name in commands]
 
     # Typer overrides it with a class of its own copy of click, which it does not export.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -91,30 +129,13 @@ def options(
     pass
 
 
-modules = (
-    *(demo, services, ingest, end, compute, correct, stream, emit, verify, quarantine, marts),
-    *(
-        dbt_sources,
-        maintain,
-        dead_letters,
-        erase,
-        evolve,
-        fsck,
-        kafka,
-        new,
-        play,
-        replay,
-        show,
-        simulate,
-        tap,
-        trace,
-        watermark,
-    ),
-)
-for module in (*modules, *find_extras()):
-    module.register(app)
-for info in (*app.registered_commands, *app.registered_groups):
-    info.rich_help_panel = next((p for p, names in PANELS.items() if info.name in names), None)
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            context = CONTEXTS.get(name)
+            app.command(name, rich_help_panel=panel, context_settings=context)(command)
 
 
 def _store_failure(error: Exception) -> TidemarkError | None:

@@ -3,12 +3,12 @@
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
 
 import typer
 from rich.console import Console, ConsoleDimensions
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -27,10 +27,6 @@ NONE = "-"
 """Shown for a missing value."""
 
 _ENDLESS = 100_000
-
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON on stdout, for scripts.")
-]
 
 
 def out() -> Console:
@@ -73,18 +69,21 @@ def print_status(sentence: str) -> None:
     err().print(sentence, markup=False, soft_wrap=True)
 
 
-def confirm(what: str, question: str) -> bool:
-    """Ask a yes-or-no question. Return whether the answer is yes.
+def confirm(what: str, question: str, otherwise: str) -> None:
+    """Ask a yes-or-no question. End the command unless the answer is yes.
 
     Args:
         what: the effect of `--yes`, for the error without a terminal.
+        otherwise: the message if the answer is no.
 
     Raises:
         DefinitionError: the command does not run in an interactive terminal.
     """
     if not sys.stdin.isatty():
         raise DefinitionError(f"Not an interactive terminal: pass --yes to {what}.")
-    return typer.confirm(question, err=True)
+    if not typer.confirm(question, err=True):
+        err().print(otherwise)
+        raise typer.Exit
 
 
 def print_json(value: object) -> None:
@@ -140,11 +139,40 @@ def format_seconds(length: float) -> str:
     return f"{length:.1f} s" if length < 100 else f"{length // 60:.0f} min {length % 60:.0f} s"
 
 
-def facts_table(title: str, rows: dict[str, object]) -> Table:
-    """Return a table with one name and value per row."""
+def print_facts(rows: Mapping[str, object], title: str = "") -> None:
+    """Print a name and a value per row."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
     for name, value in rows.items():
-        table.add_row(name, NONE if value is None else str(value))
-    return table
+        table.add_row(name, _cell(value))
+    out().print(table)
+
+
+def print_table(
+    columns: Iterable[str],
+    rows: Iterable[Iterable[object]],
+    title: str | None = None,
+    right: Container[str] = (),
+) -> None:
+    """Print a table; integers appear in groups of three digits.
+
+    Args:
+        right: the columns that are aligned to the right.
+    """
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*(f"{each:,}" if isinstance(each, int) else _cell(each) for each in row))
+    out().print(table)
+
+
+def _cell(value: object) -> str:
+    """Return a value as text that rich shows unchanged, even if it looks like markup."""
+    return NONE if value is None else escape(str(value))
+
+
+def format_keys(keys: Mapping[str, object]) -> str:
+    """Return a window's keys as text."""
+    return ", ".join(f"{name}={value}" for name, value in keys.items())

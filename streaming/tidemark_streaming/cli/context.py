@@ -1,6 +1,5 @@
-"""Options and set-up that most commands share: arguments, the engine, a range of windows."""
+"""What most commands share: arguments and options, the home, and a range of windows."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +10,21 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import step
 
 if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
     from tidemark.define.source import Source
+    from tidemark.store.integrity import Damage
     from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.connector import Ingestion
+    from tidemark_streaming.home.domains import Domains
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
 Asset = Annotated[str, typer.Argument(help="An asset; `tidemark status` lists them.")]
 SourceName = Annotated[str, typer.Argument(help="A source; `tidemark status` lists them.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
+Bulk = Annotated[
+    bool,
+    typer.Option("--bulk", help="Write all arrivals in one commit: the same event log, faster."),
+]
 From = Annotated[
     str | None,
     typer.Option(
@@ -49,27 +58,76 @@ BytesPerRun = Annotated[
         help="Process at most this many bytes per run, but at least one arrival.",
     ),
 ]
-Range = tuple[int, int] | None
 
 
-def warehouse(
-    settings: Settings,
-    session_id: str | None = None,
-    while_starting: Callable[[], None] | None = None,
-) -> "Warehouse":
-    """Return the warehouse with a session of the engine, which is started if necessary.
+class Home:
+    """The settings, definitions and tables that a command works on.
 
-    Args:
-        while_starting: work that the command needs anyway, to do while an engine starts.
+    The definitions and the engine's client are imported only when they are used.
     """
-    from tidemark import engine
-    from tidemark.store.warehouse import Warehouse
 
-    with step("engine") as work:
-        engine.ensure(settings, work.show, while_starting)
-        spark = engine.session(settings, session_id)
-        work.note = f"Spark {spark.version}"
-    return Warehouse(spark, settings.warehouse, settings.database)
+    def __init__(self) -> None:
+        self.settings = Settings()
+
+    @property
+    def known(self) -> "Domains":
+        """The definitions of all domains."""
+        from tidemark_streaming.home import domains
+
+        return domains.load(self.settings.domains)
+
+    def asset(self, name: str) -> "Definition":
+        """Return the asset with a name, or raise a DefinitionError that lists all assets."""
+        from tidemark_streaming.home import domains
+
+        return domains.transform(self.settings, name)
+
+    def source(self, name: str) -> "Source":
+        """Return the source with a name, or raise a DefinitionError that lists all sources."""
+        from tidemark_streaming.home import domains
+
+        return domains.source(self.settings, name)
+
+    def ingestion(self, source: str) -> "Ingestion":
+        """Return the ingestion of a source, or a DefinitionError that lists them all."""
+        from tidemark_streaming.home import domains
+
+        return domains.ingestion(self.settings, source)
+
+    def find_damage(self) -> "list[Damage]":
+        """Return the tables that lack a commit or a data file."""
+        from tidemark.store import integrity
+
+        known, folder = self.known, f"{self.settings.warehouse}/{self.settings.database}"
+        return integrity.check(folder, known.all_sources(), known.transforms.values())
+
+    def snapshot(self, *transforms: "Definition") -> "Snapshot":
+        """Return a reader of the tables without the engine.
+
+        Args:
+            transforms: the assets whose progress is read.
+        """
+        from tidemark_streaming.snapshot.snapshot import Snapshot
+
+        return Snapshot(self.settings, transforms)
+
+    def warehouse(self, session_id: str | None = None, *, validates: bool = False) -> "Warehouse":
+        """Return the warehouse with a session of the engine, which is started if necessary.
+
+        Args:
+            validates: true if the command validates rows. The library for that is then imported
+                while an engine starts.
+        """
+        from tidemark import engine
+        from tidemark.quality import gx
+        from tidemark.store.warehouse import Warehouse
+
+        settings = self.settings
+        with step("engine") as work:
+            engine.ensure(settings, work.show, gx.import_library if validates else None)
+            spark = engine.session(settings, session_id)
+            work.note = f"Spark {spark.version}"
+        return Warehouse(spark, settings.warehouse, settings.database)
 
 
 def parse_range(
@@ -91,20 +149,18 @@ def parse_range(
 
 
 def resolve_windows(
-    warehouse: "Warehouse", source: "Source", reach: int, begin: int | None, end: int | None
-) -> Range:
+    warehouse: "Warehouse", transform: "Definition", begin: int | None, end: int | None
+) -> tuple[int | None, int | None]:
     """Return the requested range of window starts. The source's events replace a missing bound.
-
-    Args:
-        reach: how far an event may lie after the start of a window that holds it.
 
     Raises:
         DataError: the source has no events in the range.
     """
     if begin is None and end is None:
-        return None
+        return None, None
     from tidemark.store.event_log.log import Log
 
+    source, reach = transform.source, transform.window.max_extent
     timeline = Log(warehouse, source).timeline()
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)

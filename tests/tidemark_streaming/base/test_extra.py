@@ -19,13 +19,13 @@ from tidemark_streaming.cli.app import app, PANELS
 from tidemark_streaming.home import domains
 from tidemark_streaming.monitor import app as service
 found = domains.load(["tidemark_assets.flights"])
-print(PANELS["Extras"], len(found.pipelines), [m for m in sys.modules if ".extras." in m])
+print(list(PANELS["Extras"]), len(found.pipelines), [m for m in sys.modules if ".extras." in m])
 """
 
 
 def test_lanes_are_found() -> None:
     assert [(extra.name, extra.module) for extra in find_extras()] == [("lane", "lanes")]
-    assert PANELS["Extras"] == ("lane",)
+    assert list(PANELS["Extras"]) == ["lane"]
 
 
 @pytest.mark.parametrize("module", ["extras.lane", "extras.lane.query", "cli"])
@@ -48,4 +48,4 @@ def test_everything_else_works_if_the_folders_of_the_extras_are_empty(tmp_path: 
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == "() 0 []"
+    assert done.stdout.strip() == "[] 0 []"

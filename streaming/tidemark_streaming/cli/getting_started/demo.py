@@ -19,15 +19,8 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import as_datetime, duration, iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import (
-    err,
-    format_seconds,
-    out,
-    print_done,
-    print_error,
-    step,
-)
-from tidemark_streaming.cli.context import warehouse
+from tidemark_streaming.cli.console import err, format_seconds, out, print_done, print_error, step
+from tidemark_streaming.cli.context import Home
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -58,11 +51,6 @@ OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
 """The assets that the marts read in addition to `ASSET`."""
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("demo")(command)
-
-
 def command(
     serve: Annotated[bool, typer.Option(help="Leave the web interface running.")] = True,
     kafka: Annotated[
@@ -86,16 +74,15 @@ def command(
     """
     from tidemark.base import extras
     from tidemark.define.rollup import base_transform
-    from tidemark.quality import gx
     from tidemark_streaming.cli.getting_started import closing
     from tidemark_streaming.cli.getting_started.services import up
     from tidemark_streaming.cli.marts.marts import marts
-    from tidemark_streaming.home import domains, orchestrator, services
+    from tidemark_streaming.home import orchestrator, services
 
     extras.require("demo")
-    began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
-    ingestion, transform = domains.ingestion(settings, SOURCE), domains.transform(settings, ASSET)
-    store = warehouse(settings, while_starting=gx.import_library)
+    began, home, length = time.monotonic(), Home(), SMALL if small else USUAL
+    settings, ingestion, transform = home.settings, home.ingestion(SOURCE), home.asset(ASSET)
+    store = home.warehouse(validates=True)
     _load(store, ingestion, settings, length.bulk)
     _catch_up(store, transform)
     play = (
@@ -106,9 +93,9 @@ def command(
     streamed = _stream(store, transform, play, settings, length.streamed)
     check_parity(store, transform)
     for name in OTHER_SOURCES:
-        _ingest_until(store, domains.ingestion(settings, name), settings, streamed[-1].arrived_at)
+        _ingest_until(store, home.ingestion(name), settings, streamed[-1].arrived_at)
     for name in OTHER_ASSETS:
-        beside = domains.transform(settings, name)
+        beside = home.asset(name)
         _catch_up(store, beside)
         if span := _quarantined_span(store, beside):
             check_parity(store, beside, *span)

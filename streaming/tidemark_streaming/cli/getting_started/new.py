@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from tidemark_streaming.starter.sample import Sample
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("new")(command)
-
-
 def command(
     name: Annotated[
         str | None,

@@ -3,18 +3,22 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, print_warning, step
+from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from tidemark.engine.process import Record
     from tidemark_streaming.home.domains import Domains
-    from tidemark_streaming.snapshot.snapshot import Snapshot
+    from tidemark_streaming.snapshot.integrity_faults import IntegrityFault
+    from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot
 
 _HIDDEN = (
     "warning",
@@ -36,13 +40,6 @@ NAMES = {
 }
 BROKER = {"kafka": "Kafka broker"}
 """The broker of `tidemark kafka up`, listed if it was started."""
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("up")(up)
-    app.command("down")(down)
-    app.command("status")(status)
 
 
 def up() -> None:
@@ -119,7 +116,8 @@ def down() -> None:
         err().print("Nothing is running.")
 
 
-def status(json: Json = False) -> None:
+@with_json
+def status() -> Output:
     """Show services, the progress of each source and asset, and open problems.
 
     The command reads the tables without the engine, so it works if nothing is running. If tables
@@ -128,34 +126,39 @@ def status(json: Json = False) -> None:
 
     Example: `tidemark status --json`
     """
-    from tidemark_streaming.home import domains
+    from tidemark.store.integrity import DamageError
     from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
-    from tidemark_streaming.snapshot.snapshot import Snapshot
     from tidemark_streaming.streams import queries
 
-    settings = Settings()
+    home = Home()
+    settings = home.settings
     processes = _processes(settings)
-    running = any(p["running"] for p in processes)
-    _check_tables(settings)
-    found = domains.load(settings.domains)
-    snapshot = Snapshot(settings, found.transforms.values())
+    if damage := home.find_damage():
+        raise DamageError(damage)
+    found = home.known
+    snapshot = home.snapshot(*found.transforms.values())
     sources, progress = _sources(snapshot, found), [*map(snapshot.asset, found.transforms.values())]
     assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
     streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
     faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
     faults = [fault for fault in faults if fault is not None]
-    if json:
-        fault_dicts = [asdict(f) | {"first": iso(f.first)} for f in faults]
-        print_json(
-            {
-                "processes": processes,
-                "sources": sources,
-                "assets": assets,
-                "streams": streams,
-                "faults": fault_dicts,
-            }
-        )
-        return
+    data = {
+        "processes": processes,
+        "sources": sources,
+        "assets": assets,
+        "streams": streams,
+        "faults": [asdict(f) | {"first": iso(f.first)} for f in faults],
+    }
+    return Output(data, lambda: _show_status(settings, data, progress, faults))
+
+
+def _show_status(
+    settings: Settings,
+    data: "Mapping[str, list[Any]]",
+    progress: "Iterable[AssetSnapshot]",
+    faults: "Iterable[IntegrityFault]",
+) -> None:
+    processes, sources, assets = data["processes"], data["sources"], data["assets"]
     table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in ("process", "state", "where"):
         table.add_column(name)
@@ -194,13 +197,13 @@ def status(json: Json = False) -> None:
                 f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
                 soft_wrap=True,
             )
-    for name in streams:
+    for name in data["streams"]:
         out().print(
             f"The stream of [bold]{name}[/] is running; `tidemark stream {name} --stop` stops it."
         )
     for fault in faults:
         out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
-    if running:
+    if any(p["running"] for p in processes):
         err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
         err().print("Nothing is running. `tidemark up` starts Tidemark.")
@@ -290,13 +293,3 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
-
-
-def _check_tables(settings: Settings) -> None:
-    from tidemark.store import integrity
-    from tidemark_streaming.home import domains
-
-    known = domains.load(settings.domains)
-    folder = f"{settings.warehouse}/{settings.database}"
-    if found := integrity.check(folder, known.all_sources(), known.transforms.values()):
-        raise integrity.DamageError(found)

@@ -11,15 +11,14 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import (
-    facts_table,
     format_seconds,
-    out,
-    print_json,
+    print_facts,
     print_status,
     print_warning,
     step,
 )
 from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.cli.output import Output
 
 if TYPE_CHECKING:
     from tidemark.define.source import Source
@@ -40,9 +39,8 @@ def ingest_and_report(
     *,
     following: bool = False,
     also: Callable[[], str] = str,
-    json: bool = False,
-) -> None:
-    """Run an ingest and report its commits.
+) -> Output:
+    """Run an ingest, and return its totals.
 
     Args:
         verb: the name of the work in the progress line.
@@ -87,14 +85,13 @@ def ingest_and_report(
             )
             if following:
                 work.show(f"follow {name}: {work.note}{also()}")
+    took = time.monotonic() - began
     ended = last or next(reversed(Snapshot(settings).timeline(name)), None)
     if ended is not None and ended.ends:
         print_status(
             f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "
             "events."
         )
-    elif not count and not json:
-        print_status(f"No new arrivals for '{name}'.")
     result: dict[str, object] = {
         "source": name,
         "arrivals": count,
@@ -103,13 +100,16 @@ def ingest_and_report(
         "first_arrival": None if first is None else first.arrival,
         "last_arrival": None if last is None else last.arrival,
         "watermark": None if last is None else iso(last.after),
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(took, 1),
     }
-    if json:
-        print_json(result)
-    elif count:
-        shown = {**result, "seconds": format_seconds(time.monotonic() - began)}
-        out().print(facts_table("", shown))
+
+    def show() -> None:
+        if count:
+            print_facts({**result, "seconds": format_seconds(took)})
+        elif ended is None or not ended.ends:
+            print_status(f"No new arrivals for '{name}'.")
+
+    return Output(result, show)
 
 
 def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:

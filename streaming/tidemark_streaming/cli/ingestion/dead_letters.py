@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, err, facts_table, out, print_json, step
-from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.console import err, print_facts, print_table, step
+from tidemark_streaming.cli.context import Home, SourceName
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,35 +45,31 @@ app = typer.Typer(
 )
 
 
-def register(to: typer.Typer) -> None:
-    """Register the commands."""
-    to.add_typer(app, name="dead-letters")
-
-
 @app.command("list")
-def list_(source: SourceName, json: Json = False) -> None:
+@with_json
+def list_(source: SourceName) -> Output:
     """Count the dead letters of a source by day, topic and reason.
 
     Example: `tidemark dead-letters list clicks`
     """
     rows = _count(_read_current(source, content=False))
-    if json:
-        print_json(rows)
-        return
+    return Output(rows, lambda: _list(source, rows))
+
+
+def _list(source: str, rows: list[dict[str, Any]]) -> None:
     if not rows:
         err().print(f"'{source}' has no dead letters.")
         return
     total = sum(row["letters"] for row in rows)
-    table = Table(title=f"{source}: {format_count(total, 'dead letter')}", title_justify="left")
-    for name in ("day", "topic", "reason", "letters", "came back", "first"):
-        table.add_column(name)
-    for row in rows:
-        counts = (f"{row['letters']:,}", f"{row['replayed']:,}")
-        table.add_row(row["day"], row["topic"] or NONE, row["reason"], *counts, row["first"])
-    out().print(table)
+    columns = ("day", "topic", "reason", "letters", "came back", "first")
+    cells = (
+        (r["day"], r["topic"], r["reason"], r["letters"], r["replayed"], r["first"]) for r in rows
+    )
+    print_table(columns, cells, f"{source}: {format_count(total, 'dead letter')}")
 
 
 @app.command("show")
+@with_json
 def show(
     source: SourceName,
     letters: Letters = None,
@@ -82,8 +77,7 @@ def show(
     limit: Annotated[
         int, typer.Option(min=1, help="Show at most this many, the newest first.")
     ] = SHOWN,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Show dead letters with their origin, reason and bytes.
 
     Bytes that are valid UTF-8 appear as text, others in hexadecimal.
@@ -92,19 +86,19 @@ def show(
     """
     chosen = _select(source, letters, reason)
     rows = [_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
-    if json:
-        print_json(rows)
-        return
-    if not rows:
-        err().print(f"'{source}' has no such dead letters.")
-    for row in rows:
-        title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
-        out().print(
-            facts_table(title, {name: value for name, value in row.items() if value is not None})
-        )
+
+    def print_rows() -> None:
+        if not rows:
+            err().print(f"'{source}' has no such dead letters.")
+        for row in rows:
+            title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
+            print_facts({name: value for name, value in row.items() if value is not None}, title)
+
+    return Output(rows, print_rows)
 
 
 @app.command("replay")
+@with_json
 def replay(
     source: SourceName,
     letters: Letters = None,
@@ -124,8 +118,7 @@ def replay(
             help="A shell command that fixes each: bytes on stdin, fixed bytes on stdout.",
         ),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Decode dead letters again and add those that now decode to the event log, as a new arrival.
 
     They are decoded by the current definition of the source, unchanged or fixed by --payload-file
@@ -144,11 +137,10 @@ def replay(
         )
     import pyarrow.dataset as ds
 
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest import dead_letters
 
-    settings = Settings()
-    ingestion = domains.ingestion(settings, source)
+    home = Home()
+    ingestion = home.ingestion(source)
     chosen = _select(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
@@ -156,34 +148,35 @@ def replay(
         by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in replays.items())
         raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
     mended = _fix(waiting, file, command)
-    store = warehouse(settings)
+    store = home.warehouse()
     with step(f"replay dead letters of {source}") as work:
-        done = dead_letters.replay(store, ingestion.connector(settings.landing / source), mended)
+        done = dead_letters.replay(
+            store, ingestion.connector(home.settings.landing / source), mended
+        )
         work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
-    if json:
-        arrivals = [a.arrival for a in done.arrivals]
-        print_json(
-            {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused}
-        )
-    else:
+    arrivals = [a.arrival for a in done.arrivals]
+
+    def print_refused() -> None:
         for letter, why in list(refused.items())[:SHOWN]:
             err().print(f"{letter}: {why}", markup=False)
-    if refused:
-        raise typer.Exit(STILL_INVALID)
+
+    return Output(
+        {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused},
+        print_refused,
+        typer.Exit(STILL_INVALID) if refused else None,
+    )
 
 
 def _read_current(source: str, *, content: bool = True) -> "pa.Table":
     """Return the current dead letters of a source."""
     from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest import dead_letters
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    settings = Settings()
-    domains.ingestion(settings, source)
+    home = Home()
+    home.ingestion(source)
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
-    return dead_letters.read_dead_letters(Snapshot(settings), source, columns)
+    return dead_letters.read_dead_letters(home.snapshot(), source, columns)
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":

@@ -1,35 +1,14 @@
 """`tidemark end`: end a source, so that its windows close."""
 
-from typing import Annotated
-
-import typer
-
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import (
-    Json,
-    confirm,
-    err,
-    facts_table,
-    out,
-    print_json,
-    print_status,
-    step,
-)
-from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.console import confirm, print_facts, print_status, step
+from tidemark_streaming.cli.context import Home, SourceName, Yes
+from tidemark_streaming.cli.output import Output, with_json
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("end")(command)
-
-
-def command(
-    source: SourceName,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    json: Json = False,
-) -> None:
+@with_json
+def command(source: SourceName, yes: Yes = False) -> Output:
     """Close a source: no more events are expected, and every window closes.
 
     The end is an arrival without rows, after which the watermark is infinite. The next run of each
@@ -38,37 +17,27 @@ def command(
 
     Example: `tidemark end flights`
     """
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.ingest import end
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    settings = Settings()
-    found = domains.source(settings, source)
-    arrivals = Snapshot(settings).timeline(source)
+    home = Home()
+    found = home.source(source)
+    arrivals = home.snapshot().timeline(source)
     if not arrivals:
         raise DataError(f"Nothing has arrived for '{source}' yet, so it can't be ended.")
-    if arrivals[-1].ends:
-        print_status(
-            f"The source '{source}' has already ended, with arrival {arrivals[-1].arrival}."
-        )
-        last = arrivals[-1]
-    elif not yes and not confirm(
-        f"end the source '{source}'",
-        f"End the source '{source}'? It will accept no more events, and this can't be undone.",
-    ):
-        err().print("The source was not ended.")
-        return
+    last = arrivals[-1]
+    if last.ends:
+        print_status(f"The source '{source}' has already ended, with arrival {last.arrival}.")
     else:
-        store = warehouse(settings)
+        if not yes:
+            confirm(
+                f"end the source '{source}'",
+                f"End the source '{source}'? It will accept no more events, and this can't be "
+                "undone.",
+                "The source was not ended.",
+            )
+        store = home.warehouse()
         with step(f"end {source}") as work:
             last = end(store, found)
             work.note = f"arrival {last.arrival}"
-    result: dict[str, object] = {
-        "source": source,
-        "arrival": last.arrival,
-        "watermark": iso(last.after),
-    }
-    if json:
-        print_json(result)
-        return
-    out().print(facts_table("", result))
+    result = {"source": source, "arrival": last.arrival, "watermark": iso(last.after)}
+    return Output(result, lambda: print_facts(result))

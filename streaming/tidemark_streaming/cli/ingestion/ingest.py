@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import Json, err, format_seconds, print_warning
+from tidemark_streaming.cli.console import err, format_seconds, print_warning
 from tidemark_streaming.cli.context import (
     ArrivalsPerRun,
+    Bulk,
     BytesPerRun,
+    Home,
     RowsPerRun,
     SourceName,
-    warehouse,
 )
 from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.run.admission import Admission
@@ -27,19 +28,10 @@ if TYPE_CHECKING:
     from tidemark_streaming.streams.direct import Direct
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("ingest")(command)
-
-
+@with_json
 def command(
     source: SourceName,
-    bulk: Annotated[
-        bool,
-        typer.Option(
-            "--bulk", help="Write all arrivals in one commit: the same event log, faster."
-        ),
-    ] = False,
+    bulk: Bulk = False,
     following: Annotated[
         bool, typer.Option("--follow", help="Continue with new data until Ctrl-C or SIGTERM.")
     ] = False,
@@ -69,8 +61,7 @@ def command(
             help="Write rows to the dead letters even if all rows of an arrival fail on a column.",
         ),
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Ingest a source's new data into its event log, exactly once.
 
     The command reads what is new in the source's landing folder, Kafka topics or Delta table. If it
@@ -81,7 +72,6 @@ def command(
     """
     from tidemark.run.admission import Admission
     from tidemark_streaming.base import foreground
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.ingest import follow, furnish, ingest
 
     if run and not following:
@@ -100,10 +90,11 @@ def command(
             "--max-arrivals, --rows-per-run and --bytes-per-run require --run ASSET, whose "
             "runs they limit."
         )
-    settings = Settings()
+    home = Home()
+    settings = home.settings
     if following:
         logs.begin(settings, "ingest")
-    ingestion = domains.ingestion(settings, source)
+    ingestion = home.ingestion(source)
     place = settings.landing / source
     connector = ingestion.connector(place)
     for what, asked in (("loss", accept_loss), ("change", accept_change)):
@@ -112,18 +103,12 @@ def command(
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
-    store = warehouse(settings)
+    store = home.warehouse()
     furnish(store, ingestion)
     made: dict[str, RunFacts] = {}
-    then = _run_on_commit(settings, source, run, made, admission) if run else None
+    then = _run_on_commit(home, source, run, made, admission) if run else None
     commits = (
-        follow(
-            store,
-            connector,
-            then=then,
-            again=lambda: warehouse(settings),
-            on_progress=print_warning,
-        )
+        follow(store, connector, then=then, again=home.warehouse, on_progress=print_warning)
         if following
         else ingest(store, connector, batch=None if bulk else 1)
     )
@@ -133,7 +118,7 @@ def command(
         else nullcontext()
     )
     with keeps:
-        ingest_and_report(
+        return ingest_and_report(
             "ingest",
             store,
             ingestion.source,
@@ -141,12 +126,11 @@ def command(
             settings,
             following=following,
             also=lambda: "".join(f"; {_line(facts)}" for facts in made.values()),
-            json=json,
         )
 
 
 def _run_on_commit(
-    settings: Settings,
+    home: Home,
     source: str,
     assets: Sequence[str],
     made: "dict[str, RunFacts]",
@@ -157,11 +141,10 @@ def _run_on_commit(
     Args:
         made: receives the newest run of each asset.
     """
-    from tidemark_streaming.home import domains
     from tidemark_streaming.streams.direct import Direct, check
 
-    transforms = [domains.transform(settings, asset) for asset in dict.fromkeys(assets)]
-    check(settings, source, transforms)
+    transforms = [home.asset(asset) for asset in dict.fromkeys(assets)]
+    check(home.settings, source, transforms)
 
     def on_run(facts: "RunFacts") -> None:
         made[facts.asset] = facts
@@ -170,7 +153,7 @@ def _run_on_commit(
         elif not err().is_terminal:
             err().print(_line(facts), soft_wrap=True)
 
-    return Direct(transforms, lambda: warehouse(settings), on_run, admission)
+    return Direct(transforms, home.warehouse, on_run, admission)
 
 
 def _line(facts: "RunFacts") -> str:

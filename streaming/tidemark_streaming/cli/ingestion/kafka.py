@@ -12,11 +12,6 @@ app = typer.Typer(
 )
 
 
-def register(to: typer.Typer) -> None:
-    """Add the commands."""
-    to.add_typer(app, name="kafka")
-
-
 @app.command("up")
 def up() -> None:
     """Start the broker and wait until it responds. Its topics persist.

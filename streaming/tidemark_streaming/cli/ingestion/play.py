@@ -5,19 +5,15 @@ from typing import Annotated
 import typer
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, err
-from tidemark_streaming.cli.context import SourceName, parse_range, warehouse
+from tidemark_streaming.cli.console import err
+from tidemark_streaming.cli.context import Bulk, Home, SourceName, parse_range
 from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
+from tidemark_streaming.cli.output import Output, with_json
 
 SPAN = "6 hours"
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("play")(command)
-
-
+@with_json
 def command(
     source: SourceName,
     days: Annotated[
@@ -51,14 +47,8 @@ def command(
             "or whole days."
         ),
     ] = SPAN,
-    bulk: Annotated[
-        bool,
-        typer.Option(
-            "--bulk", help="Write all arrivals in one commit: the same event log, faster."
-        ),
-    ] = False,
-    json: Json = False,
-) -> None:
+    bulk: Bulk = False,
+) -> Output:
     """Load a source's recorded data into its event log, exactly once.
 
     The records land in the source's folder as files, in the order of their arrival, and are
@@ -68,7 +58,6 @@ def command(
     Example: `tidemark play flights --days 60 --bulk`
     """
     from tidemark_streaming.connector import Excerpt
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.play import play
 
     parse_range(begin, end, ("--arrived-from", "--arrived-to"))
@@ -76,18 +65,20 @@ def command(
         raise DefinitionError("Use either --days or --arrived-to, not both.")
     if bulk and speed is not None:
         raise DefinitionError("--bulk loads everything at once, and can't be used with --speed.")
-    settings = Settings()
-    ingestion = domains.ingestion(settings, source)
+    home = Home()
+    ingestion = home.ingestion(source)
     part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
     if ingestion.play is None:
         raise DefinitionError(
             f"Source '{source}' has no recording: `tidemark ingest {source}` ingests its pending "
             "data."
         )
-    store = warehouse(settings)
+    store = home.warehouse()
     if end is None and days is None:
         err().print(
             "The whole recording is loaded by default: use --days or --arrived-to to load a part."
         )
-    commits = play(store, ingestion, settings.landing / source, part, batch=None if bulk else 1)
-    ingest_and_report("play", store, ingestion.source, commits, settings, json=json)
+    commits = play(
+        store, ingestion, home.settings.landing / source, part, batch=None if bulk else 1
+    )
+    return ingest_and_report("play", store, ingestion.source, commits, home.settings)

@@ -8,14 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
-from tidemark_streaming.cli.context import Asset, From, To, parse_range, warehouse
+from tidemark_streaming.cli.console import NONE, err, out, print_table, step
+from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -35,12 +34,8 @@ app = typer.Typer(
 )
 
 
-def register(to: typer.Typer) -> None:
-    """Register the commands."""
-    to.add_typer(app, name="quarantine")
-
-
 @app.command("list")
+@with_json
 def list_(
     asset: Asset,
     begin: From = None,
@@ -49,49 +44,50 @@ def list_(
     discarded: Annotated[
         bool, typer.Option("--discarded", help="Include discarded windows.")
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """List quarantined windows with the expectations that they failed.
 
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=discarded)
-    if json:
-        print_json([_plain(row) for row in rows])
-        return
+    return Output([_plain(row) for row in rows], lambda: _list(transform, rows))
+
+
+def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        err().print(f"No window of '{asset}' is in quarantine.")
+        err().print(f"No window of '{transform.name}' is in quarantine.")
         return
-    table = Table(
-        title=f"{asset}: {format_count(len(rows), 'window')} in quarantine", title_justify="left"
-    )
-    for name in ("window start", *transform.keys, "events", "failed", "status"):
-        table.add_column(name)
-    for row in rows:
-        # Values of events may look like rich's markup.
-        failed = escape("\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)))
-        keys = [NONE if row[k] is None else escape(str(row[k])) for k in transform.keys]
-        start = f"{row['window_start']:%Y-%m-%d %H:%M:%S}"
-        table.add_row(start, *keys, f"{row['events']:,}", failed, row["status"])
-    out().print(table)
+    cells = [
+        (
+            f"{row['window_start']:%Y-%m-%d %H:%M:%S}",
+            *(None if row[k] is None else str(row[k]) for k in transform.keys),
+            row["events"],
+            "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)),
+            row["status"],
+        )
+        for row in rows
+    ]
+    columns = ("window start", *transform.keys, "events", "failed", "status")
+    title = f"{transform.name}: {format_count(len(rows), 'window')} in quarantine"
+    print_table(columns, cells, title)
     if len(rows) > 1:
-        out().print(summary_table(rows))
+        print_summary(rows)
 
 
 @app.command("show")
-def show(
-    asset: Asset, begin: From = None, end: To = None, key: Keys = None, json: Json = False
-) -> None:
+@with_json
+def show(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> Output:
     """Show quarantined windows with their values and the result of each expectation.
 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=True)
-    if json:
-        print_json([_plain(row) for row in rows])
-        return
+    return Output([_plain(row) for row in rows], lambda: _show(transform, rows))
+
+
+def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        err().print(f"No such window of '{asset}' is in quarantine.")
+        err().print(f"No such window of '{transform.name}' is in quarantine.")
     for row in rows:
         keys = " ".join(f"{k}={row[k]}" for k in transform.keys)
         title = f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['status']}[/]"
@@ -108,14 +104,14 @@ def show(
 
 
 @app.command("release")
+@with_json
 def release(
     asset: Asset,
     begin: From = None,
     end: To = None,
     key: Keys = None,
     whole: Whole = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Publish quarantined windows unchanged, marked `released`.
 
     They stay published until their values change.
@@ -124,25 +120,25 @@ def release(
     """
     from tidemark.quality import quarantine
 
-    _decide(asset, "release", quarantine.release, (begin, end), key, whole, json)
+    return _decide(asset, "release", quarantine.release, (begin, end), key, whole=whole)
 
 
 @app.command("discard")
+@with_json
 def discard(
     asset: Asset,
     begin: From = None,
     end: To = None,
     key: Keys = None,
     whole: Whole = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Discard quarantined windows until their values change.
 
     Example: `tidemark quarantine discard departures_hourly --all`
     """
     from tidemark.quality import quarantine
 
-    _decide(asset, "discard", quarantine.discard, (begin, end), key, whole, json)
+    return _decide(asset, "discard", quarantine.discard, (begin, end), key, whole=whole)
 
 
 def _decide(
@@ -151,38 +147,33 @@ def _decide(
     action: "Callable[[Warehouse, Definition, Choice], list[int]]",
     span: tuple[str | None, str | None],
     key: list[str] | None,
+    *,
     whole: bool,
-    json: bool,
-) -> None:
+) -> Output:
     from tidemark.quality.quarantine import Choice
-    from tidemark_streaming.home import domains
 
-    settings = Settings()
-    chosen = Choice(*parse_range(*span), parse_keys(key))
+    home, chosen = Home(), Choice(*parse_range(*span), parse_keys(key))
     if whole == (chosen != Choice()):
         raise DefinitionError(
             f"Specify which windows to {what}: --from and --to, --key, or --all alone."
         )
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings)
+    transform = home.asset(asset)
+    store = home.warehouse()
     with step(f"{what} windows of {asset}") as work:
         count = len(action(store, transform, chosen))
         work.note = format_count(count, "window")
-    if json:
-        print_json({"asset": asset, "action": what, "windows": count})
+    return Output({"asset": asset, "action": what, "windows": count}, lambda: None)
 
 
 def _read_quarantine(
     asset: str, begin: str | None, end: str | None, key: list[str] | None, *, discarded: bool
 ) -> "tuple[Definition, list[dict[str, Any]]]":
     from tidemark.quality.quarantine import Choice
-    from tidemark_streaming.home import domains
     from tidemark_streaming.snapshot.check_results import read_quarantine
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    chosen, settings = Choice(*parse_range(begin, end), parse_keys(key)), Settings()
-    transform = domains.transform(settings, asset)
-    rows = read_quarantine(Snapshot(settings), transform, chosen)
+    home, chosen = Home(), Choice(*parse_range(begin, end), parse_keys(key))
+    transform = home.asset(asset)
+    rows = read_quarantine(home.snapshot(), transform, chosen)
     return transform, [r for r in rows if discarded or r["status"] == "quarantined"]
 
 
@@ -197,20 +188,18 @@ def parse_keys(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def summary_table(rows: list[dict[str, Any]]) -> Table:
-    """Return a table of failed windows by expectation, the most frequent first."""
+def print_summary(rows: list[dict[str, Any]]) -> None:
+    """Print a table of failed windows by expectation, the most frequent first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         for name in dict.fromkeys(f["expectation"] for f in _errors(row)):
             found.setdefault(name, []).append(row)
-    table = Table(title="by expectation", title_justify="left")
-    for name in ("failed", "windows", "events", "from", "to"):
-        table.add_column(name)
+    cells = list[tuple[object, ...]]()
     for name, failing in sorted(found.items(), key=lambda item: -len(item[1])):
         starts = [f"{row['window_start']:%Y-%m-%d %H:%M:%S}" for row in failing]
         events = sum(row["events"] for row in failing)
-        table.add_row(escape(name), f"{len(failing):,}", f"{events:,}", min(starts), max(starts))
-    return table
+        cells.append((name, len(failing), events, min(starts), max(starts)))
+    print_table(("failed", "windows", "events", "from", "to"), cells, "by expectation")
 
 
 def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, out, print_json
-from tidemark_streaming.cli.context import Asset, From, To, parse_range
+from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
 from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
 from tidemark_streaming.cli.json_output import as_json
 
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from tidemark.define.definition import Definition
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("show")(command)
 
 
 def command(
@@ -51,17 +45,16 @@ def command(
     import pyarrow as pa
 
     from tidemark.store.rows import to_display as as_told
-    from tidemark_streaming.home import domains
     from tidemark_streaming.snapshot.tables import Tables
 
     if late and final:
         raise DefinitionError(
             "Use either --final, for windows, or --late, for events, but not both."
         )
-    span, wanted, settings = parse_range(begin, end), parse_keys(key), Settings()
-    transform = domains.transform(settings, asset)
+    span, wanted, home = parse_range(begin, end), parse_keys(key), Home()
+    transform = home.asset(asset)
     table = _late_table(transform) if late else transform.table
-    tables = Tables.of(settings)
+    tables = Tables.of(home.settings)
     existing = list(tables.types(table))
     if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")

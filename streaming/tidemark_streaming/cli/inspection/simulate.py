@@ -10,9 +10,9 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, err, out, print_error, print_json, step
-from tidemark_streaming.cli.context import warehouse
+from tidemark_streaming.cli.console import err, out, print_error, print_json, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Json
 
 if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
@@ -29,11 +29,6 @@ class Run(StrEnum):
     BATCH = "batch"
     STREAM = "stream"
     BOTH = "both"
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("simulate")(command)
 
 
 def command(
@@ -67,7 +62,7 @@ def command(
     scenarios = [load(file) for file in files]
     ways: list[int | None] = [] if run is Run.STREAM else [None]
     ways += [] if run is Run.BATCH else [arrivals_per_run]
-    store = warehouse(Settings())
+    store = Home().warehouse()
     results: list[dict[str, Any]] = []
     failed = 0
     for scenario, found in _simulate(store, scenarios, ways):

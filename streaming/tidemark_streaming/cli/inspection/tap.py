@@ -11,9 +11,8 @@ from rich.markup import escape
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, err, facts_table, out, print_json
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.console import NONE, err, out, print_facts, print_json
+from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.interrupt import handle_termination
 from tidemark_streaming.cli.json_output import as_json
 
@@ -27,11 +26,6 @@ LOOK_EVERY = 0.5
 
 SHOWN = 20
 """Default number of rows of a run that are shown."""
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("tap")(command)
 
 
 def command(
@@ -62,19 +56,18 @@ def command(
     Example: `tidemark tap departures_hourly --step late --follow`
     """
     from tidemark.verify.tap import find_step, list_steps, tap
-    from tidemark_streaming.home import domains
 
     if following and run is not None:
         raise DefinitionError("Use either --follow or --run, not both.")
-    settings = Settings()
-    transform = domains.transform(settings, asset)
+    home = Home()
+    transform = home.asset(asset)
     if name is None:
         _list({step.name: step.meaning for step in list_steps(transform)}, json=json)
         return
     step = find_step(transform, name)
     # Show all runs that start from now on, even while the engine starts.
-    runs = _runs(settings, transform, run, following=following)
-    store = warehouse(settings)
+    runs = _runs(home, transform, run, following=following)
+    store = home.warehouse()
     with suppress(*([KeyboardInterrupt] if following else [])):
         for row in runs:
             found = tap(store, transform, step, row["commit_number"], limit)
@@ -85,11 +78,11 @@ def _list(known: Mapping[str, str], *, json: bool) -> None:
     if json:
         print_json([{"step": name, "meaning": meaning} for name, meaning in known.items()])
     else:
-        out().print(facts_table("", dict(known)))
+        print_facts(known)
 
 
 def _runs(
-    settings: Settings, transform: "Definition", number: int | None, *, following: bool
+    home: Home, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
     """Return the requested runs from the ledger.
 
@@ -97,9 +90,8 @@ def _runs(
         DataError: such a run does not exist yet.
     """
     from tidemark_streaming.snapshot.new_runs import NewRuns
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    snapshot, asset = Snapshot(settings), transform.name
+    snapshot, asset = home.snapshot(), transform.name
     if following:
         newer = NewRuns(snapshot, asset)
         newer.take()

@@ -12,9 +12,9 @@ from rich.tree import Tree
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, iso
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
-from tidemark_streaming.cli.context import warehouse
+from tidemark_streaming.cli.console import NONE, err, format_keys, out, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -29,18 +29,13 @@ SHOWN = 3
 """Maximum number of rows of a mart to list."""
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("trace")(command)
-
-
+@with_json
 def command(
     correlation_id: Annotated[str, typer.Argument(help="The `correlation_id` of the event.")],
     source: Annotated[
         str | None, typer.Option(help="Search only this source's event log; all if omitted.")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Trace one event to every window, pane, late row and mart that contains it.
 
     The command shows the event's origin, arrival and watermark, and for each asset of its source
@@ -50,12 +45,11 @@ def command(
     Example: `tidemark trace orders:0:17`
     """
     from tidemark.verify import trace
-    from tidemark_streaming.home import domains
 
-    settings = Settings()
-    known = domains.load(settings.domains)
-    sources = [domains.source(settings, source)] if source else [*known.sources.values()]
-    store = warehouse(settings)
+    home = Home()
+    known = home.known
+    sources = [home.source(source)] if source else [*known.sources.values()]
+    store = home.warehouse()
     with step(f"find {correlation_id}") as work:
         found = [
             event
@@ -70,21 +64,18 @@ def command(
         )
     if len(found) > MOST:
         err().print(f"More than {MOST} events have this id: only the first {MOST} are traced.")
-    traces: list[dict[str, Any]] = []
+    traces, trees = list[dict[str, Any]](), list[Tree]()
     for event in found[:MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             fates = trace.find_fates(store, [*known.transforms.values()], event)
-            rows = _marts(settings, store, known.transforms, fates)
-        if json:
-            traces.append(_plain(event, fates, rows))
-        else:
-            out().print(_draw_tree(event, fates, rows))
-    if json:
-        print_json(traces)
+            rows = _marts(home, store, known.transforms, fates)
+        traces.append(_plain(event, fates, rows))
+        trees.append(_draw_tree(event, fates, rows))
+    return Output(traces, lambda: out().print(*trees))
 
 
 def _marts(
-    settings: Settings,
+    home: Home,
     store: "Warehouse",
     transforms: Mapping[str, "Definition"],
     fates: Sequence["Fate"],
@@ -93,9 +84,9 @@ def _marts(
     from tidemark_streaming.dbt import mart_rows
     from tidemark_streaming.dbt.marts import Marts, present
 
-    if not present(settings):
+    if not present(home.settings):
         return {}
-    project = Marts(settings)
+    project = Marts(home.settings)
     return {
         (fate.asset, n): [*mart_rows.resting_on(store, project, transforms[fate.asset], place.row)]
         for fate in fates
@@ -183,7 +174,7 @@ def _absence(fate: "Fate") -> str:
 
 
 def _heading(place: "WindowMembership") -> str:
-    keys = ", ".join(f"{key}={value}" for key, value in place.keys.items())
+    keys = format_keys(place.keys)
     colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
     verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
     if place.verdict == "late":

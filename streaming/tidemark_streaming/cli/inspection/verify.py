@@ -11,19 +11,20 @@ from rich.table import Table
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import describe
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, out, print_json, step
+from tidemark_streaming.cli.console import format_keys, out, print_table, step
 from tidemark_streaming.cli.context import (
     Asset,
     From,
+    Home,
     SourceName,
     To,
     parse_range,
     resolve_windows,
-    warehouse,
 )
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from tidemark.verify.bounds import Lateness
     from tidemark.verify.parity import ParityReport
 
 MEANING = {
@@ -34,19 +35,13 @@ MEANING = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("parity")(parity)
-    app.command("lateness")(lateness)
-
-
+@with_json
 def parity(
     asset: Asset,
     begin: From = None,
     end: To = None,
     show: Annotated[int, typer.Option("--limit", min=0, help="How many differences to list.")] = 20,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Recompute an asset's windows in one batch and compare them with the published ones.
 
     The exit code is 0 if every row is equal, and 1 if any is missing, extra or different. A
@@ -57,26 +52,23 @@ def parity(
     """
     from tidemark.verify import record
     from tidemark.verify.parity import parity as compare
-    from tidemark_streaming.home import domains
 
     first, last = parse_range(begin, end)
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings)
-    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse()
+    start, stop = resolve_windows(store, transform, first, last)
     with step(f"parity {asset}") as work:
-        start, stop = span or (None, None)
         report = compare(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
     if report.windows == 0:
         raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
     record.append(store, report, start, stop)
-    if json:
-        print_json({"equal": report.equal, **asdict(report)})
-    else:
-        print_report(report, show)
-    if not report.equal:
-        raise typer.Exit(1)
+    return Output(
+        {"equal": report.equal, **asdict(report)},
+        lambda: print_report(report, show),
+        None if report.equal else typer.Exit(1),
+    )
 
 
 def print_report(report: "ParityReport", show: int = 20) -> None:
@@ -88,19 +80,14 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
         )
         _print_quarantined(report)
         return
-    table = Table(
-        title=f"{report.asset}: {format_count(report.total, 'difference')} in "
-        f"{format_count(report.windows, 'row')}",
-        title_justify="left",
+    different = format_count(report.total, "difference")
+    title = f"{report.asset}: {different} in {format_count(report.windows, 'row')}"
+    columns = ("kind", "window start", "keys", "column", "published", "recomputed")
+    rows = (
+        (d.kind, d.window_start, format_keys(d.keys), d.column or "", d.published, d.recomputed)
+        for d in report.differences[:show]
     )
-    for name in ("kind", "window start", "keys", "column", "published", "recomputed"):
-        table.add_column(name)
-    for d in report.differences[:show]:
-        keys = ", ".join(f"{k}={v}" for k, v in d.keys.items())
-        table.add_row(
-            d.kind, d.window_start, keys, d.column or "", d.published or NONE, d.recomputed or NONE
-        )
-    out().print(table)
+    print_table(columns, rows, title)
     if report.total > show:
         out().print(f"… and {report.total - show:,} more: increase --limit to list them.")
     for kind in report.kinds:
@@ -119,14 +106,14 @@ def _print_quarantined(report: "ParityReport") -> None:
         )
 
 
+@with_json
 def lateness(
     source: SourceName,
     target: Annotated[
         float,
         typer.Option(help="The share of events that may be behind the watermark, 0 to below 1."),
     ] = 0.001,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Measure how late a source's events are, and how many each watermark bound would lose.
 
     The lag of an event is the time from its event time to the newest event time before its arrival.
@@ -136,18 +123,18 @@ def lateness(
     Example: `tidemark lateness orders --target 0.01`
     """
     from tidemark.verify.bounds import check_target, measure_lags
-    from tidemark_streaming.home import domains
 
     check_target(target)
-    settings = Settings()
-    ingestion = domains.ingestion(settings, source)
-    store = warehouse(settings)
+    home = Home()
+    ingestion = home.ingestion(source)
+    store = home.warehouse()
     with step(f"lateness {source}") as work:
         found = measure_lags(store, ingestion.source, target)
         work.note = format_count(found.events, "event")
-    if json:
-        print_json(asdict(found))
-        return
+    return Output(asdict(found), lambda: _print_lags(source, found, target))
+
+
+def _print_lags(source: str, found: "Lateness", target: float) -> None:
     lags = Table(title=f"{source}: delay of {format_count(found.events, 'event')}")
     lags.add_column("percentile", justify="right")
     lags.add_column("lag", justify="right")

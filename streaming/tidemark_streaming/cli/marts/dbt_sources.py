@@ -6,16 +6,11 @@ import typer
 
 from tidemark.base.errors import DataError, DefinitionError, describe_unknown
 from tidemark.base.files import atomic
-from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import out
+from tidemark_streaming.cli.context import Home
 
 DIFFERS = 1
 """The exit code if the file does not match the definitions."""
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("dbt-sources")(dbt_sources)
 
 
 def dbt_sources(
@@ -37,12 +32,11 @@ def dbt_sources(
     """
     from tidemark_streaming.dbt import sources as sources
     from tidemark_streaming.dbt.marts import Marts
-    from tidemark_streaming.home import domains
 
-    settings = Settings()
-    path = Marts(settings).folder / sources.PLACE
+    home = Home()
+    path = Marts(home.settings).folder / sources.PLACE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    known = domains.load(settings.domains).transforms
+    known = home.known.transforms
     for asset in assets or ():
         if asset not in known:
             raise DefinitionError(describe_unknown("asset", asset, known))

@@ -6,23 +6,14 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, err, format_seconds, out, print_json, step
-from tidemark_streaming.cli.context import warehouse
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("marts")(marts)
-    app.command(
-        "dbt",
-        context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    )(dbt)
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.cli.console import err, format_seconds, print_table, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Output, with_json
 
 
+@with_json
 def marts(
     names: Annotated[
         list[str] | None, typer.Argument(help="Marts to build; all if omitted.")
@@ -30,8 +21,7 @@ def marts(
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Rebuild completely, not only what changed.")
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Build and test the dbt marts, for the days whose windows changed since the last build.
 
     Without names, marts whose source tables do not exist yet are skipped and listed.
@@ -43,35 +33,32 @@ def marts(
     from tidemark_streaming.dbt import marts as builder
 
     extras.require("marts")
-    settings = Settings()
-    project = builder.Marts(settings)
+    home = Home()
+    project = builder.Marts(home.settings)
     known, asked = project.names(), names or []
     unknown = [name for name in asked if name not in known]
     if unknown:
         raise DefinitionError(f"There is no mart '{unknown[0]}'. Available: {', '.join(known)}.")
-    store = warehouse(settings)
+    store = home.warehouse()
     store.restore()
     missing = project.missing(store.exists)
     buildable = [name for name in known if name not in missing]
     builder.refuse(builder.lacking(missing, asked or ([] if buildable else known)))
     chosen = asked or buildable
     with step(f"build {', '.join(chosen)}") as work:
-        found = project.build(engine.ensure(settings), chosen, full_refresh=full_refresh)
+        found = project.build(engine.ensure(home.settings), chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in found if o.kind == "test")
         work.note = f"{tests.total()} tests, {tests['pass']} passed"
-    if json:
-        print_json([asdict(o) for o in found])
-    else:
-        table = Table()
-        for column in ("model", "is", "took"):
-            table.add_column(column)
-        for o in found:
-            if o.kind == "model" or not o.good:
-                table.add_row(o.name, o.status, format_seconds(o.seconds))
-        out().print(table)
     for name in sorted(set(known) - set(chosen)) if not asked else ():
         err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
-    builder.refuse(builder.describe_failure(found))
+    failed = builder.describe_failure(found)
+    shown = (o for o in found if o.kind == "model" or not o.good)
+    rows = ((o.name, o.status, format_seconds(o.seconds)) for o in shown)
+    return Output(
+        [asdict(o) for o in found],
+        lambda: print_table(("model", "is", "took"), rows),
+        DataError(failed) if failed else None,
+    )
 
 
 def dbt(
@@ -90,12 +77,12 @@ def dbt(
     from tidemark_streaming.dbt.marts import DBT, Marts
 
     extras.require("marts")
-    settings = Settings()
-    project = Marts(settings)
+    home = Home()
+    project = Marts(home.settings)
     dbt_arguments = arguments or ["--help"]
     variables = dict[str, str]()
     # Help and the version need no engine.
     if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
-        warehouse(settings).restore()
-        variables = project.environment(engine.ensure(settings))
+        home.warehouse().restore()
+        variables = project.environment(engine.ensure(home.settings))
     os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})

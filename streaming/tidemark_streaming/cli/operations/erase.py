@@ -4,13 +4,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, confirm, err, out, print_json, step
-from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.console import (
+    confirm,
+    err,
+    format_keys,
+    out,
+    print_table,
+    step,
+)
+from tidemark_streaming.cli.context import Home, SourceName, Yes
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark_streaming.home.erasure import Report, Wanted
@@ -18,11 +24,7 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("erase")(command)
-
-
+@with_json
 def command(
     source: SourceName,
     where: Annotated[
@@ -44,9 +46,8 @@ def command(
         bool,
         typer.Option("--vacuum", help="Delete old files immediately, which ends time travel."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    json: Json = False,
-) -> None:
+    yes: Yes = False,
+) -> Output:
     """Delete a person's events from a source, and everything that was computed from them.
 
     The command deletes the events from the event log in one commit, then recomputes their windows
@@ -57,52 +58,35 @@ def command(
     Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
     """
     from tidemark import engine
-    from tidemark.quality import gx
-    from tidemark_streaming.home import domains
     from tidemark_streaming.home.erasure import Wanted, erase
 
-    settings = Settings()
-    wanted = Wanted(
-        domains.source(settings, source), where, tuple(letters_with or ()), dry_run, vacuum
-    )
+    home = Home()
+    wanted = Wanted(home.source(source), where, tuple(letters_with or ()), dry_run, vacuum)
     if any(not text for text in wanted.texts):
         raise DefinitionError(
             "--dead-letters-containing must not be empty: every dead letter contains it."
         )
-    if (
-        not dry_run
-        and not yes
-        and not confirm(
-            f"delete events of '{source}'", f"Permanently delete these events of '{source}'?"
-        )
-    ):
-        err().print("Nothing was deleted.")
-        return
-    store = warehouse(settings, while_starting=gx.import_library)
-    known = domains.load(settings.domains)
+    if not (dry_run or yes):
+        question = f"Permanently delete these events of '{source}'?"
+        confirm(f"delete events of '{source}'", question, "Nothing was deleted.")
+    store = home.warehouse(validates=True)
+    known, settings = home.known, home.settings
     with step(f"{'search' if dry_run else 'erase from'} {source}") as work:
         report = erase(settings, store, known, wanted, engine.ensure(settings), work.show)
         work.note = format_count(report.erased.events, "event")
-    if json:
-        print_json(asdict(report))
-    else:
-        _show(report, wanted)
+    return Output(asdict(report), lambda: _show(report, wanted))
 
 
 def _show(report: "Report", wanted: "Wanted") -> None:
     done = report.erased
-    title = "planned changes" if wanted.dry_run else "changes"
-    table = Table(title=title, title_justify="left")
-    for name in ("table", "rows", ""):
-        table.add_column(name, justify="right" if name == "rows" else "left")
-    for each in done.places:
-        table.add_row(each.table, f"{each.rows:,}", each.what)
-    for name in done.removed:
-        table.add_row(name, "all", "removed")
-    for name in report.marts:
-        table.add_row(name, "all", "rebuilt")
     if done.places:
-        out().print(table)
+        rows = [
+            *((each.table, each.rows, each.what) for each in done.places),
+            *((name, "all", "removed") for name in done.removed),
+            *((name, "all", "rebuilt") for name in report.marts),
+        ]
+        title = "planned changes" if wanted.dry_run else "changes"
+        print_table(("table", "rows", ""), rows, title, right=("rows",))
     else:
         out().print("The event log has no such events.")
     if done.resumed:
@@ -123,5 +107,5 @@ def _show(report: "Report", wanted: "Wanted") -> None:
         err().print(f"not erased: {sentence}", markup=False, soft_wrap=True)
     for each in done.sent:
         for window in each.windows[:_LISTED]:
-            keys = ", ".join(f"{k}={v}" for k, v in window["keys"].items())
+            keys = format_keys(window["keys"])
             err().print(f"  {each.asset} {window['window_start']} {keys}", markup=False)

@@ -4,33 +4,32 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, facts_table, out, print_json, step
-from tidemark_streaming.cli.context import Asset, From, To, parse_range, resolve_windows, warehouse
-from tidemark_streaming.cli.processing.compute import as_plain, show_run
+from tidemark_streaming.cli.console import (
+    format_keys,
+    out,
+    print_facts,
+    print_table,
+    step,
+)
+from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range, resolve_windows
+from tidemark_streaming.cli.output import Output, with_json
+from tidemark_streaming.cli.processing.compute import run_output
 
 if TYPE_CHECKING:
     from tidemark.run.change.rebuild import RebuildStatus
     from tidemark.verify.changes import Changes
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("diff")(changes)
-    app.command("rebuild")(rebuild)
-
-
+@with_json
 def changes(
     asset: Asset,
     begin: From = None,
     end: To = None,
     most: Annotated[int, typer.Option("--limit", min=0, help="How many values to list.")] = 20,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Compare an asset's definition with the one that made its tables, and list the windows that
     would change.
 
@@ -40,21 +39,16 @@ def changes(
     Example: `tidemark diff departures_hourly --from 2013-02-01 --to 2013-02-08`
     """
     from tidemark.verify import changes as verify
-    from tidemark_streaming.home import domains
 
     first, last = parse_range(begin, end)
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings)
-    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse()
+    start, stop = resolve_windows(store, transform, first, last)
     with step(f"compare definitions of {asset}") as work:
-        start, stop = span or (None, None)
         found = verify.compute_changes(store, transform, start, stop, most=most)
         work.note = f"{format_count(found.windows, 'row')} compared" if found.windows else ""
-    if json:
-        print_json({"same": found.same, **asdict(found)})
-    else:
-        print_changes(found)
+    return Output({"same": found.same, **asdict(found)}, lambda: print_changes(found))
 
 
 def print_changes(found: "Changes") -> None:
@@ -68,12 +62,11 @@ def print_changes(found: "Changes") -> None:
         )
         return
     if found.differences:
-        table = Table(title=f"{found.asset}: differences", title_justify="left")
-        for name in ("part", "in the tables", "in the code"):
-            table.add_column(name)
-        for c in found.differences:
-            table.add_row(c.part, c.before or NONE, c.after or NONE)
-        out().print(table)
+        print_table(
+            ("part", "in the tables", "in the code"),
+            ((c.part, c.before, c.after) for c in found.differences),
+            f"{found.asset}: differences",
+        )
         out().print(EFFECT_TEXTS[found.effect].format(asset=found.asset), markup=False)
     if found.earlier_through is not None:
         out().print(
@@ -92,17 +85,16 @@ def print_changes(found: "Changes") -> None:
         of = "in every row" if count is None else format_count(count, "value")
         out().print(f"[bold]{column}[/]: {of}")
     if found.examples:
-        table = Table()
-        for name in ("window start", "keys", "", "column", "before", "after"):
-            table.add_column(name)
-        for e in found.examples:
-            keys = ", ".join(f"{k}={v}" for k, v in e.keys.items())
-            table.add_row(
-                e.window_start, keys, e.kind, e.column or "", e.before or NONE, e.after or NONE
-            )
-        out().print(table)
+        print_table(
+            ("window start", "keys", "", "column", "before", "after"),
+            (
+                (e.window_start, format_keys(e.keys), e.kind, e.column or "", e.before, e.after)
+                for e in found.examples
+            ),
+        )
 
 
+@with_json
 def rebuild(
     asset: Asset,
     promote: Annotated[
@@ -123,8 +115,7 @@ def rebuild(
             show_default=False,
         ),
     ] = True,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Recompute an asset's tables by its current definition, next to the published ones.
 
     Its streaming query continues by the earlier definition. `tidemark diff` shows the differences.
@@ -133,37 +124,32 @@ def rebuild(
 
     Example: `tidemark rebuild departures_hourly`
     """
-    from tidemark.quality import gx
     from tidemark.run.change import rebuild as run
-    from tidemark_streaming.home import domains
 
     if promote + rollback + discard > 1:
         raise DefinitionError("Use at most one of --promote, --rollback and --discard.")
     if not keep_backup and not promote:
         raise DefinitionError("--no-backup requires --promote.")
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings, while_starting=gx.import_library)
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse(validates=True)
     if discard:
         with step(f"discard rebuilt tables of {asset}") as work:
             tables = run.discard(store, transform)
             work.note = format_count(len(tables), "table")
-        if json:
-            print_json({"asset": asset, "discarded": tables})
-        return
+        return Output({"asset": asset, "discarded": tables}, lambda: None)
     if not promote and not rollback:
         with step(f"rebuild {asset}") as work:
             made = run.rebuild(store, transform)
             work.note = format_count(made.windows, "window")
-        print_json(asdict(made)) if json else _print_rebuilt(made)
-        return
+        return Output(asdict(made), lambda: _print_rebuilt(made))
     with step(f"{'promote' if promote else 'roll back'} {asset}") as work:
         if promote:
             done = run.promote(store, transform, keep_backup=keep_backup)
         else:
             done = run.roll_back(store, transform)
         work.note = format_count(done.windows, "window")
-    print_json(as_plain(done)) if json else show_run(done)
+    return run_output(done)
 
 
 def _print_rebuilt(made: "RebuildStatus") -> None:
@@ -174,7 +160,7 @@ def _print_rebuilt(made: "RebuildStatus") -> None:
     }
     if made.quarantined:
         rows["quarantined"] = f"{made.quarantined:,}"
-    out().print(facts_table("", rows))
+    print_facts(rows)
     out().print(
         f"`tidemark diff {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
         "--promote` publishes the rebuilt tables.",

@@ -4,32 +4,27 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
+from tidemark_streaming.cli.console import err, out, print_table, step
+from tidemark_streaming.cli.context import Home
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
-    from tidemark_streaming.home.domains import Domains
+    from tidemark.store.integrity import Damage
 
 DAMAGED = 1
 """The exit code if something is damaged."""
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("fsck")(fsck)
-
-
+@with_json
 def fsck(
     repair: Annotated[
         bool,
         typer.Option("--repair", help="Restore the newest consistent commits. Stop runs first."),
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Check that no table lacks a commit or a data file, for example after a power cut or in a copy
     of a live home.
 
@@ -42,40 +37,35 @@ def fsck(
 
     Example: `tidemark fsck`
     """
-    from tidemark.store import integrity
-    from tidemark_streaming.home import domains
-
-    settings = Settings()
-    known = domains.load(settings.domains)
-    folder = f"{settings.warehouse}/{settings.database}"
+    home = Home()
     if repair:
-        _repair(settings, known, folder, json=json)
-        return
+        return _repair(home)
     with step("check the tables") as work:
-        found = integrity.check(folder, known.all_sources(), known.transforms.values())
+        found = home.find_damage()
         work.note = f"{len(found)} damaged" if found else "they are consistent"
-    if json:
-        print_json([asdict(damage) for damage in found])
-    elif found:
-        table = Table(title="damaged tables", title_justify="left")
-        for name in ("table", "asset", "problem"):
-            table.add_column(name)
-        for damage in found:
-            table.add_row(damage.table, damage.asset or NONE, damage.problem)
-        out().print(table)
+    return Output(
+        [asdict(damage) for damage in found],
+        lambda: _show(found),
+        typer.Exit(DAMAGED) if found else None,
+    )
+
+
+def _show(found: "list[Damage]") -> None:
+    if found:
+        rows = ((damage.table, damage.asset, damage.problem) for damage in found)
+        print_table(("table", "asset", "problem"), rows, "damaged tables")
         err().print(
             "Restore the home from a backup, or run `tidemark fsck --repair`, which moves the "
             "tables back to the newest commits that belong together."
         )
-    if found:
-        raise typer.Exit(DAMAGED)
 
 
-def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) -> None:
+def _repair(home: Home) -> Output:
     from tidemark.store.upkeep.repair import repair
     from tidemark_streaming.base import foreground
     from tidemark_streaming.streams import desired_streams
 
+    settings, known = home.settings, home.known
     busy = [
         *desired_streams.read_all(settings),
         *(c.name for c in foreground.commands(settings) if c.runs),
@@ -85,12 +75,14 @@ def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) ->
             f"Streams or commands are running on {', '.join(busy)}: stop them before a repair."
         )
     with step("repair the tables") as work:
+        folder = f"{settings.warehouse}/{settings.database}"
         done = [*repair(folder, [*known.all_sources()], [*known.transforms.values()])]
         work.note = format_count(len(done), "step")
-    if json:
-        print_json(done)
-        return
-    for sentence in done:
-        out().print(sentence)
-    if not done:
-        err().print("Nothing is damaged.")
+
+    def show() -> None:
+        for sentence in done:
+            out().print(sentence)
+        if not done:
+            err().print("Nothing is damaged.")
+
+    return Output(done, show)

@@ -4,13 +4,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, confirm, err, out, print_json, step
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.console import confirm, err, out, print_table, step
+from tidemark_streaming.cli.context import Asset, Home, Yes
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.store.upkeep.maintenance import MaintenanceResult
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("maintain")(maintain)
-    app.command("drop")(drop)
-
-
+@with_json
 def maintain(
     tables: Annotated[
         list[str] | None,
@@ -36,8 +31,7 @@ def maintain(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be done.")
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Compact small files, trim transaction logs, and delete files that no table needs.
 
     You can run it next to streaming queries: it skips busy tables. It keeps the versions of lookup
@@ -47,8 +41,7 @@ def maintain(
     """
     from tidemark.store.upkeep import maintenance
 
-    settings = Settings()
-    store = warehouse(settings)
+    store = Home().warehouse()
     found: list[MaintenanceResult] = []
     with step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
@@ -61,19 +54,15 @@ def maintain(
         work.note = (
             f"{format_count(len(found), 'table')}, {_size(sum(each.freed for each in found))} freed"
         )
-    if json:
-        print_json([asdict(each) for each in found])
-    else:
-        _show(found, dry_run=dry_run)
-    if (trouble := maintenance.combine_errors(found)) is not None:
-        raise trouble
+    return Output(
+        [asdict(each) for each in found],
+        lambda: _show(found, dry_run=dry_run),
+        maintenance.combine_errors(found),
+    )
 
 
-def drop(
-    asset: Asset,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    json: Json = False,
-) -> None:
+@with_json
+def drop(asset: Asset, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
@@ -82,29 +71,26 @@ def drop(
     Example: `tidemark drop departures_hourly`
     """
     from tidemark.store.upkeep.dropping import drop as remove
-    from tidemark_streaming.home import domains
 
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    if (blocker := find_blocker(settings, asset)) is not None:
+    home = Home()
+    transform = home.asset(asset)
+    if (blocker := find_blocker(home.settings, asset)) is not None:
         raise DataError(blocker)
-    if not yes and not confirm(
-        f"delete the tables of '{asset}'",
-        f"Delete all tables of '{asset}'? Their content will be lost.",
-    ):
-        err().print("Nothing was deleted.")
-        return
-    store = warehouse(settings)
+    if not yes:
+        question = f"Delete all tables of '{asset}'? Their content will be lost."
+        confirm(f"delete the tables of '{asset}'", question, "Nothing was deleted.")
+    store = home.warehouse()
     with step(f"drop {asset}") as work:
         tables = remove(store, transform)
         work.note = format_count(len(tables), "table")
-    if json:
-        print_json({"asset": asset, "dropped": tables})
-        return
-    for table in tables:
-        out().print(table)
-    if not tables:
-        err().print(f"'{asset}' has no tables: nothing to drop.")
+
+    def show() -> None:
+        for table in tables:
+            out().print(table)
+        if not tables:
+            err().print(f"'{asset}' has no tables: nothing to drop.")
+
+    return Output({"asset": asset, "dropped": tables}, show)
 
 
 def find_blocker(settings: Settings, asset: str) -> str | None:
@@ -142,19 +128,13 @@ def _stop_first(command: str, asset: str) -> str:
 
 def _show(found: "list[MaintenanceResult]", *, dry_run: bool) -> None:
     title = "planned maintenance" if dry_run else "maintenance"
-    table = Table(title=title, title_justify="left")
-    for name in ("table", "files before", "after", "files removed", "freed", "retained"):
-        table.add_column(name, justify="left" if name in ("table", "retained") else "right")
-    for each in found:
-        table.add_row(
-            each.table,
-            f"{each.before:,}",
-            f"{each.after:,}{' (busy)' if each.busy else ''}",
-            f"{each.removed:,}",
-            _size(each.freed),
-            each.spared or NONE,
-        )
-    out().print(table)
+    numbers = ("files before", "after", "files removed", "freed")
+    busy = {True: " (busy)", False: ""}
+    rows = (
+        (r.table, r.before, f"{r.after:,}{busy[r.busy]}", r.removed, _size(r.freed), r.spared)
+        for r in found
+    )
+    print_table(("table", *numbers, "retained"), rows, title, right=numbers)
 
 
 def _size(count: float) -> str:

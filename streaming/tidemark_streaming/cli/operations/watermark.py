@@ -1,31 +1,22 @@
 """`tidemark watermark`: show a source's watermark, and lower it if it is far in the future."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import (
-    Json,
-    err,
-    facts_table,
-    out,
-    print_json,
-    print_warning,
-    step,
-)
-from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.console import err, print_facts, print_warning, step
+from tidemark_streaming.cli.context import Home, SourceName
 from tidemark_streaming.cli.operations.maintain import find_blocker
+from tidemark_streaming.cli.output import Output, with_json
+
+if TYPE_CHECKING:
+    from tidemark.define.source import Source
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("watermark")(command)
-
-
+@with_json
 def command(
     source: SourceName,
     lower: Annotated[
@@ -36,8 +27,7 @@ def command(
             "assets. This never raises a watermark.",
         ),
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Show a source's watermark, and the event that moved it if it is far ahead of the clock.
 
     **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
@@ -45,15 +35,13 @@ def command(
 
     Example: `tidemark watermark orders --lower`
     """
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.future_watermark import find
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    settings = Settings()
-    found, snapshot = domains.source(settings, source), Snapshot(settings)
+    home = Home()
+    found, snapshot = home.source(source), home.snapshot()
     result: dict[str, object] = {}
     if lower:
-        result = _lower(settings, source)
+        result = _lower(home, found)
     seen, ahead = snapshot.source(found), find(snapshot, found)
     result |= {
         "source": source,
@@ -62,32 +50,28 @@ def command(
         "newest_event": iso(seen.newest_event),
         "warning": None if ahead is None else str(ahead),
     }
-    if json:
-        print_json(result)
-        return
-    out().print(
-        facts_table("", {k.replace("_", " "): v for k, v in result.items() if k != "warning"})
-    )
-    if ahead is not None:
-        print_warning(str(ahead))
+
+    def show() -> None:
+        print_facts({k.replace("_", " "): v for k, v in result.items() if k != "warning"})
+        if ahead is not None:
+            print_warning(str(ahead))
+
+    return Output(result, show)
 
 
-def _lower(settings: Settings, name: str) -> dict[str, object]:
+def _lower(home: Home, source: "Source") -> dict[str, object]:
     """Lower the recorded watermarks, and recompute the assets of the source that have run."""
-    from tidemark.quality import gx
     from tidemark.run import runner
     from tidemark.store.asset import Asset
     from tidemark.store.upkeep import checkpoints
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.future_watermark import lower
 
-    source = domains.source(settings, name)
-    known = domains.load(settings.domains).transforms.values()
-    own = [d for d in known if d.source.name == name]
+    name = source.name
+    own = [d for d in home.known.transforms.values() if d.source.name == name]
     for each in own:
-        if (blocker := find_blocker(settings, each.name)) is not None:
+        if (blocker := find_blocker(home.settings, each.name)) is not None:
             raise DataError(blocker)
-    store = warehouse(settings, while_starting=gx.import_library)
+    store = home.warehouse(validates=True)
     with step(f"lower the watermark of {name}") as work:
         done = lower(store, source)
         work.note = format_count(done.arrivals, "arrival")

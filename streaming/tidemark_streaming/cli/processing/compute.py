@@ -8,14 +8,10 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
-from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import (
-    Json,
     err,
-    facts_table,
     format_seconds,
-    out,
-    print_json,
+    print_facts,
     print_warning,
     step,
 )
@@ -23,12 +19,13 @@ from tidemark_streaming.cli.context import (
     Asset,
     BytesPerRun,
     From,
+    Home,
     RowsPerRun,
     To,
     parse_range,
     resolve_windows,
-    warehouse,
 )
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.store.ledger import RunFacts
@@ -43,12 +40,7 @@ class LateEvents(StrEnum):
     INCLUDE = "include"
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("run")(run)
-    app.command("backfill")(backfill)
-
-
+@with_json
 def run(
     asset: Asset,
     limit: Annotated[
@@ -61,8 +53,7 @@ def run(
     ] = None,
     rows_per_run: RowsPerRun = None,
     bytes_per_run: BytesPerRun = None,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Process the arrivals since the last run, publish their results, and exit.
 
     This is the incremental run that a schedule starts every few minutes. `tidemark stream` repeats
@@ -70,32 +61,32 @@ def run(
 
     Example: `tidemark run orders_hourly`
     """
-    from tidemark.quality import gx
     from tidemark.run.admission import Admission
     from tidemark.run.runner import incremental
-    from tidemark_streaming.home import domains
     from tidemark_streaming.ingest.future_watermark import find
-    from tidemark_streaming.snapshot.snapshot import Snapshot
 
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings, while_starting=gx.import_library)
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse(validates=True)
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
         work.note = "no new arrivals" if done is None else format_count(done.events, "event")
-    if done is not None:
-        show_run(done, json)
-        if (ahead := find(Snapshot(settings), transform.source)) is not None:
-            print_warning(str(ahead))
-        if done.limited_by is not None and not json:
+    if done is None:
+        message = f"'{asset}' is up to date: it has processed all arrivals."
+        return Output(None, lambda: err().print(message))
+    if (ahead := find(home.snapshot(), transform.source)) is not None:
+        print_warning(str(ahead))
+
+    def show() -> None:
+        print_run(done)
+        if done.limited_by is not None:
             err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
-    elif json:
-        print_json(None)
-    else:
-        err().print(f"'{asset}' is up to date: it has processed all arrivals.")
+
+    return Output(as_plain(done), show)
 
 
+@with_json
 def backfill(
     asset: Asset,
     begin: From = None,
@@ -107,37 +98,35 @@ def backfill(
             "counts the events that arrived too late."
         ),
     ] = LateEvents.EXCLUDE,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Recompute windows from the event log and replace them: all windows, or a range.
 
     You can run it while a streaming query works on the same windows: each event counts once.
 
     Example: `tidemark backfill orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
-    from tidemark.quality import gx
     from tidemark.run import runner as runs
-    from tidemark_streaming.home import domains
 
     first, last = parse_range(begin, end)
-    settings = Settings()
-    transform = domains.transform(settings, asset)
-    store = warehouse(settings, while_starting=gx.import_library)
-    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse(validates=True)
+    start, stop = resolve_windows(store, transform, first, last)
     with step(f"backfill {asset}") as work:
-        start, stop = span or (None, None)
         done = runs.backfill(
             store, transform, start, stop, late_events=late_events.replace("-", "_")
         )
         work.note = format_count(done.events, "event")
-    show_run(done, json)
+    return run_output(done)
 
 
-def show_run(done: "RunFacts", json: bool = False) -> None:
+def run_output(done: "RunFacts") -> Output:
+    """Return the facts of a run as the result of a command."""
+    return Output(as_plain(done), lambda: print_run(done))
+
+
+def print_run(done: "RunFacts") -> None:
     """Print the facts of a run."""
-    if json:
-        print_json(as_plain(done))
-        return
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
         "events": f"{done.events:,}",
@@ -153,7 +142,7 @@ def show_run(done: "RunFacts", json: bool = False) -> None:
         rows["quarantined"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
     if done.warned:
         rows["published with a warning"] = f"{done.warned:,}"
-    out().print(facts_table("", rows))
+    print_facts(rows)
 
 
 def as_plain(done: "RunFacts") -> dict[str, object]:

@@ -9,30 +9,23 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
-from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import (
-    Json,
-    facts_table,
     format_seconds,
-    out,
-    print_json,
+    print_facts,
     print_status,
     print_warning,
     step,
 )
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark_streaming.sink import PublishResult
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("sink")(command)
-
-
+@with_json
 def command(
     asset: Asset,
     following: Annotated[
@@ -45,8 +38,7 @@ def command(
             "--reset", help="Retract everything in the topic and publish the table again."
         ),
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Publish an asset's panes to the Kafka topic of its sink, exactly once.
 
     A running streaming query does this itself. This command also publishes the results of runs,
@@ -55,19 +47,18 @@ def command(
     Example: `tidemark sink clicks_by_minute`
     """
     from tidemark_streaming.base import foreground
-    from tidemark_streaming.home import domains
     from tidemark_streaming.sink import PublishResult, SinkWriter
     from tidemark_streaming.sink.follow import follow
     from tidemark_streaming.sink.writer import topic_of
 
     if following and reset:
         raise DefinitionError("Use either --follow or --reset, not both.")
-    settings = Settings()
+    home = Home()
     if following:
-        logs.begin(settings, "sink")
-    transform = domains.transform(settings, asset)
+        logs.begin(home.settings, "sink")
+    transform = home.asset(asset)
     topic = topic_of(transform)
-    store, began = warehouse(settings), time.monotonic()
+    store, began = home.warehouse(), time.monotonic()
     done, last_warning = PublishResult(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
@@ -98,14 +89,13 @@ def command(
                     last_warning = str(error)
                     print_warning(last_warning)
 
-            keeps = foreground.running(settings, foreground.EMIT, asset)
+            keeps = foreground.running(home.settings, foreground.EMIT, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
             done = SinkWriter(store, transform).emit(reset=reset)
         work.note = format_count(done.records, "record")
-    if not done.transactions and not json:
-        print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")
+    took = time.monotonic() - began
     result: dict[str, object] = {
         "asset": asset,
         "topic": topic.name,
@@ -113,11 +103,13 @@ def command(
         "transactions": done.transactions,
         "version": None if done.position is None else done.position.version,
         "run": None if done.position is None else done.position.run,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(took, 1),
     }
-    if json:
-        print_json(result)
-    elif done.transactions:
-        out().print(
-            facts_table("", {**result, "seconds": format_seconds(time.monotonic() - began)})
-        )
+
+    def show() -> None:
+        if done.transactions:
+            print_facts({**result, "seconds": format_seconds(took)})
+        else:
+            print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")
+
+    return Output(result, show)

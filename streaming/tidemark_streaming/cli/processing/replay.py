@@ -8,28 +8,16 @@ import typer
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant, iso
-from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import (
-    Json,
-    err,
-    facts_table,
-    format_seconds,
-    out,
-    print_json,
-    step,
-)
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.console import err, format_seconds, print_facts, step
+from tidemark_streaming.cli.context import Asset, Home
+from tidemark_streaming.cli.output import Output, with_json
 from tidemark_streaming.cli.processing.compute import as_plain
 
 if TYPE_CHECKING:
     from tidemark.run.change.replay import ReplayResult
 
 
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("replay")(command)
-
-
+@with_json
 def command(
     asset: Asset,
     arrival: Annotated[
@@ -52,8 +40,7 @@ def command(
     discard: Annotated[
         bool, typer.Option("--discard", help="Delete the tables of --into.")
     ] = False,
-    json: Json = False,
-) -> None:
+) -> Output:
     """Reprocess the events since an arrival by the current definition.
 
     The windows of these events are recomputed from all arrivals and replaced in one commit. With
@@ -62,11 +49,9 @@ def command(
 
     Example: `tidemark replay departures_hourly --since 2013-02-01T06:00 --into tried`
     """
-    from tidemark.quality import gx
     from tidemark.run.change import replay as run
     from tidemark.store.event_log.log import Log
     from tidemark.store.upkeep.dropping import drop
-    from tidemark_streaming.home import domains
 
     if discard and (into is None or arrival is not None or begin is not None):
         raise DefinitionError(
@@ -75,17 +60,15 @@ def command(
     if not discard and (arrival is None) == (begin is None):
         raise DefinitionError("Use either --from-arrival or --since, and not both.")
     moment = None if begin is None else instant(begin)
-    settings = Settings()
-    transform = domains.transform(settings, asset)
+    home = Home()
+    transform = home.asset(asset)
     side = None if into is None else run.side_definition(transform, into)
-    store = warehouse(settings, while_starting=gx.import_library)
+    store = home.warehouse(validates=True)
     if discard and side is not None:
         with step(f"discard {side.name}") as work:
             tables = drop(store, side)
             work.note = format_count(len(tables), "table")
-        if json:
-            print_json({"asset": asset, "discarded": tables})
-        return
+        return Output({"asset": asset, "discarded": tables}, lambda: None)
     since = run.find_first_arrival(Log(store, transform.source), arrival, moment)
     with step(f"replay {asset}") as work:
         if into is None:
@@ -93,10 +76,8 @@ def command(
         else:
             done = run.replay_to_side_tables(store, transform, since, into)
         work.note = format_count(done.windows, "window")
-    if json:
-        print_json({**asdict(done), "facts": None if done.facts is None else as_plain(done.facts)})
-    else:
-        _print_result(done)
+    facts = None if done.facts is None else as_plain(done.facts)
+    return Output({**asdict(done), "facts": facts}, lambda: _print_result(done))
 
 
 def _print_result(done: "ReplayResult") -> None:
@@ -113,4 +94,4 @@ def _print_result(done: "ReplayResult") -> None:
     }
     if done.quarantined:
         rows["quarantined"] = f"{done.quarantined:,}"
-    out().print(facts_table("", rows))
+    print_facts(rows)

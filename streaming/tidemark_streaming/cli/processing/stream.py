@@ -12,13 +12,7 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
-from tidemark_streaming.cli.context import (
-    ArrivalsPerRun,
-    Asset,
-    BytesPerRun,
-    RowsPerRun,
-    warehouse,
-)
+from tidemark_streaming.cli.context import ArrivalsPerRun, Asset, BytesPerRun, Home, RowsPerRun
 from tidemark_streaming.cli.interrupt import handle_termination
 
 if TYPE_CHECKING:
@@ -29,11 +23,6 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 1.0
 """Seconds between two polls of the tables."""
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("stream")(command)
 
 
 def command(
@@ -63,15 +52,15 @@ def command(
     from tidemark_streaming.base import foreground
     from tidemark_streaming.base.outage import ERRORS, Outage
     from tidemark_streaming.cli.processing.live import View
-    from tidemark_streaming.home import domains
     from tidemark_streaming.streams import continuous, desired_streams
     from tidemark_streaming.streams.query_owner import is_own
 
-    settings, admission = Settings(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    home, admission = Home(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    settings = home.settings
     if not stop:
         logs.begin(settings, "stream")
-    transform = domains.transform(settings, asset)
-    store = connect(settings, asset)
+    transform = home.asset(asset)
+    store = connect(home, asset)
     if stop:
         wished = desired_streams.cancel(settings, asset)
         expected = foreground.forget(settings, foreground.STREAM, asset)
@@ -106,7 +95,7 @@ def command(
         view.fresh()
 
     def reconnect() -> "tuple[Warehouse, StreamingQuery]":
-        store = connect(settings, asset)
+        store = connect(home, asset)
         # The query continues on an engine that was only unreachable.
         found = continuous.find(store, transform)
         return store, start(store) if found is None or not is_own(store.spark) else found
@@ -159,11 +148,11 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     )
 
 
-def connect(settings: Settings, asset: str) -> "Warehouse":
+def connect(home: Home, asset: str) -> "Warehouse":
     """Return a warehouse in the session of an asset's query, the same in every process."""
     from tidemark_streaming.streams import continuous
 
-    return warehouse(settings, continuous.session_id(settings, asset))
+    return home.warehouse(continuous.session_id(home.settings, asset))
 
 
 def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:

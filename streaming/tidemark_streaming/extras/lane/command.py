@@ -10,16 +10,9 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import (
-    Json,
-    err,
-    out,
-    print_json,
-    print_status,
-    print_warning,
-    step,
-)
+from tidemark_streaming.cli.console import err, out, print_json, print_status, print_warning, step
 from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.cli.output import Json
 from tidemark_streaming.extras.lane.name import NAME
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import typer
-
 from tidemark.base.settings import Settings
 from tidemark_streaming.base.extra import Extra, Pipeline, PipelineOverview
 from tidemark_streaming.extras.lane.name import NAME
@@ -22,12 +20,13 @@ class LaneExtra(Extra):
 
         return Lane
 
-    def register(self, app: typer.Typer) -> None:
-        """Register `tidemark lane`."""
+    @property
+    def command(self) -> Callable[..., None]:
+        """`tidemark lane`."""
         # Not at the top: the commands import the extras.
         from tidemark_streaming.extras.lane.command import command
 
-        app.command(self.name)(command)
+        return command
 
     def engines(self, settings: Settings) -> Mapping[str, Settings]:
         """Return the settings of the lanes' running Spark processes, by lane."""

@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime
 
-from tidemark_streaming.cli.console import out
-from tidemark_streaming.cli.inspection.quarantine import summary_table
+import pytest
+
+from tidemark_streaming.cli.inspection.quarantine import print_summary
 
 
-def test_the_summary_counts_windows_and_events_by_expectation() -> None:
+def test_the_summary_counts_windows_and_events_by_expectation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def failed(*names: str) -> list[dict[str, str]]:
         return [{"expectation": name, "level": "error", "observed": "9"} for name in names]
 
@@ -23,9 +26,10 @@ def test_the_summary_counts_windows_and_events_by_expectation() -> None:
             (4, ("low",)),
         )
     ]
-    with (console := out()).capture() as captured:
-        console.print(summary_table(rows))
-    cells = [" ".join(line.replace("│", " ").split()) for line in captured.get().splitlines()]
+    print_summary(rows)
+    cells = [
+        " ".join(line.replace("│", " ").split()) for line in capsys.readouterr().out.splitlines()
+    ]
     assert "low 3 9 2026-01-02 00:00:00 2026-01-04 00:00:00" in cells
     assert "[b]odd 2 4 2026-01-01 00:00:00 2026-01-03 00:00:00" in cells
     assert cells.index("low 3 9 2026-01-02 00:00:00 2026-01-04 00:00:00") < cells.index(
