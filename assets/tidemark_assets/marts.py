@@ -27,10 +27,11 @@ from packaging.version import Version, parse
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_assets.base.names import with_prefix
+from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import TidemarkResource, resource
 from tidemark_assets.base.steps import failing_with_message
-from tidemark_assets.sensors.builds import builds
+from tidemark_assets.sensors.builds import builds_reporter
+from tidemark_assets.sensors.reporting import reporting_sensor
 from tidemark_assets.tables.windows import CARRY_ON
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Marts
@@ -44,10 +45,19 @@ def definitions() -> dg.Definitions:
     assets = mart_assets(settings)
     return dg.Definitions(
         assets=assets,
-        sensors=[builds(Marts(settings), each) for each in assets],
+        sensors=[mart_sensor(settings, each) for each in assets],
         resources={"tidemark": resource(settings)},
         executor=dg.in_process_executor,
     )
+
+
+def mart_sensor(
+    settings: Settings, assets: dg.AssetsDefinition, names: Names = PLAIN
+) -> dg.SensorDefinition:
+    """Return the sensor that reports builds of these marts on the command line."""
+    description = "Reports the marts that `tidemark marts` built, and the results of their tests."
+    reporters = [builds_reporter(Marts(settings), assets)]
+    return reporting_sensor(names, "marts_reports", description, reporters, needs=frozenset())
 
 
 def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.AssetsDefinition]:

@@ -29,8 +29,7 @@ from tidemark_assets.base.names import with_prefix
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.transforms import departures_by_carrier
-from tidemark_assets.marts import mart_assets
-from tidemark_assets.sensors.builds import builds
+from tidemark_assets.marts import mart_assets, mart_sensor
 from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.connector import Excerpt
 from tidemark_streaming.dbt.mart_rows import resting_on
@@ -414,10 +413,10 @@ def test_dbt_tests_are_checks_of_their_asset(alone: dg.ExecuteInProcessResult) -
 
 def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None:
     [assets] = mart_assets(platform.settings)
-    now = json.dumps({platform.settings.database: time.time_ns()})
-    sensor = builds(Marts(platform.settings), assets)
+    now = json.dumps({"builds": {platform.settings.database: time.time_ns()}})
+    sensor = mart_sensor(platform.settings, assets)
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
-    assert told.skipped() == "No new builds."
+    assert told.skipped() == "builds: No new builds."
 
     _, one, _ = commands("docs/dbt.md")
     assert one == ["marts", MART]
@@ -426,12 +425,12 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     result = call(*one)
     assert result.exit_code == 2, result.stdout
     assert "failed" in result.stderr
-    assert told.skipped() == "Reported 4 marts and tests."
+    assert told.skipped() == "builds: Reported 4 marts and tests."
     stood = platform.latest(MART)
     assert stood is not None
     assert stood.metadata["made by"].value == "the command line"
     assert platform.checks(assets, MART) == [False, True]
-    assert told.skipped() == "No new builds."
+    assert told.skipped() == "builds: No new builds."
 
     assert call(*one, "--full-refresh").exit_code == 0
     assert platform.mart() == platform.counted()
@@ -440,7 +439,7 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     assert platform.checks(assets, MART) == [True, True]
 
     [trials] = mart_assets(platform.settings, "trials")
-    sensor = builds(Marts(platform.settings), trials, with_prefix("trials"))
+    sensor = mart_sensor(platform.settings, trials, with_prefix("trials"))
     ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now).tick()
     stood = platform.latest("trials", MART)
     assert stood is not None

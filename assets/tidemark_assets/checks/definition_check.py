@@ -2,7 +2,7 @@
 
 Its messages are those of `tidemark diff`. Nothing is computed: the commits of the tables contain
 their definition. The asset's page runs the check at any time, and the jobs that change its tables
-report it. The sensor `<domain>_partitions` reports it if the definition in the code has changed, or
+report it. The sensor `<domain>_reports` reports it if the definition in the code has changed, or
 if a run outside Dagster has changed the tables.
 """
 
@@ -19,8 +19,6 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import EFFECT_TEXTS, Changes, find_differences
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
@@ -31,16 +29,15 @@ SAME = "The tables were made by the definition in the code."
 
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
     """Return the check of an asset, as its page runs it."""
-
-    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
-        with failing_with_message():
-            return compare_definitions(tidemark.warehouse, transform, names)
-
-    description = (
+    return page_check(
+        names.key(transform.table),
+        names,
+        CURRENT,
         "Whether the definition in the code made the tables. A warning if runs continue with them; "
-        "an error if the asset must be rebuilt before it can run."
+        "an error if the asset must be rebuilt before it can run.",
+        lambda tidemark: compare_definitions(tidemark.warehouse, transform, names),
+        ENGINE_POOL,
     )
-    return page_check(transform, names, CURRENT, description, evaluate, ENGINE_POOL)
 
 
 def compare_definitions(

@@ -27,17 +27,19 @@ def fresh_check(
         within: how far the watermark may be behind the newest event, in microseconds.
     """
 
+    key = names.key(transform.table)
+
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
         snapshot = tidemark.snapshot(transform)
         newest = snapshot.source(transform.source).newest_event
         watermark = snapshot.asset(transform).watermark
-        return freshness(names.key(transform.table), newest, watermark, within)
+        return freshness(key, newest, watermark, within)
 
     description = (
         f"The watermark of the windows is at most {describe(within)} behind the newest event in "
         "the event log."
     )
-    return page_check(transform, names, FRESH, description, evaluate)
+    return page_check(key, names, FRESH, description, evaluate)
 
 
 def freshness(

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from tidemark.define.definition import Definition
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.base.steps import failing_with_message
 
 
 def page_check(
-    transform: Definition,
+    key: dg.AssetKey,
     names: Names,
     name: str,
     description: str,
@@ -25,14 +25,15 @@ def page_check(
     """
 
     @dg.asset_check(
-        asset=names.key(transform.table),
+        asset=key,
         required_resource_keys=names.needs,
         name=name,
         description=description,
         pool=pool,
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return as_result(evaluate(names.tidemark(context)))
+        with failing_with_message():
+            return as_result(evaluate(names.tidemark(context)))
 
     return check
 

@@ -36,7 +36,7 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
         "The stream that should run is running. A warning while it waits for its next start after "
         "a failure; an error once the supervisor has given it up."
     )
-    return page_check(transform, names, KEEPS_RUNNING, description, evaluate)
+    return page_check(names.key(transform.table), names, KEEPS_RUNNING, description, evaluate)
 
 
 def check_stream(

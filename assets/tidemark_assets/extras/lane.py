@@ -6,17 +6,21 @@ observation and the check `lane_runs` for each topic, at most once in five minut
 the status changes. The topics' pages can run the check at any time.
 """
 
-import json
-import time
 from collections.abc import Iterator, Mapping
 
 import dagster as dg
-from dagster import SensorEvaluationContext
 
-from tidemark.base.instants import is_wait_over
 from tidemark.define.source import lookup_name
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_assets.checks.page_checks import page_check
+from tidemark_assets.reports.run_events import AssetEvent
+from tidemark_assets.sensors.reporting import (
+    Report,
+    Reporter,
+    Tick,
+    report_state,
+    reporting_sensor,
+)
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets
 from tidemark_assets.tables.windows import DagsterOptions
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
@@ -24,9 +28,6 @@ from tidemark_streaming.extras.lane.status import LaneStatus, lane_status
 from tidemark_streaming.home.domains import Domains
 
 RUNS = "lane_runs"
-
-REPORT_EVERY = 300.0
-"""Seconds between two reports while nothing changes."""
 
 
 def definitions(
@@ -36,8 +37,15 @@ def definitions(
     if lanes := found.pipelines_of(Lane):
         yield dg.Definitions(
             assets=_assets(lanes, found, group, show, names),
-            sensors=[_sensor(group, lanes, names)],
-            asset_checks=[_check(lane, names) for lane in lanes.values()],
+            sensors=[
+                reporting_sensor(
+                    names,
+                    f"{group}_lanes",
+                    "Reports whether the lanes that were started are running.",
+                    [_reporter(lane, names) for lane in lanes.values()],
+                )
+            ],
+            asset_checks=[check for lane in lanes.values() for check in _checks(lane, names)],
         )
 
 
@@ -55,33 +63,18 @@ def _assets(
     return list(specs.values())
 
 
-def _sensor(domain: str, lanes: Mapping[str, Lane], names: Names) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=names.own(f"{domain}_lanes"),
-        required_resource_keys=names.needs,
-        minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports whether the lanes that were started are running. It launches nothing.",
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
-        tidemark = names.tidemark(context)
-        memory, now = json.loads(context.cursor or "{}"), time.time()
-        messages, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
-        for name, lane in lanes.items():
-            stands = lane_status(tidemark.settings, lane)
-            messages.append(stands.message)
-            at, before = memory.get(name, (0, None))
-            if before == stands.message and not is_wait_over(REPORT_EVERY, at, now):
-                continue
-            for key in topic_keys(lane, names):
-                seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})
-                events += [seen, _check_result(key, stands)]
-            memory[name] = (now, stands.message)
-        return dg.SensorResult(
-            skip_reason=" ".join(messages), cursor=json.dumps(memory), asset_events=events
-        )
+def _reporter(lane: Lane, names: Names) -> Reporter:
+    """Return the part that reports whether a lane that was started is running."""
 
-    return sensor
+    def report(tick: Tick) -> Report:
+        stands = lane_status(tick.tidemark.settings, lane)
+        metadata = {"runs": stands.runs, "lane": lane.name}
+        events = list[AssetEvent]()
+        for key in topic_keys(lane, names):
+            events += [dg.AssetObservation(key, metadata=metadata), _check_result(key, stands)]
+        return report_state(tick.memory, stands.message, stands.message, events)
+
+    return Reporter(lane.name, report)
 
 
 def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
@@ -93,37 +86,17 @@ def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
     return [names.key(lane.name, topic) for topic in topics]
 
 
-def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
-    keys = topic_keys(lane, names)
-
-    @dg.multi_asset_check(
-        # A step must not have the same name as a topic.
-        name=names.own(f"{lane.name}_{RUNS}"),
-        required_resource_keys=names.needs,
-        specs=[
-            dg.AssetCheckSpec(
-                RUNS,
-                asset=key,
-                description=f"If {lane} was started, it is running.",
-            )
-            for key in keys
-        ],
-        can_subset=True,
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        tidemark = names.tidemark(context)
-        stands = lane_status(tidemark.settings, lane)
-        for key in sorted(context.selected_asset_check_keys):
-            found = _check_result(key.asset_key, stands)
-            yield dg.AssetCheckResult(
-                asset_key=found.asset_key,
-                check_name=found.check_name,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-            )
-
-    return check
+def _checks(lane: Lane, names: Names) -> Iterator[dg.AssetChecksDefinition]:
+    """Yield the checks of a lane's topics."""
+    description = f"If {lane} was started, it is running."
+    for key in topic_keys(lane, names):
+        yield page_check(
+            key,
+            names,
+            RUNS,
+            description,
+            lambda tidemark, key=key: _check_result(key, lane_status(tidemark.settings, lane)),
+        )
 
 
 def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluation:

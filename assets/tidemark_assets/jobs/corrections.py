@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from dagster import OpExecutionContext
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.run.correction import Correction
 from tidemark_assets.base.cells import as_table, pairs
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.spans import PartitionsOf
-from tidemark_assets.base.steps import Failures, of_assets
-from tidemark_assets.reports.run_events import log_run
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
+from tidemark_assets.base.steps import of_assets
+from tidemark_assets.jobs.step_job import Step, asset_job
 
 SHOWN = 20
 """The number of changes to list per asset."""
@@ -36,44 +33,29 @@ def corrections(
     class CorrectConfig(of_assets(domain, transforms)):
         """The assets to correct."""
 
-    @dg.op(
-        name=names.own(f"{domain}_corrections"),
-        pool=ENGINE_POOL,
-        required_resource_keys=names.needs,
-    )
-    def correct(
-        context: OpExecutionContext,
-        config: CorrectConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        done: dict[str, Correction] = {}
-        failures = Failures(context)
-        for asset in config.assets:
-            transform = transforms[asset]
-            try:
-                found = run.correct(tidemark.warehouse, transform, most=SHOWN, reported=True)
-            except TidemarkError as error:
-                failures.add(f"{asset}: {error}", error)
-                continue
-            if found is None:
-                context.log.info(f"No window of {asset} is missing a too-late event.")
-            else:
-                done[asset] = found
-                facts = found.facts
-                log_run(context, names, tidemark, transform, partitions(asset), facts)
-        context.add_output_metadata({"corrected": _table(done), **_changes(done)})
-        failures.raise_all()
+    def correct(step: Step[CorrectConfig], transform: Definition) -> Correction | None:
+        found = run.correct(step.tidemark.warehouse, transform, most=SHOWN, reported=True)
+        if found is None:
+            step.context.log.info(f"No window of {transform.name} is missing a too-late event.")
+        else:
+            step.log_run(transform, partitions(transform.name), found.facts)
+        return found
 
-    @dg.job(
-        name=names.own(f"{domain}_correct"),
-        description=(
-            "Recomputes only the windows that are missing too-late events, and lists what "
-            "changed. It processes no new arrivals, and can run while streams run."
-        ),
-    )
-    def job() -> None:
-        correct()
+    def describe(results: Mapping[str, Correction | None]) -> dict[str, dg.MetadataValue[Any]]:
+        done = {asset: found for asset, found in results.items() if found is not None}
+        return {"corrected": _table(done), **_changes(done)}
 
+    job = asset_job(
+        names,
+        f"{domain}_correct",
+        f"{domain}_corrections",
+        "Recomputes only the windows that are missing too-late events, and lists what changed. It "
+        "processes no new arrivals, and can run while streams run.",
+        CorrectConfig,
+        transforms,
+        correct,
+        describe,
+    )
     return dg.Definitions(jobs=[job])
 
 

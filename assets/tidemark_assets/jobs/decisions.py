@@ -7,10 +7,8 @@ launched with the asset and, to select only some of its windows, with a range an
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field, create_model
 
 from tidemark.base.counts import format_count
@@ -20,10 +18,10 @@ from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
-from tidemark_assets.base.steps import choice, failing_with_message
+from tidemark_assets.base.steps import choice
 from tidemark_assets.checks import checks
+from tidemark_assets.jobs.step_job import Step, step_job
 from tidemark_assets.metadata.provenance import find_definition, provenance_tags
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
@@ -87,37 +85,19 @@ def _job(
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
         """The asset, and its windows to decide about."""
 
-    @dg.op(
-        name=names.own(name.removesuffix("_quarantined")),
-        description=description,
-        pool=ENGINE_POOL,
-        required_resource_keys=names.needs,
-    )
-    def decide(
-        context: OpExecutionContext,
-        config: DecisionConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        with failing_with_message():
-            chosen = assets[config.asset]
-            starts = action(tidemark.warehouse, chosen.transform, _choice(config))
-            made = find_definition(tidemark.warehouse, chosen.transform)
-        tags = provenance_tags(context, names, chosen.transform, made, context.run_id)
-        context.log.info(
-            f"{format_count(len(starts), 'window')} of {config.asset}: {context.op.name}."
+    def decide(step: Step[DecisionConfig]) -> None:
+        tidemark, chosen = step.tidemark, assets[step.config.asset]
+        starts = action(tidemark.warehouse, chosen.transform, _choice(step.config))
+        made = find_definition(tidemark.warehouse, chosen.transform)
+        tags = provenance_tags(step.context, names, chosen.transform, made, step.context.run_id)
+        step.context.log.info(
+            f"{format_count(len(starts), 'window')} of {step.config.asset}: {step.context.op.name}."
         )
-        events = _events(chosen, action, starts, tags, names)
-        for event in chain(
-            events, checks.current_results(names, tidemark.snapshot(), chosen.transform)
-        ):
-            # The method accepts check results too, although its signature omits them.
-            context.log_event(event)  # pyright: ignore[reportArgumentType]
+        step.log(*_events(chosen, action, starts, tags, names))
+        step.log(*checks.current_results(names, tidemark.snapshot(), chosen.transform))
 
-    @dg.job(name=names.own(name), description=description)
-    def job() -> None:
-        decide()
-
-    return job
+    verb = name.removesuffix("_quarantined")
+    return step_job(names, name, verb, description, DecisionConfig, decide)
 
 
 def _choice(config: Decision) -> Choice:

@@ -6,14 +6,12 @@ One job does this for all tables of the database, of all domains.
 from collections.abc import Sequence
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.store.upkeep.maintenance import DAY, MaintenanceResult, combine_errors, maintain
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.steps import failing_with_message
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
+from tidemark_assets.jobs.step_job import Step, step_job
 
 NAME = "maintenance"
 
@@ -32,36 +30,15 @@ class MaintenanceConfig(dg.Config):
 def maintenance(names: Names = PLAIN) -> dg.Definitions:
     """Create the job and its schedule."""
 
-    @dg.op(name=names.own("maintain_tables"), pool=ENGINE_POOL, required_resource_keys=names.needs)
-    def keep_small(
-        context: OpExecutionContext,
-        config: MaintenanceConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        retention, done = int(config.retention_days * DAY), list[MaintenanceResult]()
-        with failing_with_message():
-            for table in maintain(tidemark.warehouse, config.tables, retention=retention):
-                context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
-                done.append(table)
-            context.add_output_metadata(
-                {
-                    "tables": to_markdown(done),
-                    "bytes freed": sum(table.freed for table in done),
-                }
-            )
-            if (trouble := combine_errors(done)) is not None:
-                raise trouble
-
-    @dg.job(
-        name=names.own(NAME),
-        description=(
-            "Compacts small files of all tables, checkpoints and trims their transaction logs, "
-            "and vacuums unreferenced files. Streams continue to run."
-        ),
+    job = step_job(
+        names,
+        NAME,
+        "maintain_tables",
+        "Compacts small files of all tables, checkpoints and trims their transaction logs, and "
+        "vacuums unreferenced files. Streams continue to run.",
+        MaintenanceConfig,
+        _maintain,
     )
-    def job() -> None:
-        keep_small()
-
     schedule = dg.ScheduleDefinition(
         name=names.own(NAME),
         job_name=job.name,
@@ -71,6 +48,17 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
         description="Maintains all tables each night at 04:30 UTC.",
     )
     return dg.Definitions(jobs=[job], schedules=[schedule])
+
+
+def _maintain(step: Step[MaintenanceConfig]) -> None:
+    retention, done = int(step.config.retention_days * DAY), list[MaintenanceResult]()
+    for table in maintain(step.tidemark.warehouse, step.config.tables, retention=retention):
+        step.context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
+        done.append(table)
+    freed = sum(table.freed for table in done)
+    step.context.add_output_metadata({"tables": to_markdown(done), "bytes freed": freed})
+    if (trouble := combine_errors(done)) is not None:
+        raise trouble
 
 
 def to_markdown(done: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:

@@ -6,9 +6,9 @@ recomputation shows how many events the allowed lateness excluded.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.base.counts import format_count
@@ -24,10 +24,13 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.base.spans import PartitionsOf, Span, find_closed_partitions
-from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
+from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.comparisons import PARITY, parity_result
+from tidemark_assets.checks.page_checks import page_check
+from tidemark_assets.jobs.step_job import Step, asset_job
 from tidemark_assets.metadata import run_metadata
 from tidemark_assets.metadata.provenance import provenance_tags
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
@@ -52,41 +55,29 @@ def nightly(
             description="Number of closed partitions to recompute, counted back from the newest.",
         )
 
-    @dg.op(
-        name=names.own(f"{domain}_recomputations"),
-        pool=ENGINE_POOL,
-        required_resource_keys=names.needs,
-    )
-    def recompute(
-        context: OpExecutionContext,
-        config: NightlyConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        rows, failures = list[tuple[object, ...]](), Failures(context)
-        for asset in config.assets:
-            transform = transforms[asset]
-            with failures.collect(asset):
-                days = _closed_days(tidemark.warehouse, transform, partitions(asset), config.days)
-                if not days:
-                    context.log.info(f"{asset}: no partition has closed yet.")
-                    continue
-                verified, facts = _verify_and_recompute(
-                    context, names, tidemark.warehouse, transform, days
-                )
-                rows.append(_row(days, verified, facts))
-        context.add_output_metadata({"nightly": as_table(_COLUMNS, rows)})
-        failures.raise_all()
+    def recompute(step: Step[NightlyConfig], transform: Definition) -> tuple[object, ...] | None:
+        days = _closed_days(
+            step.tidemark.warehouse, transform, partitions(transform.name), step.config.days
+        )
+        if not days:
+            step.context.log.info(f"{transform.name}: no partition has closed yet.")
+            return None
+        return _row(days, *_verify_and_recompute(step, transform, days))
 
-    @dg.job(
-        name=names.own(f"{domain}_nightly"),
-        description=(
-            "Verifies the last closed days against a bounded computation, republishes them with "
-            "the events that were too late, and reports the differences."
-        ),
-    )
-    def job() -> None:
-        recompute()
+    def describe(done: Mapping[str, tuple[object, ...] | None]) -> dict[str, dg.MetadataValue[Any]]:
+        return {"nightly": as_table(_COLUMNS, [row for row in done.values() if row is not None])}
 
+    job = asset_job(
+        names,
+        f"{domain}_nightly",
+        f"{domain}_recomputations",
+        "Verifies the last closed days against a bounded computation, republishes them with the "
+        "events that were too late, and reports the differences.",
+        NightlyConfig,
+        transforms,
+        recompute,
+        describe,
+    )
     schedule = dg.ScheduleDefinition(
         name=names.own(f"{domain}_nightly"),
         job_name=job.name,
@@ -102,30 +93,25 @@ def parity_check(
 ) -> dg.AssetChecksDefinition:
     """Return the check that the nightly job reports; the asset's page can run it at any time."""
 
-    @dg.asset_check(
-        asset=names.key(transform.table),
-        required_resource_keys=names.needs,
-        name=PARITY,
-        description=(
-            f"The published windows of the last {DAYS} closed partitions are equal to a bounded "
-            "computation of the event log."
-        ),
-        pool=ENGINE_POOL,
-    )
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        tidemark = names.tidemark(context)
-        with failing_with_message():
-            days = _closed_days(tidemark.warehouse, transform, partitions, DAYS)
-            if not days:
-                return dg.AssetCheckResult(passed=True, description="No partition has closed yet.")
-            start, end = days[0].start, days[-1].end
-            verified = parity(tidemark.warehouse, transform, start, end)
-            found = parity_result(names, verified, _span(days), "the check itself")
-        return dg.AssetCheckResult(
-            passed=found.passed, description=found.description, metadata=found.metadata
-        )
+    key = names.key(transform.table)
 
-    return check
+    def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+        days = _closed_days(tidemark.warehouse, transform, partitions, DAYS)
+        if not days:
+            said = "No partition has closed yet."
+            return dg.AssetCheckEvaluation(key, PARITY, passed=True, metadata={}, description=said)
+        verified = parity(tidemark.warehouse, transform, days[0].start, days[-1].end)
+        return parity_result(names, verified, _span(days), "the check itself")
+
+    return page_check(
+        key,
+        names,
+        PARITY,
+        f"The published windows of the last {DAYS} closed partitions are equal to a bounded "
+        "computation of the event log.",
+        evaluate,
+        ENGINE_POOL,
+    )
 
 
 def _closed_days(
@@ -143,29 +129,23 @@ def _closed_days(
 
 
 def _verify_and_recompute(
-    context: OpExecutionContext,
-    names: Names,
-    warehouse: Warehouse,
-    transform: Definition,
-    days: list[Span],
+    step: Step[Any], transform: Definition, days: list[Span]
 ) -> tuple[ParityReport, RunFacts]:
+    names, warehouse = step.names, step.tidemark.warehouse
     start, end = days[0].start, days[-1].end
     verified = parity(warehouse, transform, start, end)
-    # The method accepts check results too, although its signature omits them.
-    context.log_event(parity_result(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
+    step.log(parity_result(names, verified, _span(days), "the nightly job"))
     facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
     found = run_metadata.partition_metadata(
         warehouse, base_transform(transform), facts, begins, end
     )
-    tags = provenance_tags(context, names, transform, fingerprint(transform), facts.run)
+    tags = provenance_tags(step.context, names, transform, fingerprint(transform), facts.run)
     own = names.key(transform.table)
     for key, metadata in found.items():
-        made = dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
-        context.log_event(made)
+        step.log(dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags))
     # This job reports its own run: the sensor of windows skips it.
-    for evaluation in checks.current_results(names, names.tidemark(context).snapshot(), transform):
-        context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
+    step.log(*checks.current_results(names, step.tidemark.snapshot(), transform))
     return verified, facts
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.base.errors import DataError
@@ -18,9 +17,9 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, compute_changes, find_differences
 from tidemark_assets.base.cells import as_table, pairs
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
+from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks.definition_check import parts
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
+from tidemark_assets.jobs.step_job import Step, asset_job
 
 SHOWN = 20
 """The number of values to list per asset."""
@@ -44,36 +43,23 @@ def previews(
         )
         end: str | None = Field(default=None, description="The exclusive end of the window starts.")
 
-    @dg.op(
-        name=names.own(f"{domain}_previews"), pool=ENGINE_POOL, required_resource_keys=names.needs
-    )
-    def look(
-        context: OpExecutionContext,
-        config: PreviewConfig,
-    ) -> None:
-        tidemark, failures = names.tidemark(context), Failures(context)
-        with failing_with_message():
-            warehouse = tidemark.warehouse
-            start = None if config.start is None else instant(config.start)
-            end = None if config.end is None else instant(config.end)
-            asked = config.assets or find_changed(warehouse, transforms)
-        found: dict[str, Changes] = {}
-        for asset in asked:
-            with failures.collect(asset):
-                found[asset] = compute_changes(warehouse, transforms[asset], start, end, most=SHOWN)
-        context.add_output_metadata({"changes": _table(found), **to_markdown(found)})
-        failures.raise_all()
+    def preview(step: Step[PreviewConfig], transform: Definition) -> Changes:
+        start = None if step.config.start is None else instant(step.config.start)
+        end = None if step.config.end is None else instant(step.config.end)
+        return compute_changes(step.tidemark.warehouse, transform, start, end, most=SHOWN)
 
-    @dg.job(
-        name=names.own(f"{domain}_diff"),
-        description=(
-            "Reports how the definitions in the code differ from those of the tables, and which "
-            "windows would change. It writes nothing."
-        ),
+    job = asset_job(
+        names,
+        f"{domain}_diff",
+        f"{domain}_previews",
+        "Reports how the definitions in the code differ from those of the tables, and which "
+        "windows would change. It writes nothing.",
+        PreviewConfig,
+        transforms,
+        preview,
+        lambda found: {"changes": _table(found), **to_markdown(found)},
+        choose=lambda step: step.config.assets or find_changed(step.tidemark.warehouse, transforms),
     )
-    def job() -> None:
-        look()
-
     return dg.Definitions(jobs=[job])
 
 

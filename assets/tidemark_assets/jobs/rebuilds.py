@@ -4,31 +4,24 @@ The run of the rebuild lists the changed values before anything is promoted, so 
 another job can decide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run.change import rebuild as run
 from tidemark.run.change.rebuild import RebuildStatus
 from tidemark.store.ledger import RunFacts
-from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, compute_changes
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
+from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.definition_check import compare_definitions
 from tidemark_assets.jobs.previews import NONE, SHOWN, find_changed, kinds, to_markdown
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
-
-_Swap = Callable[[Warehouse, Definition], RunFacts]
+from tidemark_assets.jobs.step_job import Step, asset_job
 
 
 def rebuilds(
@@ -61,129 +54,80 @@ def rebuilds(
             ),
         )
 
-    @dg.op(
-        name=names.own(f"{domain}_rebuilds"), pool=ENGINE_POOL, required_resource_keys=names.needs
-    )
-    def rebuild_tables(
-        context: OpExecutionContext,
-        config: RebuildConfig,
-    ) -> None:
-        tidemark, failures = names.tidemark(context), Failures(context)
-        with failing_with_message():
-            warehouse = tidemark.warehouse
-            asked = config.assets or find_changed(warehouse, transforms)
-        done: dict[str, tuple[RebuildStatus, Changes]] = {}
-        for asset in asked:
-            transform = transforms[asset]
-            try:
-                done[asset] = (
-                    run.rebuild(warehouse, transform),
-                    compute_changes(warehouse, transform, most=SHOWN),
-                )
-            except TidemarkError as error:
-                failures.add(f"{asset}: {error}", error)
-                continue
-            _report_definition(context, names, warehouse, transform)
-        context.add_output_metadata(
-            {
-                "rebuilt": _table(done),
-                **to_markdown({a: found for a, (_, found) in done.items()}),
-            }
-        )
-        failures.raise_all()
+    def rebuild(step: Step[RebuildConfig], transform: Definition) -> tuple[RebuildStatus, Changes]:
+        warehouse = step.tidemark.warehouse
+        made = run.rebuild(warehouse, transform)
+        found = compute_changes(warehouse, transform, most=SHOWN)
+        step.log(compare_definitions(warehouse, transform, names))
+        return made, found
 
-    @dg.job(
-        name=names.own(f"{domain}_rebuild"),
-        description=(
+    def promote(step: Step[PromotionConfig], transform: Definition) -> RunFacts:
+        facts = run.promote(step.tidemark.warehouse, transform, keep_backup=step.config.keep_backup)
+        _report(step, transform)
+        return facts
+
+    def roll_back(step: Step[SwapConfig], transform: Definition) -> RunFacts:
+        facts = run.roll_back(step.tidemark.warehouse, transform)
+        _report(step, transform)
+        return facts
+
+    jobs = [
+        asset_job(
+            names,
+            f"{domain}_rebuild",
+            f"{domain}_rebuilds",
             "Computes new tables of the assets with the definition in the code, next to the "
             "existing tables, and shows what would change. Streams continue to run; nothing is "
-            "replaced."
+            "replaced.",
+            RebuildConfig,
+            transforms,
+            rebuild,
+            lambda done: {
+                "rebuilt": _table(done),
+                **to_markdown({a: found for a, (_, found) in done.items()}),
+            },
+            choose=lambda step: (
+                step.config.assets or find_changed(step.tidemark.warehouse, transforms)
+            ),
         ),
-    )
-    def rebuild() -> None:
-        rebuild_tables()
-
-    @dg.op(
-        name=names.own(f"{domain}_promotions"),
-        pool=ENGINE_POOL,
-        required_resource_keys=names.needs,
-    )
-    def promote_tables(
-        context: OpExecutionContext,
-        config: PromotionConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        act = partial(run.promote, keep_backup=config.keep_backup)
-        _swap(context, names, tidemark, config.assets, transforms, act)
-
-    @dg.job(
-        name=names.own(f"{domain}_promote"),
-        description=(
-            "Replaces the assets' tables with the rebuilt ones, in one commit each, including "
-            "what has arrived since. It can be undone for seven days."
+        asset_job(
+            names,
+            f"{domain}_promote",
+            f"{domain}_promotions",
+            "Replaces the assets' tables with the rebuilt ones, in one commit each, including what "
+            "has arrived since. It can be undone for seven days.",
+            PromotionConfig,
+            transforms,
+            promote,
+            _describe_swaps,
         ),
-    )
-    def promote() -> None:
-        promote_tables()
-
-    @dg.op(
-        name=names.own(f"{domain}_rollbacks"),
-        pool=ENGINE_POOL,
-        required_resource_keys=names.needs,
-    )
-    def roll_back_tables(
-        context: OpExecutionContext,
-        config: SwapConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        _swap(context, names, tidemark, config.assets, transforms, run.roll_back)
-
-    @dg.job(
-        name=names.own(f"{domain}_rollback"),
-        description=(
+        asset_job(
+            names,
+            f"{domain}_rollback",
+            f"{domain}_rollbacks",
             "Restores the assets' tables from before their last promotion. Restore the earlier "
-            "code too: runs with the later code are refused."
+            "code too: runs with the later code are refused.",
+            SwapConfig,
+            transforms,
+            roll_back,
+            _describe_swaps,
         ),
-    )
-    def rollback() -> None:
-        roll_back_tables()
-
-    return dg.Definitions(jobs=[rebuild, promote, rollback])
+    ]
+    return dg.Definitions(jobs=jobs)
 
 
-def _swap(
-    context: OpExecutionContext,
-    names: Names,
-    tidemark: TidemarkResource,
-    assets: Sequence[str],
-    transforms: Mapping[str, Definition],
-    act: _Swap,
-) -> None:
-    """Replace the tables of assets, and report the results."""
-    done: dict[str, RunFacts] = {}
-    failures = Failures(context)
-    for asset in assets:
-        try:
-            done[asset] = act(tidemark.warehouse, transforms[asset])
-        except TidemarkError as error:
-            failures.add(str(error), error)
-            continue
-        _report_definition(context, names, tidemark.warehouse, transforms[asset])
-        for evaluation in checks.current_results(names, tidemark.snapshot(), transforms[asset]):
-            context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
+def _report(step: Step[Any], transform: Definition) -> None:
+    """Report the checks of an asset whose tables were replaced."""
+    step.log(compare_definitions(step.tidemark.warehouse, transform, step.names))
+    step.log(*checks.current_results(step.names, step.tidemark.snapshot(), transform))
+
+
+def _describe_swaps(done: Mapping[str, RunFacts]) -> dict[str, dg.TableMetadataValue]:
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [
         (a, f.commit_number, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()
     ]
-    context.add_output_metadata({"tables": as_table(columns, rows)})
-    failures.raise_all()
-
-
-def _report_definition(
-    context: OpExecutionContext, names: Names, warehouse: Warehouse, transform: Definition
-) -> None:
-    # The method accepts check results too, although its signature omits them.
-    context.log_event(compare_definitions(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
+    return {"tables": as_table(columns, rows)}
 
 
 def _table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:

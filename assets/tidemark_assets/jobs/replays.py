@@ -7,9 +7,9 @@ for inspection. The sensor of windows reports the partitions that changed.
 from collections.abc import Mapping
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.run.change import replay as run
@@ -18,8 +18,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.steps import Failures, failing_with_message, of_assets
-from tidemark_streaming.home.orchestrator import ENGINE_POOL
+from tidemark_assets.base.steps import of_assets
+from tidemark_assets.jobs.step_job import Step, asset_job
 
 
 class ReplayConfig(dg.Config):
@@ -52,40 +52,26 @@ def replays(
     class OfAssetsConfig(of_assets(domain, transforms, by_default=None), ReplayConfig):
         """The assets and the start of the replay."""
 
-    @dg.op(
-        name=names.own(f"{domain}_replays"), pool=ENGINE_POOL, required_resource_keys=names.needs
-    )
-    def again(
-        context: OpExecutionContext,
-        config: OfAssetsConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        if (config.from_arrival is None) == (config.from_instant is None):
-            raise dg.Failure(
-                "Specify either the first arrival or the first instant, but not both.",
-                allow_retries=False,
+    def chosen(step: Step[OfAssetsConfig]) -> list[str]:
+        if (step.config.from_arrival is None) == (step.config.from_instant is None):
+            raise DefinitionError(
+                "Specify either the first arrival or the first instant, but not both."
             )
-        failures = Failures(context)
-        with failing_with_message():
-            warehouse = tidemark.warehouse
-        done: dict[str, ReplayResult] = {}
-        for asset in config.assets:
-            with failures.collect(asset):
-                done[asset] = _replay(warehouse, transforms[asset], config)
-        context.add_output_metadata({"replayed": _table(done)})
-        failures.raise_all()
+        return step.config.assets
 
-    @dg.job(
-        name=names.own(f"{domain}_replay"),
-        description=(
-            "Recomputes, with the definition in the code, every window that contains an event "
-            "from a given arrival onward. Streams continue to run."
-        ),
+    job = asset_job(
+        names,
+        f"{domain}_replay",
+        f"{domain}_replays",
+        "Recomputes, with the definition in the code, every window that contains an event from a "
+        "given arrival onward. Streams continue to run.",
+        OfAssetsConfig,
+        transforms,
+        lambda step, transform: _replay(step.tidemark.warehouse, transform, step.config),
+        lambda done: {"replayed": _table(done)},
+        chosen,
     )
-    def replay() -> None:
-        again()
-
-    return dg.Definitions(jobs=[replay])
+    return dg.Definitions(jobs=[job])
 
 
 def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> ReplayResult:

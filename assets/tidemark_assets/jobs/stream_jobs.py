@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import dagster as dg
-from dagster import OpExecutionContext
 from pydantic import Field
 from pyspark.errors import PySparkException
 
@@ -20,6 +19,7 @@ from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.steps import Failures, of_assets
+from tidemark_assets.jobs.step_job import Step, step_job
 from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.desired_streams import DesiredStream
 from tidemark_streaming.streams.query_owner import is_orphaned
@@ -58,10 +58,9 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
             ),
         )
 
-    @dg.op(name=start_op(domain, names), required_resource_keys=names.needs)
-    def begin(context: OpExecutionContext, config: StartConfig) -> None:
-        tidemark = names.tidemark(context)
-        settings, failures = tidemark.settings, Failures(context)
+    def begin(step: Step[StartConfig]) -> None:
+        settings, config, log = step.tidemark.settings, step.config, step.context.log
+        failures = Failures(step.context)
         # The request comes first: it must also be stored if the engine can't be reached now.
         wanted: dict[str, DesiredStream] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
@@ -72,32 +71,31 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
             elif request is not None and request.since == since:
                 wanted[asset] = request
             else:
-                context.log.info(f"The stream of {asset} was stopped before it could be started.")
+                log.info(f"The stream of {asset} was stopped before it could be started.")
         if not wanted:
             return
         try:
-            engine.ensure(settings, context.log.info)
+            engine.ensure(settings, log.info)
         except EngineError as error:
             # The supervisor retries, with growing waits.
             raise dg.Failure(str(error), allow_retries=False) from None
         for asset, request in wanted.items():
             try:
-                context.log.info(_start_stream(settings, transforms[asset], request))
+                log.info(_start_stream(settings, transforms[asset], request))
             except (TidemarkError, PySparkException) as error:
                 failures.add(str(error).strip().splitlines()[0])
         failures.raise_all()
 
-    @dg.job(
-        name=names.own(f"{domain}_start_streams"),
-        description=(
-            "Starts streaming queries on the engine and ends. The queries continue to run, and "
-            "the supervisor restarts them if they end, until they are stopped."
-        ),
+    return step_job(
+        names,
+        f"{domain}_start_streams",
+        _start_step(domain),
+        "Starts streaming queries on the engine and ends. The queries continue to run, and the "
+        "supervisor restarts them if they end, until they are stopped.",
+        StartConfig,
+        begin,
+        pool=None,
     )
-    def job() -> None:
-        begin()
-
-    return job
 
 
 def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
@@ -106,33 +104,36 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
     class StopConfig(of_assets(domain, transforms)):
         """The streams that should not run any more."""
 
-    @dg.op(name=names.own(f"{domain}_stream_stops"), required_resource_keys=names.needs)
-    def end(context: OpExecutionContext, config: StopConfig) -> None:
-        tidemark = names.tidemark(context)
-        settings, assets = tidemark.settings, config.assets
+    def end(step: Step[StopConfig]) -> None:
+        settings, assets = step.tidemark.settings, step.config.assets
         for asset in assets:
             desired_streams.cancel(settings, asset)
         try:
             running = queries.running(settings, assets)
             for asset in assets:
                 stopped = asset in running and _stop_stream(settings, transforms[asset])
-                context.log.info(f"{asset}: {'stopped' if stopped else 'was not running'}.")
+                step.context.log.info(f"{asset}: {'stopped' if stopped else 'was not running'}.")
         except EngineError as error:
-            context.log.info(f"Streams can't run without an engine. {error}")
+            step.context.log.info(f"Streams can't run without an engine. {error}")
 
-    @dg.job(
-        name=names.own(f"{domain}_stop_streams"),
-        description="Stops streaming queries cleanly; the supervisor does not restart them.",
+    return step_job(
+        names,
+        f"{domain}_stop_streams",
+        f"{domain}_stream_stops",
+        "Stops streaming queries cleanly; the supervisor does not restart them.",
+        StopConfig,
+        end,
+        pool=None,
     )
-    def job() -> None:
-        end()
-
-    return job
 
 
 def start_op(domain: str, names: Names) -> str:
     """Return the name of the step of a domain's start job, for its configuration."""
-    return names.own(f"{domain}_stream_starts")
+    return names.own(_start_step(domain))
+
+
+def _start_step(domain: str) -> str:
+    return f"{domain}_stream_starts"
 
 
 def _start_stream(settings: Settings, transform: Definition, request: DesiredStream) -> str:

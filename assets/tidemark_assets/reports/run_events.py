@@ -4,7 +4,7 @@ The sensor of windows reports runs that began elsewhere. A Dagster step logs its
 the events belong to its Dagster run.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -113,6 +113,11 @@ def log_run(
     made = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
     events = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
-    for event in chain(events, checks.current_results(names, snapshot, transform)):
+    log_events(context, chain(events, checks.current_results(names, snapshot, transform)))
+
+
+def log_events(context: OpExecutionContext, events: Iterable[AssetEvent]) -> None:
+    """Log events of assets as those of a step."""
+    for event in events:
         # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

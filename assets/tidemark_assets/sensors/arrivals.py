@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 import dagster as dg
-from dagster import OpExecutionContext, SensorEvaluationContext
+from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
@@ -26,11 +26,11 @@ from tidemark.store.ledger import RunFacts
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.spans import PartitionsOf
-from tidemark_assets.base.steps import Failures, of_assets
-from tidemark_assets.reports.run_events import log_run
+from tidemark_assets.base.steps import of_assets
+from tidemark_assets.jobs.step_job import Step, asset_job
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
 from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.home.orchestrator import ENGINE_POOL, catch_up
+from tidemark_streaming.home.orchestrator import catch_up
 from tidemark_streaming.ingest import polls
 from tidemark_streaming.ingest.blocked_sources import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -181,56 +181,37 @@ def arrivals(
         )
         return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
 
-    caught = _catch_up(domain, job, increments, transforms, partitions, names)
+    caught = _catch_up(domain, transforms, partitions, names)
     return dg.Definitions(sensors=[sensor], jobs=[caught])
 
 
 def _catch_up(
-    domain: str,
-    name: str,
-    op: str,
-    transforms: Mapping[str, Definition],
-    partitions: PartitionsOf,
-    names: Names,
+    domain: str, transforms: Mapping[str, Definition], partitions: PartitionsOf, names: Names
 ) -> dg.JobDefinition:
     """Return the job of incremental runs: each asset processes its new arrivals."""
 
     class CatchUpConfig(of_assets(domain, transforms)):
         """The assets to bring up to date."""
 
-    @dg.op(name=op, pool=ENGINE_POOL, required_resource_keys=names.needs)
-    def catch_up(
-        context: OpExecutionContext,
-        config: CatchUpConfig,
-    ) -> None:
-        tidemark = names.tidemark(context)
-        done: dict[str, RunFacts | None] = {}
-        failures = Failures(context)
-        for asset in _in_order(config.assets, transforms):
-            transform = transforms[asset]
-            try:
-                facts = run.incremental(tidemark.warehouse, transform, reported=True)
-            except TidemarkError as error:
-                failures.add(str(error), error)
-                continue
-            done[asset] = facts
-            if facts is not None:
-                log_run(context, names, tidemark, transform, partitions(asset), facts)
-        context.add_output_metadata({"runs": _table(done)})
-        failures.raise_all()
+    def work(step: Step[CatchUpConfig], transform: Definition) -> RunFacts | None:
+        facts = run.incremental(step.tidemark.warehouse, transform, reported=True)
+        if facts is not None:
+            step.log_run(transform, partitions(transform.name), facts)
+        return facts
 
-    @dg.job(
-        name=name,
-        description=(
-            "Processes new arrivals as a stream would: one incremental run of each asset, then of "
-            "its roll-ups. Partitions that the run closes, or changes after they closed, are "
-            "reported as materialized by it."
-        ),
+    return asset_job(
+        names,
+        catch_up(domain),
+        f"{domain}_increments",
+        "Processes new arrivals as a stream would: one incremental run of each asset, then of its "
+        "roll-ups. Partitions that the run closes, or changes after they closed, are reported as "
+        "materialized by it.",
+        CatchUpConfig,
+        transforms,
+        work,
+        lambda done: {"runs": _table(done)},
+        choose=lambda step: _in_order(step.config.assets, transforms),
     )
-    def job() -> None:
-        catch_up()
-
-    return job
 
 
 def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[str]:

@@ -1,45 +1,31 @@
 """Report the marts that `tidemark marts` built to Dagster.
 
 A build in Dagster reports itself. A build on the command line leaves a file (`Marts.build`), which
-the sensor `marts_builds` reads. It reports the built marts as materialized, and their tests as
+the sensor `marts_reports` reads. It reports the built marts as materialized, and their tests as
 their checks. Otherwise such a mart would look as if it had never been built.
 """
 
-import json
 from collections.abc import Iterator
 
 import dagster as dg
-from dagster import SensorEvaluationContext
 
-from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_assets.sensors.reporting import Report, Reporter, Tick
 from tidemark_streaming.dbt.marts import Build, Marts
 
 
-def builds(
-    project: Marts, assets: dg.AssetsDefinition, names: Names = PLAIN
-) -> dg.SensorDefinition:
-    """Return the sensor that reports builds of marts on the command line."""
+def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
+    """Return the part that reports builds of these assets on the command line."""
 
-    @dg.sensor(
-        name=names.own("marts_builds"),
-        minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            "Reports the marts that `tidemark marts` built, and the results of their tests. It "
-            "launches nothing."
-        ),
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
-        through: dict[str, int] = json.loads(context.cursor or "{}")
+    def report(tick: Tick) -> Report:
+        through: dict[str, int] = tick.memory or {}
         new = project.builds(through.get(project.database, 0))
         events = [event for build in new for event in _events(build, assets)]
         if new:
             through[project.database] = new[-1].at
         summary = f"Reported {len(events)} marts and tests." if events else "No new builds."
-        return dg.SensorResult(skip_reason=summary, cursor=json.dumps(through), asset_events=events)
+        return Report(summary, events, through)
 
-    return sensor
+    return Reporter("builds", report)
 
 
 def _events(

@@ -1,68 +1,53 @@
 """Report the publication of an asset to Kafka on the asset's page.
 
-The sensor `<asset>_sink` reads the progress from the topic. It reports an observation of the
+A tick reads the progress from the topic. It reports an observation of the
 asset and the check `topic_keeps_up`, at most once in five minutes, and at once if the check's
 outcome changes. The asset's page can run the check at any time. Neither uses the engine.
 """
 
-import json
 import time
 from collections.abc import Mapping
 
 import dagster as dg
-from dagster import SensorEvaluationContext
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import describe, is_wait_over
+from tidemark.base.instants import describe
 from tidemark.define.definition import Definition
 from tidemark_assets.base.cells import literal
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_assets.metadata.run_metadata import as_timestamp
-from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_assets.sensors.reporting import Report, Reporter, Tick, report_state
 from tidemark_streaming.sink.status import SinkStatus, sink_status
 
 KEEPS_UP = "topic_keeps_up"
-
-REPORT_EVERY = 300.0
-"""Seconds between two reports while the check's outcome is the same."""
 
 WITHIN = 300_000_000
 """The microseconds for which a version may wait for its publication."""
 
 
-def sink(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
-    """Create the sensor and the check of an asset that publishes to a topic."""
-    name = transform.name
+def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
+    """Return the part that reports the progress of an asset that publishes to a topic."""
 
-    @dg.sensor(
-        name=names.own(f"{name}_sink"),
-        required_resource_keys=names.needs,
-        minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(f"Reports how far {transform.sink} is behind {name}. It launches nothing."),
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        tidemark = names.tidemark(context)
-        found = check_progress(names, transform, tidemark)
-        before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
-        description = found.description or ""
-        if found.passed == before["passed"] and not is_wait_over(REPORT_EVERY, before["at"], now):
-            return dg.SkipReason(description)
+    def report(tick: Tick) -> Report:
+        found = check_progress(names, transform, tick.tidemark)
         seen = dg.AssetObservation(names.key(transform.table), metadata=found.metadata)
-        memory = json.dumps({"at": now, "passed": found.passed})
-        return dg.SensorResult(skip_reason=description, cursor=memory, asset_events=[seen, found])
+        return report_state(tick.memory, found.passed, found.description or "", [seen, found])
 
-    check = page_check(
-        transform,
+    return Reporter(f"{transform.name}_sink", report)
+
+
+def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
+    """Return the check of an asset that publishes to a topic."""
+    return page_check(
+        names.key(transform.table),
         names,
         KEEPS_UP,
         f"Published changes reach {transform.sink} within {describe(WITHIN)}.",
         lambda tidemark: check_progress(names, transform, tidemark),
     )
-    return dg.Definitions(sensors=[sensor], asset_checks=[check])
 
 
 def check_progress(

@@ -16,8 +16,8 @@ from tidemark.base.instants import duration
 from tidemark.define.source import Source, lookup_name
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import IngestConfig, failing_with_message
-from tidemark_assets.checks import clock_checks, dead_letter_check
 from tidemark_assets.checks.page_checks import as_result
+from tidemark_assets.checks.source_checks import check_arrivals, source_checks
 from tidemark_assets.metadata import describe, run_metadata, side_tables
 from tidemark_assets.metadata.provenance import log_data_version
 from tidemark_assets.tables.windows import KINDS, DagsterOptions, tags_of
@@ -107,7 +107,7 @@ def source_assets(
     @dg.multi_asset(
         name=names.own(f"ingest_{source.name}"),
         specs=[log],
-        check_specs=[dead_letter_check.spec(names, source), clock_checks.spec(names, source)],
+        check_specs=source_checks(names, source),
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
@@ -130,8 +130,7 @@ def source_assets(
             found = run_metadata.ingest_metadata(warehouse, source, arrivals)
             version = log_data_version(tidemark.snapshot(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
-        yield as_result(dead_letter_check.evaluation(names, source, arrivals))
-        yield as_result(clock_checks.evaluation(names, source, tidemark.snapshot(), arrivals))
+        yield from map(as_result, check_arrivals(names, source, tidemark.snapshot(), arrivals))
 
     return bring
 

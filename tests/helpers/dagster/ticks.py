@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import dagster as dg
 
 from tidemark.base.settings import Settings
+from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.sensors.reporting import Reporter, reporting_sensor
 
 QUIET = {"telemetry": {"enabled": False}}
 """The configuration of Dagster instances in tests: no telemetry."""
@@ -20,6 +22,7 @@ class Ticks:
     instance: dg.DagsterInstance
     settings: Settings
     cursor: str | None = None
+    part: str = ""
 
     def tick(self) -> dg.SensorResult | dg.RunRequest | dg.SkipReason:
         context = dg.build_sensor_context(
@@ -54,7 +57,7 @@ class Ticks:
         result = self.tick()
         reason = result.skip_reason if isinstance(result, dg.SensorResult) else result
         assert isinstance(reason, dg.SkipReason), result
-        return reason.skip_message or ""
+        return (reason.skip_message or "").removeprefix(self.part)
 
 
 def of(definitions: dg.Definitions, instance: dg.DagsterInstance, settings: Settings) -> Ticks:
@@ -62,3 +65,11 @@ def of(definitions: dg.Definitions, instance: dg.DagsterInstance, settings: Sett
     [sensor] = definitions.sensors or []
     assert isinstance(sensor, dg.SensorDefinition)
     return Ticks(sensor, instance, settings)
+
+
+def of_part(
+    reporter: Reporter, instance: dg.DagsterInstance, settings: Settings, names: Names = PLAIN
+) -> Ticks:
+    """Return the ticks of a sensor that has one part."""
+    sensor = reporting_sensor(names, "some_reports", "Reports some.", [reporter])
+    return Ticks(sensor, instance, settings, part=f"{reporter.name}: ")

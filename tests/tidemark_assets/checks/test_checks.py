@@ -16,7 +16,7 @@ from gated.transforms import gated
 from helpers.dagster.shown import shown
 from helpers.dagster.staleness import causes
 from helpers.dagster.steps import OnTestSession
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.data.judgements import judged, promoted, publish, withhold
 from helpers.data.support import READINGS, T0, Event, ingest
 from helpers.suite.scrapes import scraped, value
@@ -29,7 +29,7 @@ from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks import checks
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
@@ -110,8 +110,8 @@ def test_only_a_promotion_resolves_a_failed_check(platform: Platform, engine: Se
 
     fixed = replace(gated, function=mended)
     here = engine.model_copy(update={"database": platform.warehouse.database})
-    sensor = windows("gated", {"gated": fixed}, lambda _: presentation.partitions, 10**15)
-    ticks = ticks_of(sensor, platform.instance, here)
+    sensor = partitions_reporter({"gated": fixed}, lambda _: presentation.partitions, 10**15)
+    ticks = of_part(sensor, platform.instance, here)
     ticks.tick()
     assert not newest(platform, BETWEEN).passed
     rebuild(platform.warehouse, fixed)

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from helpers.dagster.shown import shown
-from helpers.dagster.ticks import Ticks
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.support import PER_MINUTE
 from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
@@ -19,7 +18,7 @@ from tidemark.verify import record
 from tidemark.verify.parity import Difference, ParityReport
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.checks import comparisons
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors.partitions import partitions_reporter
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
@@ -39,7 +38,7 @@ def store(settings: Settings) -> Warehouse:
 
 def ticks(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
     named = {"per_minute": PER_MINUTE}
-    return ticks_of(windows("some", named, lambda _: DAYS, 1), instance, settings)
+    return of_part(partitions_reporter(named, lambda _: DAYS, 1), instance, settings)
 
 
 def told(instance: dg.DagsterInstance, asset: str = "per_minute") -> list[dict[str, Any]]:

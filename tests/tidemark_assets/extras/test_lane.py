@@ -93,6 +93,7 @@ def test_a_lane_that_exited_fails_the_check_of_its_topics(
     settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     ticks = ticks_of(next(definitions("some", FOUND, SHOW)), instance, settings)
+    ticks.part = "clicks_seen: "
     assert ticks.skipped() == "Lane 'clicks_seen' is not started."
     assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
 

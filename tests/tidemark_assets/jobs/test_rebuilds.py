@@ -9,8 +9,7 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from helpers.dagster.shown import shown
-from helpers.dagster.ticks import Ticks
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.redefined import WIDER
 from helpers.data.support import PER_MINUTE, READINGS, ingest, published, some_arrivals
 from tidemark.base.settings import Settings
@@ -24,7 +23,7 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.definition_check import CURRENT, SAME, compare_definitions
 from tidemark_assets.jobs.previews import NONE, previews
 from tidemark_assets.jobs.rebuilds import rebuilds
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors.partitions import partitions_reporter
 
 ARRIVALS = some_arrivals(count=4, size=24)
 KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.table), CURRENT)
@@ -130,8 +129,8 @@ def test_a_deployment_and_a_command_line_promotion_are_reported_once(
 
     def ticks(transform: WindowedTransform, cursor: str | None = None) -> Ticks:
         days = dg.DailyPartitionsDefinition("2023-11-01")
-        found = ticks_of(
-            windows("some", {"per_minute": transform}, lambda _: days, 10**12), instance, here
+        found = of_part(
+            partitions_reporter({"per_minute": transform}, lambda _: days, 10**12), instance, here
         )
         found.cursor = cursor
         return found

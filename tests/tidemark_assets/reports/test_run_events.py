@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from helpers.dagster.steps import MINUTES, partitions_told
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.data.runs import left_behind
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, ingest, some_arrivals
 from tidemark.base.settings import Settings
@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import with_prefix
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors.arrivals import arrivals
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors.partitions import partitions_reporter
 
 DEV = with_prefix("dev")
 ARRIVALS = some_arrivals(count=9)
@@ -40,8 +40,8 @@ def test_partitions_closed_by_an_increment_keep_its_run(
         ),
     )
     job = definitions.resolve_job_def("dev_some_catch_up")
-    sensor = windows("some", assets, lambda _: MINUTES, 60 * MINUTE, DEV)
-    ticks = ticks_of(sensor, instance, here)
+    sensor = partitions_reporter(assets, lambda _: MINUTES, 60 * MINUTE, DEV)
+    ticks = of_part(sensor, instance, here, DEV)
 
     def caught_up() -> str:
         done = job.execute_in_process(instance=instance)

@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 
 from helpers.dagster.built import leaving
-from helpers.dagster.ticks import Ticks
+from helpers.dagster.ticks import of_part
 from tidemark.base.settings import Settings
-from tidemark_assets.sensors.builds import builds
+from tidemark_assets.sensors.builds import builds_reporter
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Marts
 
@@ -29,14 +29,14 @@ def test_builds_of_each_database_are_reported_once(
     one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
     other.build("sc://localhost:1", [])
     one.build("sc://localhost:1", [])
-    ticks = Ticks(builds(one, some_marts), instance, settings)
+    ticks = of_part(builds_reporter(one, some_marts), instance, settings)
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."
     # Another database, whose build ended earlier.
-    ticks.sensor = builds(other, some_marts)
+    ticks.sensor = of_part(builds_reporter(other, some_marts), instance, settings).sensor
     assert ticks.skipped() == "Reported 1 marts and tests."
     assert ticks.skipped() == "No new builds."
-    ticks.sensor = builds(one, some_marts)
+    ticks.sensor = of_part(builds_reporter(one, some_marts), instance, settings).sensor
     assert ticks.skipped() == "No new builds."
     one.build("sc://localhost:1", [])
     assert ticks.skipped() == "Reported 1 marts and tests."

@@ -9,12 +9,12 @@ import pytest
 
 from helpers.dagster.staleness import causes
 from helpers.dagster.steps import MINUTES
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.data.support import PER_MINUTE
 from helpers.data.tables import arrive
 from tidemark.base.settings import Settings
-from tidemark_assets.checks import clock_checks, dead_letter_check
-from tidemark_assets.sensors.ingests import ingests
+from tidemark_assets.checks.source_checks import NO_DEAD_LETTERS, NO_FUTURE_EVENTS
+from tidemark_assets.sensors.ingests import ingests_reporter
 
 
 def told(instance: dg.DagsterInstance, table: str) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def told(instance: dg.DagsterInstance, table: str) -> list[dict[str, Any]]:
 
 
 def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: Settings) -> None:
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, settings)
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
     arrive(settings, "readings", 0, 3)
     assert ticks.skipped() == "Reported 4 arrivals of 'readings'."
@@ -42,7 +42,7 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
 def test_only_a_recreated_log_makes_partitions_stale(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, settings)
 
     @dg.asset
     def readings_log() -> None: ...
@@ -71,8 +71,8 @@ def test_only_a_recreated_log_makes_partitions_stale(
 def test_dead_letters_fail_the_check_until_an_arrival_has_none(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
-    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), dead_letter_check.NAME)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, settings)
+    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), NO_DEAD_LETTERS)
 
     def check() -> tuple[bool, str | None]:
         [found] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
@@ -101,10 +101,10 @@ def test_the_log_of_another_database_is_reported(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     arrive(settings, "readings", 0, 3)
-    ticks_of(ingests(PER_MINUTE.source), instance, settings).skipped()
+    of_part(ingests_reporter(PER_MINUTE.source), instance, settings).skipped()
     other = settings.model_copy(update={"database": "other"})
     arrive(other, "readings", 0, 1)
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, other)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, other)
     assert ticks.skipped() == "Reported 2 arrivals of 'readings'."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
 
@@ -114,7 +114,7 @@ def test_a_recreated_log_is_reported_from_its_first_arrival(
     instance: dg.DagsterInstance, settings: Settings, count: int
 ) -> None:
     """The new log has as many arrivals as the old one, or more."""
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, settings)
     timeline = Path(settings.warehouse) / settings.database / "readings_timeline"
     arrive(settings, "readings", 0, 3)
     ticks.skipped()
@@ -127,8 +127,8 @@ def test_a_recreated_log_is_reported_from_its_first_arrival(
 def test_a_watermark_ahead_of_the_clock_fails_the_check(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
-    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), clock_checks.NAME)
+    ticks = of_part(ingests_reporter(PER_MINUTE.source), instance, settings)
+    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), NO_FUTURE_EVENTS)
 
     def check() -> tuple[bool, str | None]:
         [found] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)

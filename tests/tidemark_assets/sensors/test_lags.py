@@ -5,13 +5,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.data.tables import arrive
 from helpers.kafka.topics import CLICKS, Topics, clicks
 from helpers.processes.clocks import shift_clock
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_assets.sensors import lags
+from tidemark_assets.sensors import lags, reporting
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 
@@ -32,7 +32,7 @@ def test_consumer_lag_is_reported_by_partition_at_intervals(
     name = topics.create(partitions=2)
     topics.send(name, clicks(1, 2, 3), 1)
     ingestion = Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))
-    ticks = ticks_of(lags.lags(ingestion), instance, settings)
+    ticks = of_part(lags.lag_reporter(ingestion), instance, settings)
     assert "lag in records: 3" in ticks.skipped()
     (found,) = observed(instance)
     assert found["lag in records"] == 3
@@ -40,7 +40,7 @@ def test_consumer_lag_is_reported_by_partition_at_intervals(
     topics.send(name, clicks(4), 0)
     assert "lag in records: 4" in ticks.skipped()
     assert len(observed(instance)) == 1, "not with each tick"
-    monkeypatch.setattr(lags, "REPORT_EVERY", 0.0)
+    monkeypatch.setattr(reporting, "REPORT_EVERY", 0.0)
     ticks.skipped()
     assert [o["lag in records"] for o in observed(instance)] == [3, 4]
 
@@ -53,8 +53,8 @@ def test_lost_offsets_are_reported_at_once(
     (chunk,) = topics.connector(name).pending([])
     arrive(settings, "clicks", 0, 0, positions=[chunk.position])
     topics.send(name, clicks(3, 4, 5, 6))
-    ticks = ticks_of(
-        lags.lags(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
+    ticks = of_part(
+        lags.lag_reporter(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
         instance,
         settings,
     )
@@ -77,8 +77,8 @@ def test_reports_continue_after_the_clock_is_set_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = topics.create()
-    ticks = ticks_of(
-        lags.lags(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
+    ticks = of_part(
+        lags.lag_reporter(Ingestion(source=CLICKS, connector=lambda _: topics.connector(name))),
         instance,
         settings,
     )
@@ -102,7 +102,7 @@ def test_broker_failures_are_reported_at_once(
         topics.connector(topics.create()),
     ]
     ingestion = Ingestion(source=CLICKS, connector=lambda _: connectors[-1])
-    ticks = ticks_of(lags.lags(ingestion), instance, settings)
+    ticks = of_part(lags.lag_reporter(ingestion), instance, settings)
     ticks.skipped()
     connectors.pop()
     assert "do not respond" in ticks.skipped()

@@ -9,8 +9,7 @@ import dagster as dg
 import pytest
 
 from helpers.dagster.staleness import causes
-from helpers.dagster.ticks import Ticks
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import Ticks, of_part
 from helpers.data.support import PER_MINUTE
 from helpers.data.tables import arrive, publish, ran
 from tidemark.base.instants import duration, instant
@@ -20,8 +19,8 @@ from tidemark_assets.base.names import PLAIN, with_prefix
 from tidemark_assets.checks.freshness_check import FRESH
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.reports import self_reported_runs
-from tidemark_assets.sensors import partition_sensor
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors import partitions
+from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_assets.tables.windows import CARRY_ON
 
 HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
@@ -31,8 +30,8 @@ DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
 
 
 def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
-    return ticks_of(
-        windows("some", {"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR), instance, settings
+    return of_part(
+        partitions_reporter({"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR), instance, settings
     )
 
 
@@ -126,7 +125,7 @@ def test_many_runs_between_two_ticks_are_one_report_per_partition(
 def test_partitions_beyond_the_limit_are_reported_in_the_next_tick(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_sensor, "MAX_PARTITIONS_PER_TICK", 2)
+    monkeypatch.setattr(partitions, "MAX_PARTITIONS_PER_TICK", 2)
     ticks = reports(instance, settings)
     run(settings, 0, DAY[3] + HOUR, *DAY[:4])
     assert ticks.skipped() == "hourly: 2 partitions reported"
@@ -247,7 +246,7 @@ def test_partitions_that_a_killed_step_did_not_report_are_reported(
     ticks.skipped()
     run(settings, 1, DAY[3], *DAY[:3], mode="backfill", reported=True)
     tell(instance, 1, "2013-01-01")
-    monkeypatch.setattr(partition_sensor, "MAX_PARTITIONS_PER_TICK", 1)
+    monkeypatch.setattr(partitions, "MAX_PARTITIONS_PER_TICK", 1)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "No new runs except those that report themselves."
@@ -258,17 +257,18 @@ def test_partitions_that_a_killed_step_did_not_report_are_reported(
     assert event.asset_materialization is not None
     said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
     assert said["run"] == "1"
-    assert said["made by"] == partition_sensor.UNREPORTED_RUN
+    assert said["made by"] == partitions.UNREPORTED_RUN
 
 
 def test_two_prefixes_of_one_home_each_report_all_partitions(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     plain, trials = (
-        ticks_of(
-            windows("some", {"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR, names),
+        of_part(
+            partitions_reporter({"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR, names),
             instance,
             settings,
+            names,
         )
         for names in (PLAIN, with_prefix("trials"))
     )
@@ -288,7 +288,7 @@ def test_two_prefixes_of_one_home_each_report_all_partitions(
     event = instance.get_latest_materialization_event(dg.AssetKey(["trials", "hourly"]))
     assert event is not None
     assert event.asset_materialization is not None
-    assert event.asset_materialization.metadata["made by"].value == partition_sensor.UNREPORTED_RUN
+    assert event.asset_materialization.metadata["made by"].value == partitions.UNREPORTED_RUN
 
 
 def test_many_killed_steps_are_searched_over_several_ticks(
@@ -297,8 +297,8 @@ def test_many_killed_steps_are_searched_over_several_ticks(
     ticks = reports(instance, settings)
     run(settings, 0, DAY[3], *DAY[:3])
     ticks.skipped()
-    monkeypatch.setattr(partition_sensor, "MAX_SEARCHED_RUNS", 1)
-    slack = partition_sensor.LEDGER_DISORDER_MICROS // 1_000_000
+    monkeypatch.setattr(partitions, "MAX_SEARCHED_RUNS", 1)
+    slack = partitions.LEDGER_DISORDER_MICROS // 1_000_000
     for commit_number, day in enumerate(DAY[:3], 1):
         # Far apart, so that the first run is out of range when the last one is reported.
         run(settings, commit_number * 2 * slack, DAY[3], day, mode="backfill", reported=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from helpers.data.support import PER_MINUTE
 from helpers.kafka.topics import Topics, until
 from helpers.processes.clocks import shift_clock
@@ -83,7 +83,7 @@ def test_a_lagging_sink_fails_the_check_of_its_asset(
 ) -> None:
     asset = publishing(KafkaSink(topics.unused(), topics.servers))
     assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.sink)
-    ticks = ticks_of(sinks.sink(asset), instance, settings)
+    ticks = of_part(sinks.sink_reporter(asset), instance, settings)
     assert ticks.skipped() == "The topic is up to date."
     publish(settings, 3)
     bring_out(settings, asset, 1)
@@ -112,7 +112,7 @@ def test_reports_continue_after_the_clock_is_set_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asset = publishing(KafkaSink(topics.unused(), topics.servers))
-    ticks = ticks_of(sinks.sink(asset), instance, settings)
+    ticks = of_part(sinks.sink_reporter(asset), instance, settings)
     ticks.skipped()
     shift_clock(monkeypatch, -1)
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_unreachable_brokers_fail_the_sink_check(settings: Settings) -> None:
     @dg.asset
     def per_minute() -> None: ...
 
-    (check,) = sinks.sink(asset).asset_checks or []
+    check = sinks.sink_check(asset)
     done = dg.materialize(
         [per_minute, check],
         selection=dg.AssetSelection.checks_for_assets("per_minute"),

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from helpers.dagster.staleness import causes
 from helpers.dagster.steps import OnTestSession
-from helpers.dagster.ticks import of as ticks_of
+from helpers.dagster.ticks import of_part
 from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
@@ -26,9 +26,9 @@ from tidemark_assets.flights.transforms import carrier_months, departures_hourly
 from tidemark_assets.metadata import side_tables
 from tidemark_assets.metadata.describe import UNKNOWN_TYPE
 from tidemark_assets.reports import self_reported_runs
-from tidemark_assets.sensors import partition_sensor
-from tidemark_assets.sensors.ingests import ingests
-from tidemark_assets.sensors.partition_sensor import windows
+from tidemark_assets.sensors import partitions
+from tidemark_assets.sensors.ingests import ingests_reporter
+from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_streaming.home.domains import load
 
 LOG, WINDOWS, DAILY = "flights_log", "departures_hourly", "departures_daily"
@@ -121,7 +121,7 @@ def test_an_ingest_reports_its_arrivals_and_rows(platform: Platform) -> None:
     assert facts["rows in flights_dead_letters"] == 0
     assert facts["rows in flights_timeline"] == 12
     settings, source = platform.resource.settings, departures_hourly.source
-    ticks = ticks_of(ingests(source), platform.instance, settings)
+    ticks = of_part(ingests_reporter(source), platform.instance, settings)
     assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."
 
 
@@ -194,8 +194,8 @@ def test_an_increment_after_full_backfills_changes_nothing(
     # An earlier test computed the second day including late events.
     assert {d.kind for d in report.differences} == {"late_loss"}
     found = load(["tidemark_assets.flights"])
-    sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
-    ticks = ticks_of(sensor, platform.instance, settings)
+    sensor = partitions_reporter(found.transforms, presentation.partitions_of, 10**12)
+    ticks = of_part(sensor, platform.instance, settings)
     monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 10**15)
     assert ticks.skipped() == "No new runs except those that report themselves."
     # All steps reported their runs, but no step reported the backfill with `reported=True`.
@@ -204,7 +204,7 @@ def test_an_increment_after_full_backfills_changes_nothing(
     assert ticks.skipped() == "departures_hourly: 1 partitions reported"
     assert (
         recorded(platform, "departures_hourly", "2013-01-01")["made by"]
-        == partition_sensor.UNREPORTED_RUN
+        == partitions.UNREPORTED_RUN
     )
     assert "made by" not in recorded(platform, "departures_hourly", "2013-01-02")
     assert ticks.skipped() == "No new runs except those that report themselves."

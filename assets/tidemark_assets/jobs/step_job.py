@@ -1,0 +1,105 @@
+"""Jobs of one step: their set-up, and how their failures appear."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import dagster as dg
+from dagster import OpExecutionContext
+
+from tidemark.define.definition import Definition
+from tidemark.store.ledger import RunFacts
+from tidemark_assets.base.names import Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.base.steps import Failures, OfAssets, failing_with_message
+from tidemark_assets.reports.run_events import AssetEvent, log_events, log_run
+from tidemark_streaming.home.orchestrator import ENGINE_POOL
+
+C = TypeVar("C", bound=dg.Config)
+A = TypeVar("A", bound=OfAssets)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step(Generic[C]):
+    """A step at work.
+
+    Args:
+        config: the choices of the user who launched the run.
+    """
+
+    context: OpExecutionContext
+    names: Names
+    tidemark: TidemarkResource
+    config: C
+
+    def log(self, *events: AssetEvent) -> None:
+        """Log events of assets, which then belong to this run of Dagster."""
+        log_events(self.context, events)
+
+    def log_run(
+        self,
+        transform: Definition,
+        partitions: dg.TimeWindowPartitionsDefinition,
+        facts: RunFacts,
+    ) -> None:
+        """Log the partitions that a run of this step closed or changed, and its checks."""
+        log_run(self.context, self.names, self.tidemark, transform, partitions, facts)
+
+
+def step_job(
+    names: Names,
+    name: str,
+    step: str,
+    description: str,
+    config_type: type[C],
+    work: Callable[[Step[C]], None],
+    pool: str | None = ENGINE_POOL,
+) -> dg.JobDefinition:
+    """Return a job of one step. A user's error is one message, and retried if it may be transient.
+
+    Args:
+        pool: the pool that limits how many such steps run at once.
+    """
+
+    @dg.op(name=names.own(step), pool=pool, required_resource_keys=names.needs)
+    def op(context: OpExecutionContext, config: config_type) -> None:  # pyright: ignore[reportInvalidTypeForm]
+        with failing_with_message():
+            work(Step(context, names, names.tidemark(context), config))
+
+    @dg.job(name=names.own(name), description=description)
+    def job() -> None:
+        op()
+
+    return job
+
+
+def asset_job(
+    names: Names,
+    name: str,
+    step: str,
+    description: str,
+    config_type: type[A],
+    transforms: Mapping[str, Definition],
+    work: Callable[[Step[A], Definition], T],
+    describe: Callable[[Mapping[str, T]], Mapping[str, Any]],
+    choose: Callable[[Step[A]], Iterable[str]] = lambda step: step.config.assets,
+) -> dg.JobDefinition:
+    """Return a job that works on one asset after the other, also if one of them fails.
+
+    Args:
+        describe: returns the metadata of the run, from the results by asset.
+        choose: returns the assets; those of the config by default.
+    """
+
+    def work_on_all(step: Step[A]) -> None:
+        assets, failures, done = choose(step), Failures(step.context), dict[str, T]()
+        # If there is no engine, the step fails once, and not for each asset.
+        _ = step.tidemark.warehouse
+        for asset in assets:
+            with failures.collect(asset):
+                done[asset] = work(step, transforms[asset])
+        step.context.add_output_metadata(describe(done))
+        failures.raise_all()
+
+    return step_job(names, name, step, description, config_type, work_on_all)

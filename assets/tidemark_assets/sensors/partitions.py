@@ -1,0 +1,281 @@
+"""Report changes of windows to Dagster, from all runs.
+
+A continuous query, the command line and Dagster's own steps write the same row to the ledger. The
+sensor `<domain>_reports` reads the new rows and reports the partitions that they changed as
+materialized, next to those of Dagster's steps, which report themselves. It reports only closed
+partitions: once when they close, and again when late events change them. An open partition would be
+reported at every arrival, before its result is complete.
+
+A Dagster step that was killed may have written its row, which says that the step reports itself,
+without having reported. If Dagster's event log lacks such a run after a while, the sensor reports
+it. The same applies to runs that a step reported under the keys of another prefix: if two prefixes
+share one home, each has all runs. The sensor also reports changes of the check of the current
+definition.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tidemark.define.definition import Definition
+from tidemark.store.ledger import TABLE
+from tidemark_assets.base.names import PLAIN, Names
+from tidemark_assets.base.spans import PartitionsOf
+from tidemark_assets.checks import checks
+from tidemark_assets.checks.comparisons import ReportedComparisons, report_new_comparisons
+from tidemark_assets.checks.definition_check import report_new_results
+from tidemark_assets.checks.freshness_check import freshness
+from tidemark_assets.metadata.provenance import find_definition
+from tidemark_assets.reports.partition_changes import (
+    ChangedPartition,
+    ReportPosition,
+    closed_partitions,
+    unreported_commits,
+)
+from tidemark_assets.reports.run_events import AssetEvent, reports
+from tidemark_assets.reports.self_reported_runs import overdue_runs, unreported_partitions
+from tidemark_assets.sensors.reporting import Report, Reporter, Tick
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+MAX_PARTITIONS_PER_TICK = 400
+"""The maximum number of partitions reported in a tick, which takes some seconds.
+
+Later ticks report the rest.
+"""
+
+LEDGER_DISORDER_MICROS = 600_000_000
+"""How far rows of the ledger may be out of order: two processes may append at the same time.
+
+The sensor also watches a run for this long. After that, its own step will not report it any more.
+"""
+
+MAX_SEARCHED_RUNS = 20
+"""The maximum number of runs per tick for which Dagster's event log is searched for a report."""
+
+UNREPORTED_RUN = "a run that did not report itself to Dagster"
+"""The text for the origin of a run whose step was killed, or reported it under another prefix's
+keys.
+"""
+
+
+def partitions_reporter(
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    fresh_within: int,
+    names: Names = PLAIN,
+) -> Reporter:
+    """Return the part that reports changed partitions that are closed, and assets' freshness."""
+
+    def report(tick: Tick) -> Report:
+        snapshot = tick.tidemark.snapshot()
+        ledger = snapshot.tables.id(TABLE)
+        memory = Memory.read(tick.memory or {}, ledger)
+        runs = snapshot.runs(max(0, memory.since - LEDGER_DISORDER_MICROS))
+        reporter = _Reporter(tick, names, transforms, partitions, snapshot, memory, runs)
+        compared, memory.compared = report_new_comparisons(
+            names, snapshot, transforms, memory.compared
+        )
+        events = [
+            *compared,
+            *reporter.report_new_runs(),
+            *reporter.report_overdue_runs(),
+            *reporter.report_freshness(fresh_within),
+            *reporter.report_decisions(),
+            *report_new_results(
+                tick.tidemark.tables, transforms.values(), runs, memory.current, names
+            ),
+        ]
+        memory.ledger = ledger or memory.ledger
+        memory.heard &= {r["run"] for r in runs}
+        memory.current = {a: seen for a, seen in memory.current.items() if a in transforms}
+        return Report(_describe(reporter.reported), events, memory.as_json())
+
+    return Reporter("partitions", report)
+
+
+@dataclass
+class Memory:
+    """What a tick must know of those before it.
+
+    Args:
+        ledger: the identity of the ledger.
+        since: the end of the newest run; all runs that ended earlier are reported.
+        marks: the progress of the reports of each asset's runs.
+        heard: runs that have reported themselves, or are reported completely.
+        fresh: whether each asset was fresh at the last report.
+        quarantine: the version of each asset's quarantine.
+        current: the last results of the check of the current definition.
+        compared: the last comparison that was reported.
+    """
+
+    ledger: str | None = None
+    since: int = 0
+    marks: dict[str, ReportPosition] = field(default_factory=dict[str, ReportPosition])
+    heard: set[str] = field(default_factory=set[str])
+    fresh: dict[str, bool] = field(default_factory=dict[str, bool])
+    quarantine: dict[str, int | None] = field(default_factory=dict[str, int | None])
+    current: dict[str, list[str | None]] = field(default_factory=dict[str, list[str | None]])
+    compared: ReportedComparisons = (None, -1)
+
+    @classmethod
+    def read(cls, cursor: Mapping[str, Any], ledger: str | None) -> "Memory":
+        """Return what a cursor remembers.
+
+        If the ledger is another one, such as that of another database, the parts that refer to it
+        are dropped: all of its runs may have ended earlier.
+        """
+        if not cursor:
+            return cls()
+        record, number = cursor["compared"]
+        if ledger is not None and cursor["ledger"] not in (None, ledger):
+            return cls(compared=(record, number))
+        parts: dict[str, Any] = {
+            **cursor,
+            "marks": {a: ReportPosition(**m) for a, m in cursor["marks"].items()},
+            "heard": set(cursor["heard"]),
+            "compared": (record, number),
+        }
+        return cls(**parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for a cursor."""
+        return asdict(self) | {"heard": sorted(self.heard)}
+
+
+@dataclass
+class _Reporter:
+    """The reports of one tick, which update the memory.
+
+    Args:
+        runs: rows of the ledger: the new ones and some before them.
+        reported: the number of reported partitions by asset.
+        validated: the assets whose checks are reported.
+    """
+
+    tick: Tick
+    names: Names
+    transforms: Mapping[str, Definition]
+    partitions: PartitionsOf
+    snapshot: Snapshot
+    memory: Memory
+    runs: Sequence[Mapping[str, Any]]
+    reported: Counter[str] = field(default_factory=Counter[str])
+    validated: set[str] = field(default_factory=set[str])
+
+    @property
+    def room(self) -> int:
+        """How many partitions the tick can still report."""
+        return MAX_PARTITIONS_PER_TICK - self.reported.total()
+
+    def report_new_runs(self) -> Iterator[AssetEvent]:
+        """Yield the partitions of the runs since the last tick that do not report themselves."""
+        marks = self.memory.marks
+        for name, transform in self.transforms.items():
+            before = marks.get(name, ReportPosition())
+            if before.table_id != (table_id := self.snapshot.table_id(name)):
+                # A recreated asset is reported from the start.
+                before = ReportPosition(table_id=table_id or "")
+            mine = [
+                r
+                for r in self.runs
+                if r["asset"] == name and before.commit_number < r["commit_number"] <= before.until
+            ]
+            if not mine or self.room <= 0:
+                continue
+            legs, mark = unreported_commits(mine, before.watermark)
+            after = ReportPosition(mine[-1]["commit_number"], mark, table_id=before.table_id)
+            fresh = [r for r in mine if not r["reported"]]
+            if fresh:
+                found = closed_partitions(self.snapshot, transform, self.partitions(name), legs)
+                touched = [t for t in found if t.start > before.done]
+                shown = touched[: self.room]
+                if len(shown) < len(touched):
+                    after = replace(before, until=after.commit_number, done=shown[-1].start)
+                yield from self._report(
+                    transform, shown, fresh[-1], complete=len(shown) == len(touched)
+                )
+                self.validated.add(name)
+                self.reported[name] = len(shown)
+            marks[name] = after
+
+    def report_overdue_runs(self) -> Iterator[AssetEvent]:
+        """Yield the partitions of runs whose own step should have reported them by now."""
+        memory = self.memory
+        own = [r for r in self.runs if r["asset"] in self.transforms]
+        overdue = overdue_runs(own, memory.heard)
+        for run in overdue[:MAX_SEARCHED_RUNS]:
+            if (room := self.room) <= 0:
+                break
+            transform = self.transforms[run["asset"]]
+            left = unreported_partitions(
+                self.tick.context.instance,
+                self.names,
+                self.snapshot,
+                transform,
+                self.partitions(transform.name),
+                run,
+            )
+            if left:
+                yield from self._report(transform, left[:room], run, UNREPORTED_RUN)
+                self.reported[transform.name] += len(left[:room])
+            if len(left) <= room:
+                memory.heard.add(run["run"])
+        # The position only advances if nothing is left to report.
+        if self.room > 0 and len(overdue) <= MAX_SEARCHED_RUNS:
+            memory.since = max([memory.since, *(r["ended_at"] for r in self.runs)])
+
+    def report_freshness(self, within: int) -> Iterator[AssetEvent]:
+        """Yield the freshness of assets if it has changed."""
+        sources = {t.source.name for t in self.transforms.values()}
+        newest = {source: self.snapshot.newest_event(source) for source in sources}
+        for name, mark in self.memory.marks.items():
+            if name not in self.transforms or mark.watermark is None:
+                continue
+            transform = self.transforms[name]
+            key = self.names.key(transform.table)
+            found = freshness(key, newest[transform.source.name], mark.watermark, within)
+            if self.memory.fresh.get(name) != found.passed:
+                yield found
+            self.memory.fresh[name] = found.passed
+
+    def report_decisions(self) -> Iterator[AssetEvent]:
+        """Yield the checks of assets whose quarantine has changed without a reported run.
+
+        A person has released or discarded windows, or a step has reported its own run.
+        """
+        before = self.memory.quarantine
+        self.memory.quarantine = {
+            name: self.snapshot.tables.version(transform.quarantine_table)
+            for name, transform in self.transforms.items()
+            if transform.checks
+        }
+        for name, version in self.memory.quarantine.items():
+            if name not in self.validated and before.get(name) != version:
+                transform = self.transforms[name]
+                yield from checks.current_results(self.names, self.snapshot, transform)
+
+    def _report(
+        self,
+        transform: Definition,
+        touched: list[ChangedPartition],
+        run: Mapping[str, Any],
+        made_by: str | None = None,
+        *,
+        complete: bool = True,
+    ) -> Iterator[AssetEvent]:
+        """Yield partitions that a run changed, and the asset's checks if these are complete."""
+        tables = self.tick.tidemark.tables
+        made = find_definition(tables, transform)
+        together = {t.table for t in self.transforms.values()}
+        yield from reports(
+            self.tick.context, self.names, tables, transform, made, touched, run, made_by, together
+        )
+        if complete:
+            yield from checks.current_results(self.names, self.snapshot, transform)
+
+
+def _describe(reported: Mapping[str, int]) -> str:
+    if not reported:
+        return "No new runs except those that report themselves."
+    return "; ".join(f"{asset}: {count} partitions reported" for asset, count in reported.items())

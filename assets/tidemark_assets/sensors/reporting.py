@@ -1,0 +1,137 @@
+"""A sensor that reports what happened outside Dagster. It launches nothing, and runs by default.
+
+A domain has one: `<domain>_reports`. Each of its parts reports one thing, such as the arrivals of a
+source or the progress of a topic. The cursor stores what each part must remember, by the part's
+name. Parts run at once, because some of them wait for brokers.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import is_wait_over
+from tidemark_assets.base.names import Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.reports.run_events import AssetEvent
+from tidemark_assets.sensors.arrivals import TICK_SECONDS
+
+REPORT_EVERY = 300.0
+"""Seconds between two reports of a state that does not change."""
+
+REPORTERS_AT_ONCE = 8
+"""The number of parts that run at once."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a part in one tick.
+
+    Args:
+        message: what the tick shows.
+        memory: what the next tick must know, as JSON.
+        failure: an error that is no user's; the events of other parts are delivered before it.
+    """
+
+    message: str
+    events: Sequence[AssetEvent] = ()
+    memory: object = None
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A tick of a sensor, with the memory of the tick before it; None at first."""
+
+    context: SensorEvaluationContext
+    names: Names
+    memory: Any
+
+    @property
+    def tidemark(self) -> TidemarkResource:
+        """The engine and the tables."""
+        return self.names.tidemark(self.context)
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """A part of a sensor that reports.
+
+    Args:
+        name: the name of the part in the cursor and in messages.
+    """
+
+    name: str
+    report: Callable[[Tick], Report]
+
+    def run(self, tick: Tick) -> Report:
+        """Return the report, or one of the error if a table or a service can't be read."""
+        try:
+            return self.report(tick)
+        except TidemarkError as error:
+            return Report(str(error), memory=tick.memory)
+        except Exception as error:
+            return Report(repr(error), memory=tick.memory, failure=error)
+
+
+def reporting_sensor(
+    names: Names,
+    name: str,
+    description: str,
+    reporters: Sequence[Reporter],
+    needs: frozenset[str] | None = None,
+) -> dg.SensorDefinition:
+    """Return a sensor that reports. A part that fails does not prevent the reports of the others.
+
+    Args:
+        needs: the resources of the sensor; the engine and the tables by default.
+    """
+
+    @dg.sensor(
+        name=names.own(name),
+        required_resource_keys=names.needs if needs is None else {*needs},
+        minimum_interval_seconds=TICK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"{description} It launches nothing.",
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+        memory: dict[str, Any] = json.loads(context.cursor or "{}")
+        _ = context.instance  # Opened here: it must not be opened by two threads.
+        ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
+        with ThreadPoolExecutor(REPORTERS_AT_ONCE) as pool:
+            found = dict(
+                zip(
+                    (part.name for part in reporters),
+                    pool.map(Reporter.run, reporters, ticks),
+                    strict=True,
+                )
+            )
+        events = [event for report in found.values() for event in report.events]
+        failure = next((report.failure for report in found.values() if report.failure), None)
+        if failure is not None and not events:
+            raise failure
+        return dg.SensorResult(
+            skip_reason="\n".join(f"{part}: {report.message}" for part, report in found.items()),
+            cursor=json.dumps({part: report.memory for part, report in found.items()}),
+            asset_events=events,
+        )
+
+    return sensor
+
+
+def report_state(memory: Any, state: object, message: str, events: Sequence[AssetEvent]) -> Report:  # noqa: ANN401 (JSON)
+    """Return a report of a state: at once if it changed, otherwise every five minutes.
+
+    Args:
+        memory: the memory of the last report of this state.
+    """
+    now = time.time()
+    if memory and memory["state"] == state and not is_wait_over(REPORT_EVERY, memory["at"], now):
+        return Report(message, memory=memory)
+    return Report(message, events, {"at": now, "state": state})

@@ -1,0 +1,67 @@
+"""Test the sensor that reports: its parts do not disturb each other."""
+
+import json
+import threading
+
+import dagster as dg
+import pytest
+
+from helpers.dagster.ticks import Ticks
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark_assets.base.names import PLAIN
+from tidemark_assets.sensors.reporting import Report, Reporter, Tick, reporting_sensor
+
+
+@pytest.fixture
+def ticks(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
+    """The ticks of a sensor with a part that counts and one that fails."""
+    return Ticks(
+        reporting_sensor(PLAIN, "some_reports", "Reports some.", [COUNTS, FAILS]),
+        instance,
+        settings,
+    )
+
+
+def count(tick: Tick) -> Report:
+    number = (tick.memory or 0) + 1
+    seen = [dg.AssetObservation("some")] if number <= 2 else []
+    return Report(f"tick {number}", seen, number)
+
+
+def fail(tick: Tick) -> Report:
+    if tick.memory is None:
+        return Report("works", memory="as before")
+    raise ERRORS[tick.memory]
+
+
+ERRORS = {"as before": DataError("No table."), "broken": KeyError("column")}
+COUNTS, FAILS = Reporter("counts", count), Reporter("fails", fail)
+
+
+def test_a_part_that_cannot_read_keeps_its_memory_while_others_report(ticks: Ticks) -> None:
+    assert ticks.skipped() == "counts: tick 1\nfails: works"
+    for number in (2, 3):
+        assert ticks.skipped() == f"counts: tick {number}\nfails: No table."
+    assert json.loads(ticks.cursor or "") == {"counts": 3, "fails": "as before"}
+    assert len(ticks.instance.fetch_observations(dg.AssetKey("some"), limit=9).records) == 2
+
+
+def test_a_defect_of_a_part_fails_the_tick_after_the_events_of_others(ticks: Ticks) -> None:
+    ticks.cursor = json.dumps({"counts": 1, "fails": "broken"})
+    assert ticks.skipped() == "counts: tick 2\nfails: KeyError('column')"
+    for _ in range(2):
+        with pytest.raises(KeyError, match="column"):
+            ticks.tick()
+
+
+def test_parts_wait_for_brokers_at_once(instance: dg.DagsterInstance, settings: Settings) -> None:
+    meeting = threading.Barrier(3)
+
+    def wait(_: Tick) -> Report:
+        meeting.wait(30)
+        return Report("met")
+
+    parts = [Reporter(name, wait) for name in "abc"]
+    sensor = reporting_sensor(PLAIN, "some_reports", "Reports some.", parts)
+    assert Ticks(sensor, instance, settings).skipped() == "a: met\nb: met\nc: met"
