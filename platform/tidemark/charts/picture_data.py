@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import duration
 from tidemark.charts.picture import VERDICTS
-from tidemark.compute.pane import classify_events
+from tidemark.compute.pane import classify_scope
 from tidemark.define import classification
 from tidemark.define.helper_columns import VERDICT
 from tidemark.define.transform import WindowedTransform
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -36,7 +37,7 @@ def read_events(
     log, first, last = Log(warehouse, transform.source), timeline[0].arrival, timeline[-1].arrival
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
-        classify_events(log, transform, first - 1, last)
+        classify_scope(log, transform, Scope(first - 1, last))
         .where(F.col(VERDICT) < classification.NO_EVENT_TIME)
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
         .agg(F.min(VERDICT).alias("verdict"))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.compute.pane import as_of, classify_commit, finish_windows
+from tidemark.compute.pane import as_of, classify_scope, finish_windows
 from tidemark.define import classification
 from tidemark.define.definition import COMPLETE
 from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
@@ -25,7 +25,7 @@ from tidemark.store.warehouse import Warehouse
 
 def late_events(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     """Return a commit's events that were too late for a window, or that belong to no window."""
-    events = classify_commit(log, transform, marker)
+    events = classify_scope(log, transform, marker.scope())
     verdict = F.col(VERDICT)
     reason = (
         F.when(verdict != classification.NO_EVENT_TIME, "too_late")

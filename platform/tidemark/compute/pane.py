@@ -1,7 +1,7 @@
 """Turn events into partials, and partials into the rows of windows.
 
 Each step is a function from DataFrame to DataFrame. Runs that store partials and one-off
-computations that do not store any use the same functions. `classify_events` assigns events to
+computations that do not store any use the same functions. `classify_scope` assigns events to
 windows and classifies their lateness, `aggregate_events` aggregates them by window, keys and slot,
 and `finish_windows` merges the slots that have fired.
 """
@@ -21,7 +21,6 @@ from tidemark.define import classification, uniqueness
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
@@ -29,75 +28,47 @@ from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 
 
-def count_commit(
-    log: Log, transform: WindowedTransform, marker: StateCommit, before: DataFrame | None = None
+def read_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    """Return the log's rows that may be in one of the scope's windows."""
+    return log.read(scope.after, scope.through, *_event_time_bounds(transform, scope))
+
+
+def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    """Return these rows after the transform's function."""
+    return _prepare_scope(log, transform, scope).drop(uniqueness.MARK, HAPPENED_AT)
+
+
+def classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    """Return the prepared rows of a scope, one for each of their windows in the scope.
+
+    Adds `window_start` and `window_end`; `VERDICT`; `ADMITTED`, whether the event counts;
+    `HAPPENED_AT`, the event time.
+    """
+    again = F.col(uniqueness.MARK) if transform.deduplicate else None
+    rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
+    return rows.drop(uniqueness.MARK) if transform.deduplicate else rows
+
+
+def count_scope(
+    log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
 ) -> DataFrame:
-    """Return the partials that a commit of the state adds, with the columns of `aggregate_events`.
+    """Return the partials of a scope's events, with the columns of `aggregate_events`.
 
     Args:
         before: the partials of earlier runs, which count triggers need.
     """
-    return _aggregate_scope(log, transform, marker.scope(), before)
-
-
-def recount(
-    log: Log,
-    transform: WindowedTransform,
-    coverage: Coverage,
-    ranges: Ranges = (),
-    *,
-    complete: bool = False,
-) -> DataFrame:
-    """Return the partials of each window, recounted from the log up to the window's coverage.
-
-    Args:
-        ranges, complete: as in `classify_events`.
-    """
-    return _aggregate_scope(
-        log, transform, Scope.from_coverage(coverage, ranges, complete=complete)
+    window, of_these = slices.shared_slices(transform), log.spanning(scope.after, scope.through)
+    if window is None:
+        return aggregate_events(classify_scope(log, transform, scope), transform, of_these, before)
+    rows = _prepare_scope(log, transform, scope)
+    parts = slices.aggregate_slices(rows, transform, window, by_arrival=scope.arrivals is not None)
+    again = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
+    events = _classify(parts, transform, scope, again)
+    placed = slot.assign_slots(events, transform, of_these, None)
+    return placed.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
+        *slices.merge_slice_columns(parts, transform),
+        F.sum(F.when(F.col(FIRST), F.col("events")).otherwise(0)).alias(FIRST_EVENTS),
     )
-
-
-def count_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """Return the partials of the events and windows in a scope."""
-    return _aggregate_scope(log, transform, scope)
-
-
-def read_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
-    """Return the log's rows that a commit of the state reads."""
-    scope = marker.scope()
-    return log.read(scope.after, scope.through, *_event_time_bounds(transform, scope))
-
-
-def prepare_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
-    """Return the log's rows that a commit of the state reads, after the transform's function."""
-    rows = _prepare_scope(log, transform, marker.scope())
-    return rows.drop(uniqueness.MARK, HAPPENED_AT)
-
-
-def classify_commit(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
-    """Return the classified events that a commit of the state counts, one row per window."""
-    return _classify_scope(log, transform, marker.scope())
-
-
-def classify_events(
-    log: Log,
-    transform: WindowedTransform,
-    after: int,
-    through: int,
-    ranges: Ranges = (),
-    *,
-    complete: bool = False,
-) -> DataFrame:
-    """Return the prepared rows of the arrivals (after, through], one for each of their windows.
-
-    Only windows that start in one of the ranges are included. Adds `window_start` and `window_end`;
-    `VERDICT`; `ADMITTED`, whether the event counts; `HAPPENED_AT`, the event time.
-
-    Args:
-        complete: true if too-late events are admitted, too.
-    """
-    return _classify_scope(log, transform, Scope(after, through, ranges, complete))
 
 
 def aggregate_events(
@@ -117,29 +88,6 @@ def aggregate_events(
     if transform.window.overlaps:
         columns.append(F.count_if(FIRST).alias(FIRST_EVENTS))
     return lifecycle(transform).aggregate_events(events, transform, log, columns, before)
-
-
-def _classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    again = F.col(uniqueness.MARK) if transform.deduplicate else None
-    rows = _classify(_prepare_scope(log, transform, scope), transform, scope, again)
-    return rows.drop(uniqueness.MARK) if transform.deduplicate else rows
-
-
-def _aggregate_scope(
-    log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
-) -> DataFrame:
-    window, of_these = slices.shared_slices(transform), log.spanning(scope.after, scope.through)
-    if window is None:
-        return aggregate_events(_classify_scope(log, transform, scope), transform, of_these, before)
-    rows = _prepare_scope(log, transform, scope)
-    parts = slices.aggregate_slices(rows, transform, window, by_arrival=scope.arrivals is not None)
-    again = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
-    events = _classify(parts, transform, scope, again)
-    placed = slot.assign_slots(events, transform, of_these, None)
-    return placed.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
-        *slices.merge_slice_columns(parts, transform),
-        F.sum(F.when(F.col(FIRST), F.col("events")).otherwise(0)).alias(FIRST_EVENTS),
-    )
 
 
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -178,7 +126,7 @@ def _classify(
 ) -> DataFrame:
     """Return events or slices with their lateness, one row for each of their windows in the scope.
 
-    They have the columns of `classify_events`.
+    They have the columns of `classify_scope`.
 
     Args:
         again: BOOLEAN, whether they are duplicates of earlier events.
@@ -233,7 +181,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
     try:
         rowwise.check(log, transform)
         _check_numbers(log, transform)
-        added_up = _aggregate_scope(log, transform, Scope(0, 0))
+        added_up = count_scope(log, transform, Scope(0, 0))
         _ = finish_windows(added_up, transform, log, start).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.affected.closed_windows import open_range
-from tidemark.compute.pane import recount
+from tidemark.compute.pane import count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
@@ -30,6 +30,7 @@ from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.following import Following
 from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import count_by_verdict, counted_column
 from tidemark.store.warehouse import Warehouse
@@ -108,7 +109,7 @@ def recount_partials(
     ranges = base_ranges(transform, ranges)
     own = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return recount(log, own, through, ranges, complete=complete)
+    return count_scope(log, own, Scope.from_coverage(through, ranges, complete=complete))
 
 
 def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:

@@ -24,7 +24,7 @@ from tidemark.compute.compare import keys_as_json
 from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.materialize import TempTables
-from tidemark.compute.pane import as_of, count_commit
+from tidemark.compute.pane import as_of, count_scope
 from tidemark.compute.pane_table import compute_panes
 from tidemark.define import classification
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
@@ -114,7 +114,7 @@ def count_events(asset: Asset, plan: Plan, scratch: TempTables) -> Rows:
     earlier = None
     if transform.trigger.ranked and marker.continues:
         earlier = asset.state.read(affected_range(transform, marker))
-    rows = count_commit(asset.log, asset.counting, marker, earlier)
+    rows = count_scope(asset.log, asset.counting, marker.scope(), earlier)
     return scratch.materialize(with_commit_number(rows, marker.commit_number), few=plan.few)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.affected.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
-from tidemark.compute.pane import classify_commit, count_commit, prepare_commit, read_commit
+from tidemark.compute.pane import classify_scope, count_scope, prepare_scope, read_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
@@ -25,12 +25,14 @@ from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.rows import to_display as as_told
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
+_Recompute = Callable[[Log, WindowedTransform, StateCommit], DataFrame]
 _BY_WINDOW = ("window_start", "window_end")
 _ORDER = ("arrival", "position", *_BY_WINDOW)
 
@@ -48,7 +50,7 @@ class Step:
 
     name: str
     meaning: str
-    again: Callable[[Log, WindowedTransform, StateCommit], DataFrame] | None = None
+    again: _Recompute | None = None
     table: str = ""
 
 
@@ -65,13 +67,25 @@ def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommi
     if transform.trigger.ranked and marker.continues:
         stored = State(log.warehouse, transform).read(affected_range(transform, marker))
         earlier = stored.where(f"commit_number < {marker.commit_number}")
-    return count_commit(log, transform, marker, earlier)
+    return count_scope(log, transform, marker.scope(), earlier)
+
+
+def _in_scope(show: Callable[[Log, WindowedTransform, Scope], DataFrame]) -> _Recompute:
+    return lambda log, transform, marker: show(log, transform, marker.scope())
 
 
 _RECOMPUTED = (
-    ("read", "rows of the event log: events with the facts of their arrival", read_commit),
-    ("prepared", "the same rows after the transform's function", prepare_commit),
-    ("classified", "each event, once for each of its windows, with its lateness", classify_commit),
+    (
+        "read",
+        "rows of the event log: events with the facts of their arrival",
+        _in_scope(read_scope),
+    ),
+    ("prepared", "the same rows after the transform's function", _in_scope(prepare_scope)),
+    (
+        "classified",
+        "each event, once for each of its windows, with its lateness",
+        _in_scope(classify_scope),
+    ),
     (
         "late",
         "events that are too late or have no event time, with the lag and the reason",

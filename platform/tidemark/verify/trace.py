@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark.compute import rollups, slot
-from tidemark.compute.pane import as_of, classify_events, finish_windows, recount
+from tidemark.compute.pane import as_of, classify_scope, count_scope, finish_windows
 from tidemark.compute.pane_table import compute_panes
 from tidemark.define import aggregates as agg
 from tidemark.define import classification
@@ -31,6 +31,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import Equals, InRanges
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import SMALL_BATCH_ROWS
@@ -200,7 +201,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
     """Return the event in each of its windows: with `by_window`, `VERDICT` and `ADMITTED`."""
     own, number = asset.counting, event.arrival.arrival
-    rows = classify_events(asset.log, own, number - 1, number, complete=complete)
+    rows = classify_scope(asset.log, own, Scope(number - 1, number, complete=complete))
     rows = rows.where(F.col("position") == event.position)
     if not isinstance(asset.transform, RollUp):
         return rows
@@ -261,7 +262,7 @@ def _find_firings(
     name = next(iter(asset.counting.aggregates))
     aggregates = {name: agg.count(where=itself)}
     own = replace(asset.counting, aggregates=aggregates, expectations=())
-    stored = recount(asset.log, own, coverage, ranges, complete=complete)
+    stored = count_scope(asset.log, own, Scope.from_coverage(coverage, ranges, complete=complete))
     at = as_of(coverage)
     windows = fetch(finish_windows(stored, own, asset.log, at).where(f"`{name}` > 0")).to_pylist()
     mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]

@@ -20,6 +20,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
@@ -70,7 +71,7 @@ def test_clusters_merged_by_the_engine_equal_the_replay(
 ) -> None:
     transform = replace(VISITS, trigger=trigger, accumulation="discarding")
     seen, before = coverage(log, arrival), coverage(log, arrival - 1)
-    stored = pane.recount(log, transform, seen)
+    stored = pane.count_scope(log, transform, Scope.from_coverage(seen))
     at, then = pane.as_of(seen), pane.as_of(before)
 
     def answers() -> list[Counter[str]]:
@@ -162,7 +163,7 @@ def test_close_events_of_an_arrival_share_a_fragment(log: Log) -> None:
 
     def counted(transform: WindowedTransform) -> dict[str, Any]:
         return (
-            pane.recount(log, transform, seen)
+            pane.count_scope(log, transform, Scope.from_coverage(seen))
             .agg(F.count("*").alias("fragments"), F.sum("events").alias("events"))
             .collect()[0]
             .asDict()

@@ -24,6 +24,7 @@ from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelineP
 from tidemark.store.commits.increment import Increment
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.replacement import Cause, Replacement
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
@@ -146,9 +147,9 @@ def check_partials(sliced: DataFrame, plain: DataFrame, transform: WindowedTrans
 @pytest.mark.parametrize("window", SHARING, ids=str)
 def test_slices_give_the_partials_of_separately_counted_windows(log: Log, window: Window) -> None:
     transform = replace(ROLLING, window=window)
-    sliced = pane.recount(log, transform, Coverage(END))
+    sliced = pane.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
     plain = pane.aggregate_events(
-        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
     )
     found = check_partials(sliced, plain, transform)
     assert {verdict for *_, verdict, _, _ in found} == {0, 1, 2, 3, 4}
@@ -168,8 +169,10 @@ def test_only_windows_that_start_in_the_ranges_are_computed(
 ) -> None:
     transform = replace(FEW, window=window)
     ranges = (minutes(-6, -3), minutes(1, 4))
-    sliced = pane.recount(log, transform, Coverage(END), ranges, complete=complete)
-    events = pane.classify_events(log, transform, -1, ARRIVALS, ranges, complete=complete)
+    sliced = pane.count_scope(
+        log, transform, Scope.from_coverage(Coverage(END), ranges, complete=complete)
+    )
+    events = pane.classify_scope(log, transform, Scope(-1, ARRIVALS, ranges, complete=complete))
     found = check_partials(sliced, pane.aggregate_events(events, transform, log), transform)
     admitted = {verdict for *_, verdict, admitted, _ in found if admitted}
     assert admitted == ({0, 1, 2} if complete else {0, 1})
@@ -188,9 +191,9 @@ def test_only_windows_that_start_in_the_ranges_are_computed(
 )
 def test_slices_assign_events_to_the_same_firing_slots(log: Log, trigger: Trigger) -> None:
     transform = replace(FEW, window=EVENLY, trigger=trigger)
-    sliced = pane.recount(log, transform, Coverage(END))
+    sliced = pane.count_scope(log, transform, Scope.from_coverage(Coverage(END)))
     plain = pane.aggregate_events(
-        pane.classify_events(log, transform, -1, ARRIVALS), transform, log
+        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)), transform, log
     )
     assert len({slot for *_, slot in check_partials(sliced, plain, transform)}) > 4
 
@@ -209,8 +212,10 @@ AHEAD = Coverage(
 def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before: Coverage) -> None:
     transform = replace(FEW, window=EVENLY)
     marker = Increment(before=before, after=before.advance(at(6)))
-    plain = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
-    check_partials(pane.count_commit(log, transform, marker), plain, transform)
+    plain = pane.aggregate_events(
+        pane.classify_scope(log, transform, marker.scope()), transform, log
+    )
+    check_partials(pane.count_scope(log, transform, marker.scope()), plain, transform)
 
 
 @pytest.mark.parametrize(
@@ -221,20 +226,26 @@ def test_an_increment_counts_the_events_that_each_window_lacks(log: Log, before:
 def test_a_backfill_counts_each_window_through_its_own_position(log: Log, ranges: Ranges) -> None:
     transform = replace(FEW, window=EVENLY)
     # The computation before range backfills treated all windows of a range alike.
-    events = pane.classify_events(log, transform, -1, AHEAD.through, ranges)
+    events = pane.classify_scope(log, transform, Scope(-1, AHEAD.through, ranges))
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
     plain = pane.aggregate_events(seen, transform, log)
     marker = Replacement(cause=Cause.BACKFILL, after=AHEAD, ranges=ranges)
-    check_partials(pane.recount(log, transform, AHEAD, ranges), plain, transform)
-    check_partials(pane.count_commit(log, transform, marker), plain, transform)
-    covered = pane.aggregate_events(pane.classify_commit(log, transform, marker), transform, log)
+    check_partials(
+        pane.count_scope(log, transform, Scope.from_coverage(AHEAD, ranges)), plain, transform
+    )
+    check_partials(pane.count_scope(log, transform, marker.scope()), plain, transform)
+    covered = pane.aggregate_events(
+        pane.classify_scope(log, transform, marker.scope()), transform, log
+    )
     check_partials(covered, plain, transform)
 
 
 def test_on_time_events_share_one_row_per_slice_and_key(log: Log) -> None:
     transform = replace(FEW, window=EVENLY)
     place = ["correlation_id", "sensor", F.unix_micros(HAPPENED_AT).alias("time")]
-    worst = pane.classify_events(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max(VERDICT))
+    worst = (
+        pane.classify_scope(log, transform, Scope(-1, ARRIVALS)).groupBy(*place).agg(F.max(VERDICT))
+    )
     punctual = [r for r in worst.collect() if r[f"max({VERDICT})"] == 0]
     read = prepare_rows(log, transform, -1, ARRIVALS)
     rows = read.withColumn(

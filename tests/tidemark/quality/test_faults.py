@@ -18,13 +18,14 @@ from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.compute import in_memory
-from tidemark.compute.pane import aggregate_events, classify_commit
+from tidemark.compute.pane import aggregate_events, classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
 from tidemark.store.commits.commit_info import CommitInfo
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
@@ -146,15 +147,13 @@ def test_each_data_fault_is_found_by_its_expectation(logged: Warehouse, mode: st
 def test_a_dropped_or_doubled_arrival_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def at_fault(
-        log: Log, transform: WindowedTransform, marker: CommitInfo, *_: object
-    ) -> DataFrame:
-        events = classify_commit(log, transform, marker)
+    def at_fault(log: Log, transform: WindowedTransform, scope: Scope, *_: object) -> DataFrame:
+        events = classify_scope(log, transform, scope)
         doubled = events.where("arrival = 5 AND sensor = 'a'")
         kept = events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
         return aggregate_events(kept, transform, log)
 
-    monkeypatch.setattr(compute_step, "count_commit", at_fault)
+    monkeypatch.setattr(compute_step, "count_scope", at_fault)
     asset = replace(
         PER_MINUTE,
         name=f"engine_{mode}",

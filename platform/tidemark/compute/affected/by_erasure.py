@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.affected import by_replay as affected_by_replay
-from tidemark.compute.pane import classify_events
+from tidemark.compute.pane import classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
@@ -75,7 +76,7 @@ def find_affected_windows(
     plain = affected_by_replay.without_preparation(own)
     if own.window.merges:
         return None if some.read(-1, through).isEmpty() else ()
-    if not classify_events(some, plain, -1, through).where("window_start IS NULL").isEmpty():
+    if not classify_scope(some, plain, Scope(-1, through)).where("window_start IS NULL").isEmpty():
         return ()
     return affected_by_replay.find_affected_windows(some, own, 0, through)
 
@@ -87,7 +88,9 @@ def find_windows_with_events(
     function.
     """
     own = replace(base_transform(transform), deduplicate=None, expectations=())
-    rows = classify_events(log.only(events), own, -1, through).where("window_start IS NOT NULL")
+    rows = classify_scope(log.only(events), own, Scope(-1, through)).where(
+        "window_start IS NOT NULL"
+    )
     return rows.select(*own.by_window).distinct()
 
 

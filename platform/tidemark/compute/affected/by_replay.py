@@ -5,9 +5,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.pane import classify_events
+from tidemark.compute.pane import classify_scope
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 
 
@@ -20,7 +21,7 @@ def find_affected_windows(
     window holds such an event. Events are taken as ingested, including those that the function
     filters out now, because an earlier function may have counted them.
     """
-    events = classify_events(log, without_preparation(transform), since - 1, through).where(
+    events = classify_scope(log, without_preparation(transform), Scope(since - 1, through)).where(
         "window_start IS NOT NULL"
     )
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
