@@ -1,1 +1,1 @@
-"""Speed, shown beside peers that are measured in the same run."""
+"""Measure Tidemark's speed relative to peers that are measured in the same run."""

@@ -1,8 +1,9 @@
-"""`make bench`: Tidemark beside hand-written Spark and DuckDB, in one session.
+"""`make bench`: compare Tidemark with hand-written Spark queries and DuckDB in one session.
 
-Tumbling, sliding and session windows over the same events: a backfill beside a hand-written batch
-query, ten increments beside a hand-written streaming query. Contenders take turns, in rounds after
-one that warms up; medians, ratios and peak memory; every window compared with the batch query's.
+The same events are computed in tumbling, sliding, and session windows: a backfill is compared with
+a hand-written batch query, ten increments with a hand-written streaming query. The contenders take
+turns. After one round that warms up, the benchmark reports medians, ratios, and peak memory, and
+compares all windows with those of the batch query.
 """
 
 import argparse
@@ -21,10 +22,10 @@ from benchmarks.measuring.measure import (
     TimeLimitError,
     count,
     differing,
-    limited,
-    measured,
+    measure_block,
+    time_limit,
 )
-from benchmarks.measuring.own import opened, own_engine
+from benchmarks.measuring.own import open_warehouse, own_engine
 from benchmarks.measuring.terminal import console, under_way
 from benchmarks.peers.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS, Bench, Contender
 from tidemark import engine
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--warming", type=int, default=1, help="rounds before these")
     parser.add_argument("--windows", nargs="+", choices=[w.name for w in WORKLOADS])
     parser.add_argument("--limit", type=float, default=600, help="seconds for a contender's turn")
-    parser.add_argument("--memory", default="4g", help="the engine's")
+    parser.add_argument("--memory", default="4g", help="the engine's memory")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     if given.events < ARRIVALS or given.repetitions < 1:
@@ -62,16 +63,16 @@ def main() -> int:
 
 
 class Arena:
-    """One engine and the events, where the contenders of a workload take turns."""
+    """One engine and the events, for which the contenders of a workload take turns."""
 
     def __init__(self, settings: Settings, events: int, limit: float) -> None:
         self._settings = settings
         self._connector = GeneratedConnector(events)
         self._limit = limit
-        self._bench = self._opened()
+        self._bench = self._open()
 
     def prepare(self) -> None:
-        """Bring the events into the log, and as Parquet to where the peers read them."""
+        """Write the events to the event log, and as Parquet files for the peers."""
         with under_way() as progress:
             task = progress.add_task("events as Parquet", total=None)
             for n in self._connector.land(self._bench.warehouse.spark, self._bench.landed):
@@ -85,7 +86,7 @@ class Arena:
         console.print(f"  {self._connector.events:,} events have landed and are in the log")
 
     def compete(self, workload: Workload, warming: int, repetitions: int) -> Figures:
-        """The figures of a workload's contenders, by name."""
+        """Return the figures of a workload's contenders, by name."""
         contenders = [c for c in CONTENDERS if c.only in (None, workload.name)]
         figures = {c.name: Measured() for c in contenders}
         for number in range(warming + repetitions):
@@ -96,7 +97,7 @@ class Arena:
                 if figure.trouble is not None:
                     continue
                 if number == warming:
-                    # What warmed up is not counted.
+                    # Discard the figures of the rounds that warmed up.
                     figure.seconds.clear()
                     figure.peak_bytes.clear()
                 path = self._turn(workload, contender, figure, number, turn)
@@ -115,7 +116,7 @@ class Arena:
         try:
             with under_way() as progress:
                 progress.add_task(f"{name}, {turn}", total=None)
-                with measured(into, pid), limited(self._limit):
+                with measure_block(into, pid), time_limit(self._limit):
                     path = contender.run(self._bench, workload, number)
         except TimeLimitError:
             into.trouble = f"not done after {self._limit:.0f} s"
@@ -133,30 +134,30 @@ class Arena:
         into.rows = count(spark, path)
         if reference is not None:
             wrong = differing(spark, path, reference, "key", VALUES)
-            # Of all rounds the worst.
+            # Report the worst round.
             into.differing = max(wrong, into.differing or 0)
             if wrong:
                 console.print(f"  {wrong:,} windows differ from the batch query's")
 
     def _revive(self) -> None:
-        """Leave nothing running of a turn that was cut short, on an engine that may be gone."""
+        """Stop the queries of an interrupted turn, and start the engine if it no longer runs."""
         spark = self._bench.warehouse.spark
         try:
             for query in spark.streams.active:
                 query.stop()
             spark.interruptAll()
         except PySparkException as error:
-            console.print(f"  the engine is started again: {str(error).splitlines()[0]}")
+            console.print(f"  starting the engine again: {str(error).splitlines()[0]}")
         engine.ensure(self._settings)
-        self._bench = self._opened()
+        self._bench = self._open()
 
-    def _opened(self) -> Bench:
-        return Bench(opened(self._settings), self._settings.home / "landed")
+    def _open(self) -> Bench:
+        return Bench(open_warehouse(self._settings), self._settings.home / "landed")
 
 
 def _table(workload: Workload, figures: Figures, events: int) -> Table:
     table = Table(title=f"{workload.asset.window}, by 1,000 keys, {events:,} events: medians")
-    columns = ("seconds", "events/s", "beside its peer", "aim", "rows", "differing", "peak memory")
+    columns = ("seconds", "events/s", "ratio to peer", "target", "rows", "differing", "peak memory")
     table.add_column("contender")
     for column in columns:
         table.add_column(column, justify="right")

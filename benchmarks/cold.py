@@ -1,7 +1,8 @@
-"""The first increment after an engine's start, with that start.
+"""Measure the first increment after the engine's start, including that start.
 
-A process of its own starts the engine, opens a session and takes in one increment, as a command of
-Tidemark's does; its whole life is measured. `python -m benchmarks.cold HOME PORT` is that process.
+A separate process starts the engine, opens a session, and runs one increment, as a command of
+Tidemark does. The whole process is measured. It is started as `python -m benchmarks.cold HOME PORT
+MEMORY`.
 """
 
 import json
@@ -14,8 +15,8 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.inputs.departures import bring, checked, source
-from benchmarks.measuring.own import opened
+from benchmarks.inputs.departures import bring, source, with_expectations
+from benchmarks.measuring.own import open_warehouse
 from benchmarks.measuring.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
@@ -23,7 +24,7 @@ from tidemark.quality import gx
 from tidemark.run import incremental
 
 SOURCE = source("departures")
-ASSET = checked("with_checks", SOURCE)
+ASSET = with_expectations("with_checks", SOURCE)
 HISTORY = 10
 AIM = 12
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ class Start:
 
     Args:
         whole: the process, from its start to its end.
-        engine: until the engine answered.
+        engine: until the engine answers.
         increment: the session and the increment.
     """
 
@@ -45,10 +46,10 @@ class Start:
 
 
 def bench(settings: Settings, starts: int) -> list[Start]:
-    """Stop the engine and start it with an increment, so many times, after some history."""
+    """Run some increments, then measure `starts` times the engine's start with one increment."""
     landed, measured = settings.home / "landed", list[Start]()
     for number in range(HISTORY + starts):
-        warehouse = opened(settings)
+        warehouse = open_warehouse(settings)
         with console.status(f"increment {number + 1} lands"):
             bring(warehouse, SOURCE, landed, number + 1)
         if number < HISTORY:
@@ -56,7 +57,7 @@ def bench(settings: Settings, starts: int) -> list[Start]:
             continue
         engine.stop(settings)
         with console.status(f"start {number - HISTORY + 1}"):
-            measured.append(_started(settings))
+            measured.append(_start_and_run(settings))
         start = measured[-1]
         console.print(
             f"  start {len(measured)}: {start.whole:.1f} s, of which engine {start.engine:.1f} s, "
@@ -66,18 +67,18 @@ def bench(settings: Settings, starts: int) -> list[Start]:
 
 
 def table(starts: list[Start]) -> Table:
-    """The figures."""
-    told = Table(title=f"first increment after the engine's start: medians of {len(starts)}")
-    for column in ("seconds", "of which engine", "increment", "aim"):
-        told.add_column(column, justify="right")
+    """Return a table of the figures."""
+    result = Table(title=f"first increment after the engine's start: medians of {len(starts)}")
+    for column in ("seconds", "of which engine", "increment", "target"):
+        result.add_column(column, justify="right")
     parts = [[s.whole for s in starts], [s.engine for s in starts], [s.increment for s in starts]]
-    told.add_row(*(f"{median(part):.1f}" for part in parts), f"at most {AIM} s")
-    return told
+    result.add_row(*(f"{median(part):.1f}" for part in parts), f"at most {AIM} s")
+    return result
 
 
-def _started(settings: Settings) -> Start:
+def _start_and_run(settings: Settings) -> Start:
     begin = perf_counter()
-    told = subprocess.run(
+    output = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.cold"),
             *(str(settings.home), str(settings.engine_port), settings.engine_memory),
@@ -88,7 +89,7 @@ def _started(settings: Settings) -> Start:
         check=True,
     ).stdout
     whole = perf_counter() - begin
-    return Start(whole, **json.loads(told.splitlines()[-1]))
+    return Start(whole, **json.loads(output.splitlines()[-1]))
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def main() -> None:
     begin = perf_counter()
     engine.ensure(settings, while_starting=gx.import_library)
     answers = perf_counter()
-    facts = incremental(opened(settings), ASSET)
+    facts = incremental(open_warehouse(settings), ASSET)
     assert facts is not None
     took = {"engine": answers - begin, "increment": perf_counter() - answers}
     sys.stdout.write(json.dumps(took) + "\n")

@@ -1,8 +1,8 @@
-"""What age costs: a late run of an asset beside its 50th.
+"""Measure how an asset's age affects its runs: compare a late run with the 50th.
 
-An engine gets quicker in its first hundred runs, which hides what grows. So a young asset of the
-same definition, with a log of its own, makes its first runs beside the last ones of the old one: it
-comes to its 50th when the old one comes to its last, in the same minutes of the same engine.
+An engine gets faster in its first hundred runs, which hides slower runs of an older asset. So a
+second asset with the same definition and its own event log makes its first 50 runs between the last
+50 runs of the old asset, on the same engine at the same time.
 """
 
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from time import perf_counter
 from rich.progress import TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks.inputs.departures import bring, checked, sessions, source
-from benchmarks.measuring.own import opened
+from benchmarks.inputs.departures import bring, sessions, source, with_expectations
+from benchmarks.measuring.own import open_warehouse
 from benchmarks.measuring.terminal import console, under_way
 from benchmarks.rounds import run
 from tidemark.base.settings import Settings
@@ -22,7 +22,7 @@ from tidemark.store.warehouse import Warehouse
 
 YOUNG = 50
 AROUND = 10
-"""How many runs a figure is the median of."""
+"""The number of runs whose median is reported."""
 
 AIM = 1.2
 INGEST = "ingest"
@@ -30,7 +30,7 @@ INGEST = "ingest"
 
 @dataclass
 class Grown:
-    """The seconds of every run of one kind, of the old asset and the young one beside its end."""
+    """The seconds of all runs of one kind, of the old asset and of the young one."""
 
     title: str
     old: list[float] = field(default_factory=list)
@@ -38,33 +38,33 @@ class Grown:
 
     @property
     def late(self) -> float:
-        """A run at the end."""
+        """The median of the old asset's last runs."""
         return median(self.old[-AROUND:])
 
     @property
-    def beside(self) -> float:
-        """The young one's run beside it."""
+    def young_median(self) -> float:
+        """The median of the young asset's last runs, which run at the same time."""
         return median(self.young[-AROUND:])
 
     def early(self) -> float:
-        """The old one's own run when it was young."""
+        """Return the median of the old asset's runs up to its 50th."""
         at = min(YOUNG, len(self.old))
         return median(self.old[max(0, at - AROUND) : at])
 
 
 class _Line:
-    """A source with its assets, which go on by one increment at a time."""
+    """A source with its assets, which continue by one increment at a time."""
 
     def __init__(self, warehouse: Warehouse, name: str, folder: Path) -> None:
         self._warehouse, self._folder, self._done = warehouse, folder, 0
         self._source = source(name)
         self._assets = {
-            "tumbling": checked(f"{name}_hourly", self._source),
+            "tumbling": with_expectations(f"{name}_hourly", self._source),
             "sessions": sessions(f"{name}_sessions", self._source),
         }
 
     def step(self) -> dict[str, float]:
-        """The seconds of the next ingest, and of the run of each asset after it."""
+        """Ingest the next increment and run each asset. Return the seconds of each."""
         self._done += 1
         begin = perf_counter()
         bring(self._warehouse, self._source, self._folder, self._done)
@@ -73,8 +73,8 @@ class _Line:
 
 
 def bench(settings: Settings, runs: int) -> list[Grown]:
-    """Go to a run of that number, with an ingest and a commit of its own before each."""
-    warehouse = opened(settings)
+    """Run both assets up to run number `runs` of the old one, with an ingest before each run."""
+    warehouse = open_warehouse(settings)
     landed = settings.home / "landed"
     old, young = _Line(warehouse, "old", landed), _Line(warehouse, "young", landed)
     grown = {
@@ -91,31 +91,31 @@ def bench(settings: Settings, runs: int) -> list[Grown]:
             if number > runs - YOUNG:
                 for name, seconds in young.step().items():
                     grown[name].young.append(seconds)
-            told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in took.items())
-            progress.update(task, advance=1, description=f"run {number} of {runs}: {told}")
+            line = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in took.items())
+            progress.update(task, advance=1, description=f"run {number} of {runs}: {line}")
             if number % AROUND == 0:
-                console.print(f"  run {number}: {told}")
+                console.print(f"  run {number}: {line}")
     return list(grown.values())
 
 
 def table(grown: list[Grown], runs: int) -> Table:
-    """The figures."""
+    """Return a table of the figures."""
     young = min(YOUNG, runs)
-    told = Table(title=f"run {runs:,} beside run {young}, medians of {AROUND}: seconds")
-    told.add_column("run")
+    result = Table(title=f"run {runs:,} compared with run {young}, medians of {AROUND}: seconds")
+    result.add_column("run")
     for column in (
-        f"run {young} at its time",
-        f"run {young} of a young asset beside",
-        f"run {runs:,}",
-        "beside the young one",
-        "aim",
+        f"run {young} of the old asset",
+        f"run {young} of the young asset",
+        f"run {runs:,} of the old asset",
+        "ratio to the young asset",
+        "target",
     ):
-        told.add_column(column, justify="right")
+        result.add_column(column, justify="right")
     for kind in grown:
-        told.add_row(
+        result.add_row(
             kind.title,
-            *(f"{seconds:.2f}" for seconds in (kind.early(), kind.beside, kind.late)),
-            f"{kind.late / kind.beside:.2f} x",
+            *(f"{seconds:.2f}" for seconds in (kind.early(), kind.young_median, kind.late)),
+            f"{kind.late / kind.young_median:.2f} x",
             "" if kind.title.startswith(INGEST) else f"at most {AIM} x",
         )
-    return told
+    return result

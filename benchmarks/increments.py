@@ -1,9 +1,10 @@
-"""`python -m benchmarks.increments`: what one increment costs on a warm engine.
+"""`python -m benchmarks.increments`: measure one increment on a warm engine.
 
-Each increment has four arrivals with 1,000 events of some 65 windows. In turn an asset with four
-expectations, the same without, and a hand-written stateful query take it in; after increments that
-warm up, medians and the share of the hand-written query's time. Then the same engine, started again
-with an event log, is asked how many Spark jobs, SQL executions and Delta commits a run made.
+Each increment has four arrivals with 1,000 events of about 65 windows. An asset with four
+expectations, the same asset without expectations, and a hand-written stateful query process it in
+turn. After some increments that warm up, the benchmark reports medians, and ratios to the
+hand-written query. Then it starts the engine again with Spark's event log, to count the Spark jobs,
+SQL executions, and Delta commits of one run.
 """
 
 import argparse
@@ -27,7 +28,9 @@ def main() -> int:
     )
     parser.add_argument("--starts", type=int, default=3, help="how many starts --cold measures")
     parser.add_argument(
-        "--growth", action="store_true", help="instead: a late run of an asset beside its 50th"
+        "--growth",
+        action="store_true",
+        help="instead: a late run of an asset compared with the 50th",
     )
     parser.add_argument("--runs", type=int, default=1_000, help="which run --growth goes to")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.lanes`: from topic to topic, in real time and in micro-batches.
+"""`python -m benchmarks.lanes`: measure latency from topic to topic, in both trigger modes.
 
-A producer sends numbered events at a steady rate, and a lane decodes, masks and prepares them,
-enriches them by a reference, and routes them, in a Spark and with a broker of the benchmark's own.
-What is measured is the time from the producer's timestamp to the one that the broker gives the
-record that comes out. Both triggers have the same lane, the same Spark and the same events, in
-turn, after a warm-up of each.
+A producer sends numbered events at a steady rate. A lane decodes, masks, and prepares them, joins
+them with a lookup table, and routes them, with its own Spark and broker. The measured latency is
+the time from the producer's timestamp to the timestamp that the broker gives the output record. The
+real-time and the micro-batch trigger get the same lane, Spark, and events, in turn, each after a
+warm-up.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from tidemark_streaming.kafka.cluster import Cluster
 
 TRIGGERS: tuple[Trigger, ...] = ("real-time", "micro-batch")
 AIM = 50.0
-"""Milliseconds that 99 of 100 events may take in real time."""
+"""The target for the p99 of the real-time mode, in milliseconds."""
 
 _WARM_UP = 10.0
 _TICK = 0.005
@@ -56,17 +56,17 @@ _SOURCE = Source(
     mask={"card": Mask(keep_last=4)},
 )
 _SHOPS = 1_000
-"""Rows of the reference, of which the events name seven."""
+"""The number of rows in the lookup table. The events refer to seven of them."""
 
 
-def _priced(payments: DataFrame, shops: DataFrame) -> DataFrame:
+def _add_prices(payments: DataFrame, shops: DataFrame) -> DataFrame:
     priced = payments.where("cents > 0").withColumn("euros", F.col("cents") / 100)
     return priced.join(shops, "shop", "left")
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Milliseconds from producer to record that came out, and how many came."""
+    """Milliseconds from the producer to the output record, and the number of output records."""
 
     events: int
     came: int
@@ -92,7 +92,7 @@ def main() -> int:
         )
     met = found["real-time"].p99 < AIM
     console.print(
-        f"The aim, a p99 under {AIM:.0f} ms in real time, is {'met' if met else 'missed'}."
+        f"The target, a p99 under {AIM:.0f} ms in real time, is {'met' if met else 'missed'}."
     )
     return int(not met or any(f.came != f.events for f in found.values()))
 
@@ -128,7 +128,7 @@ def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> F
             first = _send(settings, lane, rate, _WARM_UP, 0)
         with console.status(f"{trigger}: measuring"):
             events = _send(settings, lane, rate, seconds, first)
-            return _measured(settings, lane, first, events)
+            return _measure(settings, lane, first, events)
     finally:
         queries.stop()
         engine.stop(own)
@@ -147,7 +147,7 @@ def _lane(settings: Settings, trigger: Trigger) -> Lane:
     return Lane(
         name=_name(trigger),
         connector=connector,
-        prepare=_priced,
+        prepare=_add_prices,
         to={"s1": to("first"), "*": to("others")},
         route="shop",
         valid=["cents < 1000000"],
@@ -159,7 +159,7 @@ def _name(trigger: Trigger) -> str:
 
 
 def _send(settings: Settings, lane: Lane, rate: int, seconds: float, first: int) -> int:
-    """Send events at the rate, each with its number; how many."""
+    """Send numbered events at a steady rate. Return their number."""
     usual = {"linger.ms": 0, "acks": 1}
     producer = Producer({**client_properties(settings.kafka_servers, {}), **usual})
     begun, sent = time.perf_counter(), 0
@@ -183,8 +183,8 @@ def _event(n: int) -> bytes:
     ).encode()
 
 
-def _measured(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
-    """The times of the events from `first` on, once all have come out."""
+def _measure(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
+    """Measure the events from number `first` on, as soon as all output records exist."""
     sent = _times(settings, [lane.connector.topics[0]], first + events)
     names = [t.name for t in lane.routes.values()]
     came = _times(settings, names, first + events)
@@ -194,7 +194,7 @@ def _measured(settings: Settings, lane: Lane, first: int, events: int) -> Figure
 
 
 def _times(settings: Settings, topics: list[str], count: int) -> dict[int, int]:
-    """By number, the timestamps of records, in milliseconds; of the first of each number."""
+    """Return the timestamp of each event's first record, in milliseconds, by the event's number."""
     usual = {"group.id": uuid4().hex, "auto.offset.reset": "earliest"}
     consumer = Consumer({**client_properties(settings.kafka_servers, {}), **usual})
     found, heard = dict[int, int](), time.monotonic()
@@ -213,10 +213,10 @@ def _times(settings: Settings, topics: list[str], count: int) -> dict[int, int]:
 def _table(found: dict[Trigger, Figures], rate: int, seconds: float) -> Table:
     table = Table(
         title=f"{rate:,} events/s for {seconds:.0f} s, {os.cpu_count()} cores: milliseconds from "
-        "the producer to the record that came out",
-        caption=f"enriched by a reference of {_SHOPS:,} rows",
+        "the producer to the output record",
+        caption=f"joined with a lookup table of {_SHOPS:,} rows",
     )
-    for name in ("trigger", "events", "came", "p50", "p99", "most", "share of micro-batch's p99"):
+    for name in ("trigger", "events", "output", "p50", "p99", "max", "ratio to micro-batch's p99"):
         table.add_column(name, justify="left" if name == "trigger" else "right")
     slow = found["micro-batch"]
     for trigger, f in found.items():

@@ -1,15 +1,15 @@
-"""`python -m benchmarks.latency`: from an event in Kafka to its window in a Delta table.
+"""`python -m benchmarks.latency`: measure the time from an event in Kafka to its window in Delta.
 
-Events are sent at a steady rate. A version of the table says how many are in it, and its commit
-when: the n-th event is published with the first version that has n. Tidemark's ways and queries by
-hand take them, each alone, from a topic of one partition, on one engine. Each is warmed up before
-any is measured; then they are measured in rounds, each of which another one begins. In the rounds
-after these a backlog is waiting: what each takes of it in a second is the rate that it sustains,
-with its start, and without the time from its start to a first event that waits for it. In the end
-the windows of each are compared with what was sent.
+Events are sent at a steady rate. Each version of the table has a total number of events, and a
+commit time: event number n is published by the first version with n events or more. The contenders
+are two ways to run Tidemark, and two hand-written queries. Each reads a topic with one partition,
+alone, on the same engine. All are warmed up first. Then there are rounds, which start with a
+different contender each. More rounds measure a backlog: the rate at which a contender processes it,
+with and without the time that it takes to start. Finally, the windows of each are compared with the
+events that were sent.
 
-Tidemark's ways have a log, a late table and two expectations. Of the queries by hand one has none
-of these, and one all but the log.
+Tidemark has an event log, a late table, and two expectations. One of the hand-written queries has
+none of these, and the other has all but the event log.
 """
 
 import argparse
@@ -38,15 +38,15 @@ from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 
 SENDING = 200_000
-"""Events of a backlog that are sent in a second."""
+"""The number of events per second at which a backlog is sent."""
 
-CONTENDERS = ("direct", "streamed", "by hand", "dutiful")
-_PEERS = ("by hand", "dutiful")
+CONTENDERS = ("direct", "streamed", "by hand", "by hand, with checks")
+_PEERS = ("by hand", "by hand, with checks")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A way, what its topic was sent, the table that it publishes, and what came of it."""
+    """A contender, with the events of its topic, the table that it publishes, and its figures."""
 
     sent: Sent
     versions: Versions
@@ -59,9 +59,9 @@ def main() -> int:
     parser.add_argument("--contenders", nargs="+", default=CONTENDERS, choices=CONTENDERS)
     parser.add_argument("--rates", type=int, nargs="*", default=[1_000, 10_000, 50_000])
     parser.add_argument("--seconds", type=float, default=30, help="measured at each rate")
-    parser.add_argument("--warming", type=float, default=10, help="seconds before these")
+    parser.add_argument("--warming", type=float, default=10, help="seconds to warm up at each rate")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--backlog", type=int, default=3_000_000, help="events that wait")
+    parser.add_argument("--backlog", type=int, default=3_000_000, help="number of events")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     with own_engine("4g") as settings:
@@ -80,7 +80,7 @@ def main() -> int:
     if given.json is not None:
         given.json.write_text(json.dumps([f.plain() for f in figures], indent=2) + "\n")
     for f in figures:
-        console.print(f"{f.title}: {f.differing} windows differ from what was sent.")
+        console.print(f"{f.title}: {f.differing} windows differ from the sent events.")
     return int(any(f.differing for f in figures))
 
 
@@ -88,18 +88,20 @@ def _contenders(settings: Settings, names: list[str]) -> list[Contender]:
     admin, found = AdminClient({"bootstrap.servers": broker.address(settings)}), list[Contender]()
     topics = dict[str, Sent]()
     for name in names:
-        topic = name.replace(" ", "_") if name in _PEERS else ways.SOURCE
+        topic = re.sub(r"\W+", "_", name) if name in _PEERS else ways.SOURCE
         if topic not in topics:
             admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
             topics[topic] = Sent(settings, topic)
         hand = settings.home / topic
         opened: dict[str, Callable[[], AbstractContextManager[ways.Way]]] = {
             "direct": lambda: ways.direct(settings),
-            "streamed": lambda: ways.streamed(settings),
+            "streamed": lambda: ways.stream(settings),
             "by hand": lambda topic=topic, hand=hand: ways.by_hand(settings, topic, hand),
-            "dutiful": lambda topic=topic, hand=hand: ways.dutiful(settings, topic, hand),
+            "by hand, with checks": lambda topic=topic, hand=hand: ways.by_hand_with_checks(
+                settings, topic, hand
+            ),
         }
-        table = hand if name in _PEERS else ways.published(settings)
+        table = hand if name in _PEERS else ways.published_table(settings)
         figures = Figures(name, peer=name in _PEERS)
         found.append(Contender(topics[topic], Versions(table), opened[name], figures))
     return found
@@ -107,22 +109,22 @@ def _contenders(settings: Settings, names: list[str]) -> list[Contender]:
 
 def _measure(settings: Settings, contenders: list[Contender], given: argparse.Namespace) -> None:
     for contender in contenders:
-        with _shown(contender, "warming up"), contender.way():
+        with _show_status(contender, "warming up"), contender.way():
             for rate in given.rates or [SENDING]:
                 _take(contender, rate, given.warming)
     for n in range(given.rounds if given.rates else 0):
-        for contender in _rotated(contenders, n):
+        for contender in _rotate(contenders, n):
             with contender.way():
                 for rate in given.rates:
-                    with _shown(contender, f"{rate:,} events a second"):
+                    with _show_status(contender, f"{rate:,} events a second"):
                         _take(contender, rate, given.warming)
                         seconds = _take(contender, rate, given.seconds)
                     contender.figures.seconds.setdefault(rate, []).append(seconds)
                     p50, p99 = np.percentile(seconds, [50, 99])
                     console.print(f"{contender.figures.title}, {rate:,}: {p50:.2f} {p99:.2f}")
     for n in range(given.rounds if given.backlog else 0):
-        for contender in _rotated(contenders, n):
-            with _shown(contender, "a backlog"):
+        for contender in _rotate(contenders, n):
+            with _show_status(contender, "a backlog"):
                 _catch_up(settings, contender, given.backlog)
             f = contender.figures
             console.print(f"{f.title}: {f.rates[-1]:,.0f} a second, {f.running[-1]:,.0f}")
@@ -130,12 +132,12 @@ def _measure(settings: Settings, contenders: list[Contender], given: argparse.Na
         contender.figures.differing = contender.sent.differing(contender.versions.table)
 
 
-def _rotated(contenders: list[Contender], by: int) -> list[Contender]:
+def _rotate(contenders: list[Contender], by: int) -> list[Contender]:
     return [contenders[(n + by) % len(contenders)] for n in range(len(contenders))]
 
 
 def _take(contender: Contender, rate: int, seconds: float) -> Seconds:
-    """Send events and wait for them: how long each took, in seconds."""
+    """Send events and wait for them. Return the latency of each, in seconds."""
     before, sent = contender.sent.events, contender.sent.send(rate, seconds)
     contender.versions.await_total(contender.sent.events)
     at, totals = contender.versions.look()
@@ -155,8 +157,11 @@ def _catch_up(settings: Settings, contender: Contender, events: int) -> None:
 def _caught_up(
     settings: Settings, contender: Contender, rate: int, seconds: float
 ) -> tuple[float, float, float]:
-    """Events wait, and are taken: how long that took with the start, and the most memory that the
-    engine and the way's own processes had meanwhile."""
+    """Send events, then start the contender and wait until it has processed them.
+
+    Return the seconds, including the start, and the peak memory in GB of the engine and of the
+    contender's own processes.
+    """
     contender.sent.send(rate, seconds)
     record = engine.ManagedProcess(settings.home, "engine").running()
     assert record is not None
@@ -175,13 +180,13 @@ def _forget_peak(pid: int) -> None:
 
 
 def _peak(pids: Iterable[int]) -> float:
-    """The most memory that processes had, in GB."""
-    told = (Path("/proc", str(pid), "status").read_text() for pid in pids)
-    return sum(int(re.findall(r"VmHWM:\s+(\d+)", text)[0]) for text in told) / 1e6
+    """Return the peak memory of processes, in GB."""
+    texts = (Path("/proc", str(pid), "status").read_text() for pid in pids)
+    return sum(int(re.findall(r"VmHWM:\s+(\d+)", text)[0]) for text in texts) / 1e6
 
 
 @contextmanager
-def _shown(contender: Contender, what: str) -> Iterator[None]:
+def _show_status(contender: Contender, what: str) -> Iterator[None]:
     with console.status(f"{contender.figures.title}: {what}"):
         yield
 

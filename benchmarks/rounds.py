@@ -1,4 +1,4 @@
-"""Increment after increment, taken in by an asset, the same without checks, and the peer."""
+"""Run the same increments with an asset, with the asset without expectations, and with the peer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,10 +8,17 @@ from time import perf_counter
 
 from rich.table import Table
 
-from benchmarks.inputs.departures import EVENTS, bring, checked, land, source, unchecked
+from benchmarks.inputs.departures import (
+    EVENTS,
+    bring,
+    land,
+    source,
+    with_expectations,
+    without_expectations,
+)
 from benchmarks.measuring.counts import Counted, Counter
 from benchmarks.measuring.measure import differing
-from benchmarks.measuring.own import opened, restarted
+from benchmarks.measuring.own import open_warehouse, restart
 from benchmarks.measuring.terminal import console
 from benchmarks.peers.hand_written import VALUES, StatefulQuery
 from tidemark.base.settings import Settings
@@ -21,18 +28,27 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import end
 
 WARMING = 10
-"""More than a week of events, so that the volume has a week before to be compared with."""
+"""The number of increments before those that are measured.
+
+They have more than a week of events, so that the expectation on volume has a week to compare with.
+"""
 
 SOURCE = source("departures")
-CHECKED = checked("with_checks", SOURCE)
-UNCHECKED = unchecked("without_checks", SOURCE)
+CHECKED = with_expectations("with_checks", SOURCE)
+UNCHECKED = without_expectations("without_checks", SOURCE)
 PEER = "by_hand"
-AIMS = {CHECKED.name: "1.0 s, 0.7 x", UNCHECKED.name: "0.6 s, 0.4 x"}
+AIMS = {CHECKED.name: "at most 1.0 s, 0.7 x", UNCHECKED.name: "at most 0.6 s, 0.4 x"}
 
 
 @dataclass
 class Figure:
-    """What one contender's increments cost: seconds, windows published, what one asked for."""
+    """The cost of one contender's increments.
+
+    Args:
+        seconds: the time of each increment.
+        windows: the number of windows that each published.
+        counted: the jobs, executions, and commits of one increment.
+    """
 
     title: str
     seconds: list[float] = field(default_factory=list)
@@ -41,7 +57,7 @@ class Figure:
 
 
 class Rounds:
-    """Rounds of one increment each, which all contenders take in."""
+    """Rounds of one increment each, which all contenders process."""
 
     def __init__(self, settings: Settings, warming: int, increments: int) -> None:
         self.figures = {
@@ -55,18 +71,20 @@ class Rounds:
         self._done = 0
 
     def measure(self) -> None:
-        """The rounds that warm up and those that count."""
-        warehouse = opened(self._settings)
+        """Run the rounds that warm up and those that are measured."""
+        warehouse = open_warehouse(self._settings)
         with StatefulQuery(warehouse, PEER) as peer:
             for number in range(self._warming + self._increments):
                 self._round(warehouse, peer, "" if number >= self._warming else "warming up, ")
 
     def count(self) -> None:
-        """Count what a round makes the engine do, on one started again to tell it, after a round
-        that warms it up."""
+        """Count the jobs, executions, and commits of one round.
+
+        The engine is started again with Spark's event log, and one round before warms it up.
+        """
         counter = Counter(self._settings.home, Path(self._settings.warehouse, "bench"))
-        self._settings = restarted(self._settings, counter.java_options)
-        warehouse = opened(self._settings)
+        self._settings = restart(self._settings, counter.java_options)
+        warehouse = open_warehouse(self._settings)
         with StatefulQuery(warehouse, PEER) as peer:
             self._round(warehouse, peer, "warming up to be counted, ")
             self._bring(warehouse)
@@ -76,8 +94,8 @@ class Rounds:
                 self.figures[name].counted = counted
 
     def differing(self) -> int:
-        """End the stream; how many windows of the assets differ from the peer's."""
-        warehouse, wrong = opened(self._settings), 0
+        """End the source, and return how many windows of the assets differ from the peer's."""
+        warehouse, wrong = open_warehouse(self._settings), 0
         end(warehouse, SOURCE)
         for asset in (CHECKED, UNCHECKED):
             with console.status(f"comparing {asset.name} with the peer"):
@@ -87,14 +105,14 @@ class Rounds:
         return wrong
 
     def table(self) -> Table:
-        """The figures."""
+        """Return a table of the figures."""
         published = median(self.figures[CHECKED.name].windows)
         table = Table(
             title=f"increments of {EVENTS:,} events in four arrivals, {published:.0f} windows: "
             f"medians of {self._increments}"
         )
         table.add_column("contender")
-        for column in ("seconds", "least", "most", "beside its peer", "aim at most"):
+        for column in ("seconds", "min", "max", "ratio to peer", "target"):
             table.add_column(column, justify="right")
         for column in ("Spark jobs", "SQL executions", "Delta commits"):
             table.add_column(column, justify="right")
@@ -116,14 +134,14 @@ class Rounds:
 
     def _round(self, warehouse: Warehouse, peer: StatefulQuery, warming: str) -> None:
         self._bring(warehouse)
-        told: list[str] = []
+        parts: list[str] = []
         for name, take in self._contenders(warehouse, peer).items():
             seconds, windows = take()
-            told.append(f"{name} {seconds:.2f} s")
+            parts.append(f"{name} {seconds:.2f} s")
             if not warming:
                 self.figures[name].seconds.append(seconds)
                 self.figures[name].windows.append(windows)
-        console.print(f"  {warming}increment {self._done}: {', '.join(told)}")
+        console.print(f"  {warming}increment {self._done}: {', '.join(parts)}")
 
     def _bring(self, warehouse: Warehouse) -> None:
         self._done += 1
@@ -132,7 +150,10 @@ class Rounds:
     def _contenders(
         self, warehouse: Warehouse, peer: StatefulQuery
     ) -> dict[str, Callable[[], tuple[float, int]]]:
-        """How each takes in the newest increment: its seconds, and how many windows it wrote."""
+        """Return functions by contender that process the newest increment.
+
+        Each returns its seconds, and the number of windows that it wrote.
+        """
         file = land(self._landed, self._done - 1)
         return {
             CHECKED.name: lambda: run(warehouse, CHECKED),
@@ -142,7 +163,7 @@ class Rounds:
 
 
 def run(warehouse: Warehouse, asset: WindowedTransform) -> tuple[float, int]:
-    """Take in what an asset's source has; the seconds, and how many windows were published."""
+    """Run an asset on all new events. Return the seconds, and the number of published windows."""
     begin = perf_counter()
     facts = incremental(warehouse, asset)
     took = perf_counter() - begin

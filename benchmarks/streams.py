@@ -1,9 +1,9 @@
-"""`python -m benchmarks.streams`: what many small streams cost one engine.
+"""`python -m benchmarks.streams`: measure many small streams on one engine.
 
-So many sources with a stream each, on one engine: what the engine and its workers take and hold
-while nothing comes, what a tick of Dagster's supervisor takes when it finds them and later, and how
-long until files that land for all of them are published. Beside it the same without streams: one
-increment of each asset, in one process.
+Each of many sources has a stream. The benchmark measures the processor time and memory of the
+engine and its workers without new events, the tick of Dagster's supervisor that finds the streams
+and later ticks, and the time until new files for all streams are published. For comparison, it
+measures one increment of each asset in one process.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from rich.table import Table
 
-from benchmarks.measuring.own import opened, own_engine
+from benchmarks.measuring.own import open_warehouse, own_engine
 from benchmarks.measuring.terminal import console
 from tidemark import aggregate as agg
 from tidemark import engine
@@ -45,8 +45,13 @@ _TICKS = 5
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: seconds of the clock, and of the processors for the engine, its workers
-    and this process; the former two held `memory` GB afterwards."""
+    """The cost of one step.
+
+    Args:
+        seconds: the elapsed time.
+        processors: the processor time of the engine, its workers, and this process, in seconds.
+        memory: the memory of the engine and its workers after the step, in GB.
+    """
 
     what: str
     seconds: float
@@ -56,13 +61,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Small:
-    """A small source with its way in, and a transform of it."""
+    """A small source with its connector, and a transform of it."""
 
     transform: WindowedTransform
     connector: FileConnector
 
     def land(self, minute: int) -> None:
-        """A file with the events of a minute."""
+        """Write a file with the events of a minute."""
         at = f"2026-01-01T00:{minute:02d}"
         rows = [f"{at}:{n % 60:02d}Z,{n % 5},{n}" for n in range(EVENTS)]
         self.connector.path.mkdir(parents=True, exist_ok=True)
@@ -71,13 +76,15 @@ class Small:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
-    parser.add_argument("--streams", type=int, default=50, help="how many")
-    parser.add_argument("--seconds", type=float, default=60, help="in which nothing comes")
+    parser.add_argument("--streams", type=int, default=50, help="the number of streams")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="the time to measure without new events"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     with own_engine("4g") as settings:
         found = [_small(settings, n) for n in range(given.streams)]
-        costs = list(_measured(settings, found, given.seconds))
+        costs = list(_measure(settings, found, given.seconds))
     console.print(_table(costs, given.streams))
     if given.json is not None:
         given.json.write_text(json.dumps([asdict(c) for c in costs], indent=2) + "\n")
@@ -106,51 +113,51 @@ def _small(settings: Settings, number: int) -> Small:
     return Small(makes(takings), FileConnector(source, landing, options={"header": True}))
 
 
-def _measured(settings: Settings, tills: list[Small], seconds: float) -> Iterator[Cost]:
-    meter, warehouse = _Meter(settings), opened(settings)
+def _measure(settings: Settings, tills: list[Small], seconds: float) -> Iterator[Cost]:
+    meter, warehouse = _Meter(settings), open_warehouse(settings)
     names = [till.transform.name for till in tills]
     here = settings.model_copy(update={"database": warehouse.database})
     _arrive(warehouse, tills, 0)
-    with meter.over("a first increment of each, in one process"):
+    with meter.over("the first increment of each asset, in one process"):
         _increments(warehouse, tills)
-    yield meter.told
+    yield meter.cost
     _arrive(warehouse, tills, 1)
-    with meter.over("an increment of each, in one process"):
+    with meter.over("another increment of each asset, in one process"):
         _increments(warehouse, tills)
-    yield meter.told
-    with meter.over("starting a stream of each"):
+    yield meter.cost
+    with meter.over("starting all streams"):
         for till in tills:
             session = continuous.session_id(here, till.transform.name)
             spark = engine.session(settings, session)
             continuous.start(Warehouse(spark, settings.warehouse, "bench"), till.transform)
-    yield meter.told
+    yield meter.cost
     running = queries.running(here, names)
     if len(running) < len(tills):
         raise RuntimeError(f"{len(running)} streams run, of {len(tills)}.")
-    with _supervised(here, tills) as tick:
-        with meter.over("the supervisor's tick that finds them"):
+    with _supervise(here, tills) as tick:
+        with meter.over("the supervisor's tick that finds the streams"):
             tick()
-        yield meter.told
-        with meter.over(f"a tick of the supervisor later, of {_TICKS}"):
+        yield meter.cost
+        with meter.over(f"a later tick of the supervisor, mean of {_TICKS}"):
             for _ in range(_TICKS):
                 tick()
         yield replace(
-            meter.told,
-            seconds=round(meter.told.seconds / _TICKS, 3),
-            processors=round(meter.told.processors / _TICKS, 3),
+            meter.cost,
+            seconds=round(meter.cost.seconds / _TICKS, 3),
+            processors=round(meter.cost.processors / _TICKS, 3),
         )
-    _published(warehouse, tills, 2)
-    with meter.over("streams to which nothing comes"):
+    _publish(warehouse, tills, 2)
+    with meter.over("streams without new events"):
         time.sleep(seconds)
-    yield meter.told
-    with meter.over("a file for each: ingested, and published by its stream"):
-        _published(warehouse, tills, 3)
-    yield meter.told
+    yield meter.cost
+    with meter.over("a file for each, ingested and published by its stream"):
+        _publish(warehouse, tills, 3)
+    yield meter.cost
 
 
 @contextmanager
-def _supervised(settings: Settings, tills: list[Small]) -> Iterator[Callable[[], None]]:
-    """What ticks, as Dagster's daemon has it do: the sensor that looks after all these streams."""
+def _supervise(settings: Settings, tills: list[Small]) -> Iterator[Callable[[], None]]:
+    """Yield a function that runs one tick of the sensor that supervises the streams."""
     transforms = {till.transform.name: till.transform for till in tills}
     for name in transforms:
         desired_streams.request(settings, name)
@@ -164,41 +171,41 @@ def _supervised(settings: Settings, tills: list[Small]) -> Iterator[Callable[[],
         def tick() -> None:
             nonlocal cursor
             context = dg.build_sensor_context(instance, cursor, resources=resources)
-            told = sensor.evaluate_tick(context)
-            if told.cursor is None:
-                raise RuntimeError(f"The supervisor did not look: {told.skip_message}")
-            cursor = told.cursor
+            result = sensor.evaluate_tick(context)
+            if result.cursor is None:
+                raise RuntimeError(f"The supervisor skipped its tick: {result.skip_message}")
+            cursor = result.cursor
 
         yield tick
 
 
 class _Meter:
-    """What the engine and its workers take in the course of a block."""
+    """The cost of the engine and its workers during a block."""
 
     def __init__(self, settings: Settings) -> None:
         record = engine.ManagedProcess(settings.home, "engine").running()
         assert record is not None
         self._engine = psutil.Process(record.pid)
-        self.told: Cost
+        self.cost: Cost
 
     @contextmanager
     def over(self, what: str) -> Iterator[None]:
-        """Measure; `told` is what it came to."""
-        begun, taken = time.monotonic(), self._taken()
+        """Measure the block. Its `cost` is known afterwards."""
+        begun, taken = time.monotonic(), self._processor_time()
         with console.status(what):
             yield
         took, held = time.monotonic() - begun, 0
         for each in self._all():
             held += each.memory_full_info().pss
-        processors = self._taken() - taken
-        self.told = Cost(what, round(took, 2), round(processors, 2), round(held / 1e9, 2))
-        console.print(self.told)
+        processors = self._processor_time() - taken
+        self.cost = Cost(what, round(took, 2), round(processors, 2), round(held / 1e9, 2))
+        console.print(self.cost)
 
     def _all(self) -> list[psutil.Process]:
         return [self._engine, *self._engine.children(recursive=True)]
 
-    def _taken(self) -> float:
-        """Seconds of the processors that they, workers that have ended and this process took."""
+    def _processor_time(self) -> float:
+        """Return the processor time of the engine, its workers, ended workers, and this process."""
         times = [each.cpu_times() for each in self._all()]
         own = time.process_time()
         return own + sum(t.user + t.system + t.children_user + t.children_system for t in times)
@@ -216,8 +223,8 @@ def _increments(warehouse: Warehouse, tills: list[Small]) -> None:
         incremental(warehouse, till.transform)
 
 
-def _published(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
-    """A minute's files arrive, and the streams publish what they bring."""
+def _publish(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
+    """Write and ingest one file per source, and wait until the streams publish the events."""
     before = _versions(warehouse, tills)
     _arrive(warehouse, tills, minute)
     deadline = time.monotonic() + PATIENCE
@@ -233,13 +240,13 @@ def _versions(warehouse: Warehouse, tills: list[Small]) -> dict[str, int]:
 
 
 def _table(costs: list[Cost], streams: int) -> Table:
-    told = Table(title=f"{streams} small sources, a stream each, on one engine")
-    told.add_column("")
+    table = Table(title=f"{streams} small sources, a stream each, on one engine")
+    table.add_column("")
     for column in ("seconds", "each ms", "processor seconds", "each ms", "GB"):
-        told.add_column(column, justify="right")
+        table.add_column(column, justify="right")
     for c in costs:
         each = (f"{1000 * value / streams:,.0f}" for value in (c.seconds, c.processors))
-        told.add_row(
+        table.add_row(
             c.what,
             f"{c.seconds:.2f}",
             next(each),
@@ -247,7 +254,7 @@ def _table(costs: list[Cost], streams: int) -> Table:
             next(each),
             f"{c.memory:.2f}",
         )
-    return told
+    return table
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CODE = ("platform", "streaming", "assets")
+CODE = ("platform", "streaming", "assets", "benchmarks")
 PROSE = ("docs", "README.md", "CHANGELOG.md")
 
 WORDS = {

@@ -1,1 +1,1 @@
-"""The events that benchmarks process, and what is computed from them."""
+"""The events that benchmarks process, and the windows that they compute."""

@@ -1,9 +1,9 @@
-"""Departures that go on for ever: seeded events shaped like the domain's flights.
+"""Generate an endless sequence of departures: seeded events like those of the domain `flights`.
 
-An increment is four arrivals of five hours each, with 1,000 flights from three airports. A flight
-arrives when it has landed, half an hour to five and a half hours after its departure: some are
-late, and none is too late. Each increment lands as one Parquet file, which is the same whenever it
-is written; Tidemark ingests it, the hand-written query streams it.
+An increment has four arrivals of five hours each, with 1,000 flights from three airports. A flight
+arrives when it has landed, half an hour to five and a half hours after its departure, so some
+events are late and none is too late. Each increment is one Parquet file with the same content in
+every run. Tidemark ingests it, and the hand-written query streams it.
 """
 
 from collections.abc import Sequence
@@ -53,34 +53,34 @@ LANDED = ", ".join(f"{name} {kind}" for name, kind in (COLUMNS | FACTS).items())
 
 
 def source(name: str) -> Source:
-    """A source of these departures, with a log of its own."""
+    """Return a source of these departures, which has its own event log."""
     return Source(name, COLUMNS, "departure", BoundedOutOfOrderness("3 hours"))
 
 
-def checked(name: str, of: Source) -> WindowedTransform:
-    """The domain's `departures_hourly`, with its four expectations, over a source."""
+def with_expectations(name: str, of: Source) -> WindowedTransform:
+    """Return the domain's `departures_hourly` over the source `of`, with its four expectations."""
     return replace(departures_hourly, name=name, source=of)
 
 
-def unchecked(name: str, of: Source) -> WindowedTransform:
-    """The same without expectations."""
+def without_expectations(name: str, of: Source) -> WindowedTransform:
+    """Return the domain's `departures_hourly` over the source `of`, without expectations."""
     return replace(departures_hourly, name=name, source=of, expectations=())
 
 
 def sessions(name: str, of: Source) -> WindowedTransform:
-    """The domain's `aircraft_days`, with its three expectations, over a source."""
+    """Return the domain's `aircraft_days` over the source `of`, with its three expectations."""
     return replace(aircraft_days, name=name, source=of)
 
 
 def land(folder: Path, increment: int) -> Path:
-    """The file of an increment, which is written unless it is there."""
+    """Return the file of an increment. Write it if it does not exist."""
     file = folder / f"increment_{increment:06}.parquet"
     if file.exists():
         return file
     folder.mkdir(parents=True, exist_ok=True)
     chance = np.random.default_rng([SEED, increment])
     each = EVENTS // ARRIVALS
-    # In each arrival in the order in which they land.
+    # The flights of each arrival are in the order in which they land.
     landed = np.sort(chance.integers(0, SPAN, (ARRIVALS, each)), axis=1).ravel()
     arrival = increment * ARRIVALS + np.repeat(np.arange(ARRIVALS), each)
     minutes = (30 + 300 * chance.beta(2, 4, EVENTS)).astype("int32")
@@ -111,7 +111,7 @@ def land(folder: Path, increment: int) -> Path:
 
 @dataclass(frozen=True)
 class LandedConnector:
-    """The increments that have landed so far, as arrivals."""
+    """A connector for the increments that have been written so far."""
 
     source: Source
     folder: Path
@@ -139,6 +139,6 @@ class LandedConnector:
 
 
 def bring(warehouse: Warehouse, of: Source, folder: Path, increments: int) -> None:
-    """Ingest a source up to so many increments, each in a commit of its own."""
+    """Ingest a source up to a number of increments, with one commit for each."""
     for _ in ingest(warehouse, LandedConnector(of, folder, increments), batch=ARRIVALS):
         pass

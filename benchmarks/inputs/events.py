@@ -1,10 +1,11 @@
-"""The benchmark's events: made in Spark from their numbers alone, so that every run has the same.
+"""Generate the benchmark's events in Spark, as a function of their numbers: all runs have the same.
 
-Event number i is sent at second i / rate; it is up to 30 s old then, and one in a hundred is up
-to ten minutes old. Its key is one of 1,000, skewed: the most frequent has a tenth of all events.
+Event number i is sent at second i / rate. It is then up to 30 s old, and one event in a hundred is
+up to ten minutes old. There are 1,000 keys, whose distribution is skewed: the most frequent key has
+a tenth of all events.
 
-They are written twice, piece by piece, so that any number of them needs little memory: into the
-log, from which Tidemark computes, and as plain Parquet, which the hand-written queries read.
+The events are written twice, in pieces, so that any number of them needs little memory: to the
+event log for Tidemark, and as plain Parquet for the hand-written queries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ KEYS = 1_000
 SEED = 20_130_101
 BEGIN = instant("2024-01-01")
 DELAY = "630 seconds"
-"""Nothing comes later than this: each contender counts every event, and all agree."""
+"""The greatest delay of an event. No event is too late, so all contenders count the same events."""
 
 SOURCE = Source(
     name="clicks",
@@ -44,7 +45,7 @@ _COMMIT = 2_500_000
 
 @dataclass(frozen=True)
 class GeneratedConnector:
-    """`events` events in `arrivals` arrivals."""
+    """A connector that gives a number of events in a number of arrivals."""
 
     events: int = EVENTS
     arrivals: int = ARRIVALS
@@ -52,8 +53,7 @@ class GeneratedConnector:
 
     @property
     def batch(self) -> int:
-        """How many arrivals to bring in one commit: a tenth of all, or fewer where these are
-        large."""
+        """The number of arrivals per commit: a tenth of all, or fewer if arrivals are large."""
         return max(1, min(self.arrivals // PIECES, _COMMIT // self._size))
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
@@ -76,15 +76,17 @@ class GeneratedConnector:
         return None
 
     def land(self, spark: SparkSession, folder: Path) -> Iterator[int]:
-        """Write the same events as Parquet: pieces of as many events and files each, in the order
-        of arrival. Yields the number of pieces that are there."""
+        """Write the same events as Parquet, in pieces of equal size in the order of arrival.
+
+        Yields the number of pieces written so far.
+        """
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         bounds = [self._size * self.arrivals * n // PIECES for n in range(PIECES + 1)]
         for n in range(PIECES):
             rows = self._events(spark.range(bounds[n], bounds[n + 1], 1, PIECE_FILES))
             rows.select(*SOURCE.columns).write.parquet(str(folder / f"piece_{n}"))
             yield n + 1
-        # An event so late that a stream closes every window which the others have opened.
+        # An event far in the future, so that a stream closes all windows of the other events.
         far = F.timestamp_micros(F.lit(BEGIN + int(10 * SECONDS * 1e6)))
         last = spark.range(1).select(
             far.alias("ts"), F.lit(-1).alias("key"), F.lit(0.0).alias("value")
@@ -111,6 +113,6 @@ class GeneratedConnector:
 
 
 def _chance(salt: int) -> Column:
-    """A number in [0, 1) that the event's number and the salt decide."""
+    """Return a number in [0, 1) that depends only on the event's number and on `salt`."""
     mixed = F.xxhash64("id", F.lit(SEED + salt))
     return F.pmod(mixed, F.lit(1 << 30)) / (1 << 30)

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.inputs.load SERVERS TOPIC RATE SECONDS FILE`: sends sales at a steady rate.
+"""`python -m benchmarks.inputs.load SERVERS TOPIC RATE SECONDS FILE`: send sales at a steady rate.
 
-A process of its own, so that it keeps its pace. The file gets when each event was sent, in
-microseconds since 1970, its shop and its cents, in the order of the topic's one partition.
+It is a separate process, so that other work does not slow it down. For each event, it writes to the
+file when the event was sent, in microseconds since 1970, its shop, and its cents, in the order of
+the topic's one partition.
 """
 
 import random

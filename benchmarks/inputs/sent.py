@@ -1,4 +1,4 @@
-"""What was sent to a topic: when, and the windows that it makes; sent by a process of its own."""
+"""Send events to a topic, and record when each was sent and the windows that they result in."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ _BY = ["window", "shop"]
 
 
 class Sent:
-    """All that was sent to a topic so far."""
+    """All events that were sent to a topic so far."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -27,10 +27,16 @@ class Sent:
         self.events = 0
 
     def send(self, rate: int, seconds: float) -> "npt.NDArray[np.float64]":
-        """Send events at a steady rate: when each was sent, in seconds since 1970."""
+        """Send events at a steady rate. Return when each was sent, in seconds since 1970."""
         file = self._settings.home / "sent.npz"
-        told = [broker.address(self._settings), self._topic, str(rate), str(seconds), str(file)]
-        subprocess.run([sys.executable, "-m", "benchmarks.inputs.load", *told], check=True)
+        arguments = [
+            broker.address(self._settings),
+            self._topic,
+            str(rate),
+            str(seconds),
+            str(file),
+        ]
+        subprocess.run([sys.executable, "-m", "benchmarks.inputs.load", *arguments], check=True)
         with np.load(file) as sent:
             at, shop, cents = sent["sent"], sent["shop"], sent["cents"]
         self.events += len(at)
@@ -44,16 +50,16 @@ class Sent:
                 "largest": amount,
             }
         )
-        self._windows.append(_summed(rows))
+        self._windows.append(_sum_windows(rows))
         return at / 1e6
 
     def differing(self, table: Path) -> int:
-        """In how many windows a table, in which all that was sent is, is not what it makes."""
+        """Return the number of a table's windows that differ from those of the sent events."""
         columns = ["window_start", "shop", "events", "takings", "largest"]
         rows = DeltaTable(table).to_pyarrow_table(columns=columns).to_pandas()
         rows["window"] = rows["window_start"].astype("int64") // _unit(rows) // WINDOW
         rows["shop"] = rows["shop"].str.removeprefix("shop ").astype("int16")
-        sent = _summed(pd.concat(self._windows))
+        sent = _sum_windows(pd.concat(self._windows))
         both = sent.merge(rows, on=_BY, how="outer", suffixes=("", "_there"))
         same = both["events"] == both["events_there"]
         for name in ("takings", "largest"):
@@ -62,11 +68,11 @@ class Sent:
         return int((~same).sum())
 
 
-def _summed(rows: pd.DataFrame) -> pd.DataFrame:
+def _sum_windows(rows: pd.DataFrame) -> pd.DataFrame:
     sums = {"events": "sum", "takings": "sum", "largest": "max"}
     return rows.groupby(_BY, as_index=False).agg(sums)
 
 
 def _unit(rows: pd.DataFrame) -> int:
-    """How many of the units of a table's instants are a microsecond."""
+    """Return the number of units of a table's timestamps per microsecond."""
     return {"us": 1, "ns": 1000}[str(rows["window_start"].dtype.unit)]  # pyright: ignore

@@ -1,7 +1,7 @@
-"""What is computed: tumbling, sliding and session windows over the same clicks.
+"""Define the workloads: tumbling, sliding, and session windows over the same clicks.
 
-Each workload says the same thing twice, as a Tidemark definition and as Spark's own window for the
-hand-written queries, with the share of their time that Tidemark aims at.
+Each workload is defined twice, as a Tidemark asset and as a Spark window for the hand-written
+queries, with the target ratio of Tidemark's time to theirs.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,14 @@ class Workload:
     """One kind of window.
 
     Args:
-        name: its name on the command line.
+        name: the name on the command line.
         asset: the definition that Tidemark runs.
         window: Spark's window of an event.
-        updates: whether Spark can emit its windows before they close, to be merged; else they are
-            appended once closed.
-        backfill, increments: the shares of the time of the hand-written query aimed at.
-        backfill_of_many: that of a backfill of 100,000,000 events or more, if another.
+        updates: true if Spark can emit windows before they close, to be merged into the table;
+            false if it appends closed windows.
+        backfill, increments: the target ratios to the time of the hand-written query.
+        backfill_of_many: the target ratio of a backfill of 100,000,000 events or more, if it
+            differs.
     """
 
     name: str
@@ -42,13 +43,13 @@ class Workload:
     backfill_of_many: float | None = None
 
     def backfill_aim(self, events: int) -> float:
-        """The share aimed at by a backfill of so many events."""
+        """Return the target ratio of a backfill of a number of events."""
         if events >= MANY and self.backfill_of_many is not None:
             return self.backfill_of_many
         return self.backfill
 
     def by_hand(self, rows: DataFrame) -> DataFrame:
-        """The windows of the rows, as one writes them in Spark."""
+        """Return the windows of the rows, computed by a hand-written query."""
         return (
             rows.groupBy(self.window().alias("window"), "key")
             .agg(

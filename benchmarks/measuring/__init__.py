@@ -1,1 +1,1 @@
-"""Measure: engines, time, memory, and results."""
+"""Measure engines, time, memory, and results."""

@@ -1,8 +1,7 @@
-"""What a run asks of Spark and Delta: its jobs, SQL executions and commits.
+"""Count the Spark jobs, SQL executions, and Delta commits of a run.
 
-Jobs and executions are read from Spark's event log, which costs time itself: an engine that is
-measured has none, and one that is counted is not measured. Commits are the new files in the tables'
-logs.
+Jobs and executions are read from Spark's event log, which slows the engine down, so a run is either
+timed or counted. Commits are the new files in the tables' logs.
 """
 
 import time
@@ -18,7 +17,7 @@ _SETTLED = 0.5
 
 @dataclass
 class Counted:
-    """What one run asked for; None where the engine wrote no event log."""
+    """The counts of one run; None if the engine writes no event log."""
 
     jobs: int | None = None
     executions: int | None = None
@@ -26,7 +25,7 @@ class Counted:
 
 
 class Counter:
-    """Counts what an engine does that was started with `java_options`."""
+    """Counts the work of an engine that was started with `java_options`."""
 
     def __init__(self, home: Path, tables: Path) -> None:
         self._events = home / "events"
@@ -35,7 +34,7 @@ class Counter:
 
     @property
     def java_options(self) -> str:
-        """The options under which the engine writes its event log."""
+        """The options with which the engine writes its event log."""
         return (
             f"-Dspark.eventLog.enabled=true -Dspark.eventLog.dir=file://{self._events} "
             "-Dspark.eventLog.compress=false -Dspark.eventLog.rolling.enabled=false"
@@ -43,21 +42,21 @@ class Counter:
 
     @contextmanager
     def counting(self) -> Iterator[Counted]:
-        """What the block makes the engine and the tables do; known after the block."""
+        """Count the work of the block. The counts are known after the block."""
         counted = Counted()
-        known, before = self._commits(), self._settled()
+        known, before = self._commits(), self._wait_for_counts()
         yield counted
-        after = self._settled()
+        after = self._wait_for_counts()
         if before is not None and after is not None:
             counted.jobs, counted.executions = (b - a for a, b in zip(before, after, strict=True))
-        # By name: a clean-up of old commits must not hide new ones.
+        # Compare names, because a clean-up may delete old commits in the block.
         counted.commits = len(self._commits() - known)
 
     def _commits(self) -> set[Path]:
         return set(self._tables.glob("*/_delta_log/*.json"))
 
-    def _settled(self) -> tuple[int, int] | None:
-        """Jobs and executions so far, once the log no longer grows: it is written behind them."""
+    def _wait_for_counts(self) -> tuple[int, int] | None:
+        """Return the jobs and executions so far, once Spark has written all of them to the log."""
         last = self._read_counts()
         while last is not None:
             time.sleep(_SETTLED)

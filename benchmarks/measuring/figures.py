@@ -1,4 +1,4 @@
-"""What was measured from an event to its window, and how it stands to what is aimed at."""
+"""The latency and throughput of contenders, and how they compare with the targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,23 +10,22 @@ import numpy.typing as npt
 from rich.table import Table
 
 LATENCY_AIM, RATE_AIM = 0.5, 2.0
-"""Of a peer's p50, and of the rate that it sustains."""
+"""The target ratios to a peer's p50, and to the rate at which it processes a backlog."""
 
 Seconds = npt.NDArray[np.float64]
 
 
 @dataclass
 class Figures:
-    """Of one contender.
+    """The figures of one contender.
 
     Args:
-        peer: whether it is what others are measured against.
-        seconds: by rate, from each event to the table: of each round.
-        rates: of each backlog, the events that were taken in a second, its start included.
-        running: the same without the start.
-        engine, own: the most memory that the engine had meanwhile, and what the way has of its own
-            beside it, in GB.
-        differing: windows that are not what was sent.
+        peer: true if others are compared with this contender.
+        seconds: the latencies of all events, by rate and round.
+        rates: for each backlog, the events per second, including the start.
+        running: for each backlog, the events per second without the start.
+        engine, own: the peak memory of the engine and of the contender's own processes, in GB.
+        differing: the number of windows that differ from those of the sent events.
     """
 
     title: str
@@ -39,11 +38,11 @@ class Figures:
     differing: int | None = None
 
     def quantile(self, rate: int, percent: int) -> float:
-        """Of the seconds of all rounds at a rate."""
+        """Return a percentile of the latencies at a rate, over all rounds."""
         return float(np.percentile(np.concatenate(self.seconds[rate]), percent))
 
     def plain(self) -> dict[str, Any]:
-        """All of it in values that JSON has."""
+        """Return all figures as values of JSON."""
         each = {
             str(rate): {
                 "p50": round(self.quantile(rate, 50), 3),
@@ -56,11 +55,11 @@ class Figures:
 
 
 def latencies(figures: Sequence[Figures], rates: Sequence[int]) -> Table:
-    """The seconds from an event to its window, beside each peer's."""
+    """Return a table of the latencies, with their ratios to the peers'."""
     table = Table(title="from an event in Kafka to its window in Delta")
     peers = [f for f in figures if f.peer and f.seconds]
     _columns(table, "", "events/s", "p50 s", "p99 s", "p50 of each round")
-    _columns(table, *(f"of {p.title}" for p in peers))
+    _columns(table, *(f"ratio to {p.title}" for p in peers))
     for rate in rates:
         for f in (f for f in figures if rate in f.seconds):
             p50, rounds = f.quantile(rate, 50), f.seconds[rate]
@@ -68,27 +67,27 @@ def latencies(figures: Sequence[Figures], rates: Sequence[int]) -> Table:
             each = " ".join(f"{np.median(s):.2f}" for s in rounds)
             table.add_row(
                 *(f.title, f"{rate:,}", f"{p50:.2f}", f"{f.quantile(rate, 99):.2f}", each),
-                *(_judged(share, share <= LATENCY_AIM, f) for share in shares),
+                *(_format_share(share, share <= LATENCY_AIM, f) for share in shares),
             )
-    table.caption = f"aim: {LATENCY_AIM} of a peer's p50"
+    table.caption = f"target: {LATENCY_AIM} of a peer's p50"
     return table
 
 
 def backlogs(figures: Sequence[Figures], events: int) -> Table:
-    """The rates at which a backlog is taken, beside each peer's."""
+    """Return a table of the rates of backlogs, with their ratios to the peers'."""
     table = Table(title=f"a backlog of {events:,} events")
     peers = [f for f in figures if f.peer and f.rates]
-    _columns(table, "", "events/s", "without start", "GB engine", "GB own")
-    _columns(table, *(f"of {p.title}" for p in peers), *("without start" for _ in peers))
+    _columns(table, "", "events/s", "without start", "GB engine", "GB own processes")
+    _columns(table, *(f"ratio to {p.title}" for p in peers), *("without start" for _ in peers))
     for f in (f for f in figures if f.rates):
         rate, running = median(f.rates), median(f.running)
         shares = [rate / median(p.rates) for p in peers]
         shares += [running / median(p.running) for p in peers]
         table.add_row(
             *(f.title, f"{rate:,.0f}", f"{running:,.0f}", f"{f.engine:.1f}", f"{f.own:.2f}"),
-            *(_judged(share, share >= RATE_AIM, f) for share in shares),
+            *(_format_share(share, share >= RATE_AIM, f) for share in shares),
         )
-    table.caption = f"aim: {RATE_AIM:.0f} times a peer's rate"
+    table.caption = f"target: {RATE_AIM:.0f} times a peer's rate"
     return table
 
 
@@ -97,5 +96,5 @@ def _columns(table: Table, *names: str) -> None:
         table.add_column(name, justify="right" if name else "left")
 
 
-def _judged(share: float, met: bool, of: Figures) -> str:
+def _format_share(share: float, met: bool, of: Figures) -> str:
     return f"{share:.2f}" + ("" if of.peer else " met" if met else " missed")

@@ -1,4 +1,4 @@
-"""Measuring: wall-clock time, the engine's memory while it works, and whether results agree."""
+"""Measure time and memory, and compare results."""
 
 import signal
 import threading
@@ -17,7 +17,10 @@ TOLERANCE = 1e-9
 
 
 class TimeLimitError(BaseException):
-    """What was measured took longer than it may. No error that somebody on the way may handle."""
+    """A contender took longer than its limit.
+
+    It is no `Exception`, so that no handler suppresses it.
+    """
 
 
 @dataclass
@@ -25,10 +28,10 @@ class Measured:
     """The repetitions of one contender.
 
     Args:
-        rows: how many windows it published, the last time.
-        differing: how many of them differ from the reference's, in the worst repetition; None
-            where there was no reference.
-        trouble: why it has no figures, if so.
+        rows: the number of windows that it published in the last repetition.
+        differing: the number of windows that differ from the reference's, in the worst repetition;
+            None if there is no reference.
+        trouble: why there are no figures, if so.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -43,8 +46,8 @@ class Measured:
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimitError` in the block, of the main thread, when it takes longer."""
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeLimitError` in the block if it takes longer. Call it in the main thread."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise TimeLimitError
@@ -59,9 +62,11 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def measured(into: Measured, engine: int) -> Iterator[None]:
-    """Add the time that the block takes, and the largest resident size of this process and the
-    engine's with its workers; nothing where it fails."""
+def measure_block(into: Measured, engine: int) -> Iterator[None]:
+    """Add the block's time, and the peak memory of this process, the engine, and its workers.
+
+    A block that fails adds nothing.
+    """
     peak, done = 0, threading.Event()
 
     def watch() -> None:
@@ -97,12 +102,12 @@ def _resident(pid: int) -> int:
 
 
 def count(spark: SparkSession, path: str) -> int:
-    """How many rows a table holds."""
+    """Return the number of rows of a table."""
     return spark.read.format("delta").load(path).count()
 
 
 def differing(spark: SparkSession, path: str, other: str, key: str, columns: Sequence[str]) -> int:
-    """How many (window, key) of two published tables do not agree in the columns."""
+    """Return how many windows and keys of two published tables differ in the columns."""
     joined = _rows(spark, path, "a").join(_rows(spark, other, "b"), ["at", key], "full")
     agree = F.col("a.there").eqNullSafe(F.col("b.there"))
     for column in columns:
@@ -113,7 +118,7 @@ def differing(spark: SparkSession, path: str, other: str, key: str, columns: Seq
 
 
 def _rows(spark: SparkSession, path: str, name: str) -> DataFrame:
-    # DuckDB writes a timestamp without a zone: compare seconds.
+    # Compare microseconds, because DuckDB writes timestamps without a time zone.
     rows = spark.read.format("delta").load(path)
     at = F.unix_micros(F.col("window_start").cast("timestamp"))
     there = F.lit(True)

@@ -1,4 +1,4 @@
-"""An engine of a benchmark's own, in a home that is gone afterwards."""
+"""Start an engine for one benchmark, in a temporary home."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 
 @contextmanager
 def own_engine(memory: str) -> Iterator[Settings]:
-    """The settings of an engine that runs for the length of the block."""
+    """Yield the settings of an engine that runs as long as the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
     settings = Settings(home=home, engine_port=free_port(), engine_memory=memory)
     try:
@@ -29,10 +29,11 @@ def own_engine(memory: str) -> Iterator[Settings]:
         shutil.rmtree(home)
 
 
-def opened(settings: Settings) -> Warehouse:
-    """The benchmark's tables, in a new session, which takes the place of this process's last one.
+def open_warehouse(settings: Settings) -> Warehouse:
+    """Open the benchmark's warehouse in a new session, and close the process's last session.
 
-    Spark's client would go on to ask that one now and then, also on an engine that is gone.
+    Otherwise, Spark's client would go on sending requests for that session, also to a stopped
+    engine.
     """
     last = SparkSession.getActiveSession()
     if last is not None:
@@ -40,8 +41,8 @@ def opened(settings: Settings) -> Warehouse:
     return Warehouse(engine.session(settings), settings.warehouse, "bench")
 
 
-def restarted(settings: Settings, java_options: str = "") -> Settings:
-    """Stop the engine and start it again in the same home, with more Java options."""
+def restart(settings: Settings, java_options: str = "") -> Settings:
+    """Stop the engine and start it again in the same home, with additional Java options."""
     engine.stop(settings)
     again = Settings(
         home=settings.home,

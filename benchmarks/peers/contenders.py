@@ -1,7 +1,7 @@
-"""The contenders: each computes a workload's windows and publishes them in a Delta table.
+"""Define the contenders, each of which computes a workload's windows and publishes a Delta table.
 
-Tidemark computes from its log; the hand-written queries and DuckDB read the same events as plain
-Parquet. How the events came into either is not counted.
+Tidemark reads its event log. The hand-written queries and DuckDB read the same events from plain
+Parquet files. The time to write either is not counted.
 """
 
 import shutil
@@ -26,18 +26,18 @@ COLUMNS = ", ".join(f"{name} {kind}" for name, kind in SOURCE.columns.items())
 
 @dataclass(frozen=True)
 class Bench:
-    """Where contenders work: the warehouse, and the folder of the events' Parquet files."""
+    """The contenders' warehouse, and the folder with the Parquet files of the events."""
 
     warehouse: Warehouse
     landed: Path
 
     def path(self, name: str) -> str:
-        """Where a contender that is not Tidemark publishes."""
+        """Return the path of a table of a contender other than Tidemark."""
         return self.warehouse.path(name)
 
 
 Run = Callable[[Bench, Workload, int], str]
-"""Publishes the windows of a workload, in a round, and gives the path of the table."""
+"""A function that publishes the windows of a workload in a round, and returns the table's path."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Contender:
 
     Args:
         peer: the name of the contender that it is compared with.
-        only: the one workload that it knows; by default all.
+        only: the only workload that it supports; None means all.
     """
 
     name: str
@@ -81,8 +81,11 @@ def spark_batch(bench: Bench, workload: Workload, number: int) -> str:
 
 
 def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
-    """A stateful query over ten micro-batches: windows in update mode, each micro-batch merged into
-    the target. Spark has no update mode for sessions: they are appended when they close."""
+    """Run a stateful query in ten micro-batches.
+
+    Windows are emitted in update mode, and each micro-batch is merged into the table. Spark has no
+    update mode for sessions, so they are appended when they close.
+    """
     spark = bench.warehouse.spark
     path = bench.path(f"{workload.name}_by_hand_stream_{number}")
     checkpoint = bench.path(f"_{workload.name}_checkpoint_{number}")
@@ -120,7 +123,7 @@ def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
 
 
 def duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
-    """DuckDB over the Parquet files; the result is published by the `deltalake` library."""
+    """Query the Parquet files with DuckDB, and publish the result with the library `deltalake`."""
     path = bench.path(f"{workload.name}_duckdb_{number}")
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2; SET TimeZone = 'UTC'")

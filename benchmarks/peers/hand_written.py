@@ -1,4 +1,4 @@
-"""The peer of an increment: the stateful query that one writes by hand, a micro-batch at a time."""
+"""The peer of an increment: a hand-written stateful query, which runs one micro-batch at a time."""
 
 import shutil
 from pathlib import Path
@@ -14,10 +14,10 @@ VALUES = ("flights", "cancelled", "mean_delay", "worst_delay")
 
 
 class StatefulQuery:
-    """Hourly departures by airport, in update mode, each micro-batch merged into a Delta table.
+    """Hourly departures by airport, in update mode. Each micro-batch is merged into a Delta table.
 
-    It keeps running, and takes each file as one micro-batch when it is given. No checks, no table
-    of late events; its watermark stays as far behind as Tidemark's bound and allowed lateness.
+    The query keeps running, and processes each new file as one micro-batch. It has no expectations
+    and no late table. Its watermark delay is Tidemark's bound plus the allowed lateness.
     """
 
     def __init__(self, warehouse: Warehouse, name: str) -> None:
@@ -41,7 +41,8 @@ class StatefulQuery:
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             ).collect()
 
-        # While others are measured it should rest: it is asked for its batch's own time.
+        # The query should use no processor while others are measured. Its latency does not matter,
+        # because only the micro-batch's own time counts.
         self._spark.conf.set("spark.sql.streaming.pollingDelay", "1s")
         rows = (
             self._spark.readStream.schema(LANDED)
@@ -61,10 +62,11 @@ class StatefulQuery:
         self._query.stop()
 
     def take(self, file: Path) -> tuple[float, int]:
-        """Give it a file; the seconds of the micro-batch that took it, and its windows.
+        """Give the query a file. Return the seconds of its micro-batch, and the number of windows.
 
-        Without the time in which it waited, and without the micro-batch after it that removes old
-        state (which is waited for, so that it disturbs nobody and is counted where it is counted).
+        The seconds do not include the wait before the micro-batch, nor the next one, which removes
+        old state. The method waits for that one too, so that it does not slow down other
+        contenders.
         """
         before = {p.batchId for p in self._query.recentProgress if p.numInputRows}
         scratch = self._folder / f".{file.name}"

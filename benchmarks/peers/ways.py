@@ -1,6 +1,6 @@
-"""Ways from a topic to a table of windows: Tidemark's, and the query that one writes by hand.
+"""Run Tidemark, or a hand-written query, from a topic to a table of windows.
 
-Each is a block that lasts as long as the way is open.
+Each function is a context manager that runs its contender as long as the block.
 """
 
 import os
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.measuring.own import opened
+from benchmarks.measuring.own import open_warehouse
 from benchmarks.sales.transforms import sales_by_shop
 from tidemark.base.settings import Settings
 from tidemark_streaming.kafka.broker import address
@@ -26,40 +26,40 @@ SCHEMA = "at TIMESTAMP, shop STRING, amount DOUBLE"
 COMMAND = str(Path(sys.executable).with_name("tidemark"))
 ASSET, SOURCE = sales_by_shop.name, sales_by_shop.source.name
 BOUND = "12 seconds"
-"""As far behind as Tidemark's watermark and allowed lateness."""
+"""The watermark delay: Tidemark's bound plus the allowed lateness."""
 
 _BAD = "takings IS NULL OR largest IS NULL OR largest NOT BETWEEN 0 AND 100"
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way that is open.
+    """A contender that is running.
 
     Args:
-        processes: what it has of its own beside the engine.
-        finish: waits until it has done what its table does not tell of, and says when that was, in
-            seconds since 1970.
+        processes: its own processes, without the engine.
+        finish: waits for work that does not show in its table, and returns when that work was done,
+            in seconds since 1970; 0 if there is none.
     """
 
     processes: tuple[int, ...] = ()
     finish: Callable[[], float] = lambda: 0.0
 
 
-def published(settings: Settings) -> Path:
-    """The table of Tidemark's ways."""
+def published_table(settings: Settings) -> Path:
+    """Return the path of Tidemark's table."""
     return Path(settings.warehouse, settings.database, ASSET)
 
 
 @contextmanager
 def direct(settings: Settings) -> Iterator[Way]:
-    """One process that ingests, and runs the asset on what it has just read."""
+    """Run one process that ingests, and runs the asset on the ingested events."""
     with _command(settings, "ingest", SOURCE, "--follow", "--run", ASSET) as pid:
         yield Way((pid,))
 
 
 @contextmanager
-def streamed(settings: Settings) -> Iterator[Way]:
-    """An ingest, and a Structured Streaming query beside it."""
+def stream(settings: Settings) -> Iterator[Way]:
+    """Run an ingest, and a Structured Streaming query in another process."""
     with ExitStack() as both:
         ingest = both.enter_context(_command(settings, "ingest", SOURCE, "--follow"))
         yield Way((ingest, both.enter_context(_command(settings, "stream", ASSET))))
@@ -67,21 +67,23 @@ def streamed(settings: Settings) -> Iterator[Way]:
 
 @contextmanager
 def by_hand(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
-    """A stateful query over the topic, each micro-batch merged into a table.
+    """Run a stateful query over the topic, which merges each micro-batch into a table.
 
-    No checks, no table of late events, no log to compute anew from.
+    It has no expectations, no late table, and no event log.
     """
-    spark = opened(settings).spark
+    spark = open_warehouse(settings).spark
     with _windows(spark, settings, topic, table, checked=False):
         yield Way()
 
 
 @contextmanager
-def dutiful(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
-    """The same, with what Tidemark does as well, but for the log: two checks of each micro-batch,
-    whose failing rows go to a table of their own instead; and what comes too late in another, to
-    which a second query brings it, as the first tells nobody what it drops."""
-    spark = opened(settings).spark
+def by_hand_with_checks(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
+    """Run a query that does all that Tidemark does, but for the event log.
+
+    It checks each micro-batch twice and writes failing rows to a separate table. A second query
+    writes too-late events to another table, because the first drops them without a trace.
+    """
+    spark = open_warehouse(settings).spark
     with (
         _windows(spark, settings, topic, table, checked=True),
         _late(spark, settings, topic, table) as late,
@@ -98,9 +100,9 @@ def dutiful(settings: Settings, topic: str, table: Path) -> Iterator[Way]:
 def _windows(
     spark: SparkSession, settings: Settings, topic: str, table: Path, *, checked: bool
 ) -> Iterator[None]:
-    windows = _summed(_sales(spark, settings, topic).withWatermark("at", BOUND))
+    windows = _sum_windows(_sales(spark, settings, topic).withWatermark("at", BOUND))
     if not table.exists():
-        _summed(spark.createDataFrame([], SCHEMA)).write.format("delta").save(str(table))
+        _sum_windows(spark.createDataFrame([], SCHEMA)).write.format("delta").save(str(table))
     failing, bad = f"{table}_failing", _BAD
 
     def merge(batch: DataFrame, _: int) -> None:
@@ -140,10 +142,11 @@ def _late(
         nonlocal newest
         at = F.unix_seconds("at")
         behind = at < newest - bound
-        told = batch.agg(F.coalesce(F.max(at), F.lit(0)), F.count_if(behind)).collect()[0]
-        if told[1]:
+        figures = F.coalesce(F.max(at), F.lit(0)), F.count_if(behind)
+        highest, too_late = batch.agg(*figures).collect()[0]
+        if too_late:
             batch.where(behind).write.format("delta").mode("append").save(late)
-        newest = max(newest, told[0])
+        newest = max(newest, highest)
 
     query = (
         _sales(spark, settings, topic)
@@ -177,7 +180,7 @@ def _sales(spark: SparkSession, settings: Settings, topic: str) -> DataFrame:
     return sales.select("e.*")
 
 
-def _summed(sales: DataFrame) -> DataFrame:
+def _sum_windows(sales: DataFrame) -> DataFrame:
     by = F.window("at", "10 seconds").alias("window"), "shop"
     sums = F.count("*").alias("events"), F.sum("amount").alias("takings")
     largest = F.max("amount").alias("largest")
@@ -187,8 +190,8 @@ def _summed(sales: DataFrame) -> DataFrame:
 
 @contextmanager
 def _command(settings: Settings, *arguments: str) -> Iterator[int]:
-    """A command of Tidemark, for as long as the block lasts."""
-    told = {
+    """Run a command of Tidemark as long as the block."""
+    variables = {
         "TIDEMARK_HOME": str(settings.home),
         "TIDEMARK_ENGINE_PORT": str(settings.engine_port),
         "TIDEMARK_KAFKA_PORT": str(settings.kafka_port),
@@ -199,7 +202,7 @@ def _command(settings: Settings, *arguments: str) -> Iterator[int]:
     with (
         log,
         subprocess.Popen(
-            [COMMAND, *arguments], env=os.environ | told, stdout=log, stderr=log
+            [COMMAND, *arguments], env=os.environ | variables, stdout=log, stderr=log
         ) as work,
     ):
         try:

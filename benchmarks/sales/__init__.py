@@ -1,1 +1,1 @@
-"""A domain of one topic, as a user writes it."""
+"""A domain with one topic, as a user writes it."""

@@ -1,4 +1,4 @@
-"""How the sales come in."""
+"""The connector of the sales."""
 
 from benchmarks.sales.sources import sales
 from tidemark_streaming.connector import Ingestion

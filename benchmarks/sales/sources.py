@@ -1,4 +1,4 @@
-"""The sales."""
+"""The source of the sales."""
 
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness

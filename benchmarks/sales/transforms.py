@@ -1,4 +1,4 @@
-"""What is computed from the sales."""
+"""The transform of the sales."""
 
 from pyspark.sql import DataFrame
 
@@ -20,5 +20,5 @@ from tidemark.window import Tumbling
     expectations=[not_null("takings"), between("largest", 0, 100)],
 )
 def sales_by_shop(sales: DataFrame) -> DataFrame:
-    """Sales by shop, as they come."""
+    """Sales by shop."""
     return sales
