@@ -8,6 +8,7 @@ import altair as alt
 import dagster as dg
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.charts import chart
 from tidemark.define.definition import Definition
@@ -21,9 +22,6 @@ from tidemark.verify import bounds as lateness
 MAX_PICTURE_BYTES = 200_000
 """The size in bytes above which a picture is left out: metadata is stored with each event."""
 
-MAX_MEASURED_EVENTS = 2_000_000
-"""Maximum number of events in a log for measuring their lateness at each ingest."""
-
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 MAX_KEYS = 20
 """Maximum number of keys in a heat map; it shows the most frequent ones."""
@@ -34,7 +32,7 @@ def draw_arrivals(
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return pictures of how a source's events arrive."""
     found = {"arrivals, drawn": chart.timeline(timeline)}
-    if sum(a.rows for a in timeline) <= MAX_MEASURED_EVENTS:
+    if sum(a.rows for a in timeline) <= thresholds.MEASURED_EVENTS:
         mark = source.watermark
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
         # Lateness is undefined without event times.

@@ -13,6 +13,7 @@ import dagster as dg
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.base.instants import INFINITY, as_datetime
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import RollUp
@@ -34,9 +35,6 @@ QUARTER = 900_000_000
 """The granularity of counts in microseconds: in all time zones, partitions begin at a multiple of a
 quarter of an hour.
 """
-
-SMALL_QUERY_ROWS = 50_000
-"""Maximum number of windows for which interpreting a query is faster than compiling it."""
 
 ROWS = "dagster/partition_row_count"
 ALL_ROWS = "dagster/row_count"
@@ -185,7 +183,7 @@ def _measure(
     within = InRanges("window_start", ((min(begins.values()), end),))
     existing = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in existing]
-    few = all(size <= SMALL_QUERY_ROWS for size in sizes)
+    few = all(size <= thresholds.SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
         asked = {
             table: warehouse.run_in_background(

@@ -14,14 +14,12 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tidemark.base import thresholds
 from tidemark.engine.queries.requests import fetch
 from tidemark.store import claims
 from tidemark.store.refusals import translate_refusals
-from tidemark.store.rows import INLINE_ROWS, Rows, frame
+from tidemark.store.rows import Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
-
-GATHERED_BYTES = 256 << 20
-"""Maximum number of bytes of rows that are gathered in memory."""
 
 
 class TempTables:
@@ -44,7 +42,7 @@ class TempTables:
         if few:
             with translate_refusals("compute rows"):
                 return fetch(rows)
-        return self._aside(rows, INLINE_ROWS)
+        return self._aside(rows, thresholds.INLINE_ROWS)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
         """Gather one or more tables of rows in memory, or in files if they are too large."""
@@ -52,7 +50,7 @@ class TempTables:
         for table in tables:
             found.append(table)
             size += table.nbytes
-            if size > GATHERED_BYTES:
+            if size > thresholds.GATHERED_BYTES:
                 self._begin()
                 return self._warehouse.spill(chain(found, tables), self._name)
         return pa.concat_tables(found)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.compute.compare import keys_as_json
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.expectations.expectation import FACTS, Validation, Windowed
@@ -27,10 +28,6 @@ from tidemark.quality.evidence import KEYS, UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
-
-IN_MEMORY_ROWS = 100_000
-"""Maximum number of rows that are held in memory. More rows are processed in chunks of this size.
-"""
 
 _BOUNDS = ("window_start", "window_end")
 _NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
@@ -116,7 +113,7 @@ def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
     some = (
         rows.drop(*_NOT_PASSED) if names is None else rows.select(*(f"`{name}`" for name in names))
     )
-    return fetch_chunks(some, IN_MEMORY_ROWS)
+    return fetch_chunks(some, thresholds.VALIDATED_ROWS)
 
 
 def _add_outcomes(
@@ -145,10 +142,12 @@ def _validate_in_memory(
 ) -> _ValidatedRows | None:
     """Return rows for validation in memory, or None if there are too many."""
     if isinstance(rows, DataFrame):
-        found = fetch(_add_outcomes(rows, rows.columns, windowed, batch).limit(IN_MEMORY_ROWS + 1))
+        found = fetch(
+            _add_outcomes(rows, rows.columns, windowed, batch).limit(thresholds.VALIDATED_ROWS + 1)
+        )
     else:
         found = _add_outcomes_in_memory(rows, windowed, batch)
-    if found.num_rows > IN_MEMORY_ROWS:
+    if found.num_rows > thresholds.VALIDATED_ROWS:
         return None
     answers = _to_pandas(found)
     if not len(answers):

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.compute import in_memory, rollups
 from tidemark.compute.affected.closed_windows import affected_range, closed_end
 from tidemark.compute.compare import keys_as_json
@@ -38,16 +39,13 @@ from tidemark.quality.gx import ROW
 from tidemark.quality.validation import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
-from tidemark.store.asset import IN_MEMORY_ROWS, Asset
+from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
 from tidemark.store.commits.replacement import SessionReplacement
 from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
-
-_ADAPTIVE_PARTIALS = 500_000
-"""Up to this number of partials, adaptive query execution brings no gain."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +99,10 @@ def plan_merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     if asset.rolls_up or (marker.commit_number == 0 and not plan.stored):
         return plan.few, plan.counting
     stored = asset.state.at_most(affected_range(asset.transform, marker))
-    few = stored <= IN_MEMORY_ROWS
+    few = stored <= thresholds.IN_MEMORY_PARTIALS
     if few and plan.few:
         return few, plan.counting
-    return few, Planning.SOME if stored <= _ADAPTIVE_PARTIALS else Planning.MANY
+    return few, Planning.SOME if stored <= thresholds.ADAPTIVE_PARTIALS else Planning.MANY
 
 
 def count_events(asset: Asset, plan: Plan, scratch: TempTables) -> Rows:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
 from tidemark.compute.affected.by_replay import find_affected_windows
@@ -28,7 +29,6 @@ from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.commits.replacement import Cause, Replacement, SessionReplacement
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.ledger import ENDED
-from tidemark.store.rows import SMALL_BATCH_ROWS
 
 C = TypeVar("C", bound=StateCommit)
 
@@ -92,7 +92,7 @@ def plan_unpublished(asset: Asset, last: StateCommit) -> list[Plan]:
     ]
     counted = [(commit, asset.state.counts(commit)) for commit in drop_superseded(waiting)]
     return [
-        Plan(commit, n.total() <= SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
+        Plan(commit, n.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
         for commit, n in counted
     ]
 
@@ -116,7 +116,9 @@ def plan_increment(
         if planned is None:
             return None
         marker, counts = planned
-        return Plan(marker, counts.total() <= SMALL_BATCH_ROWS, stored=True, counts=counts)
+        return Plan(
+            marker, counts.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=counts
+        )
     seen = last.after.at.arrival
     arrivals = [a for a in known if a.arrival > seen]
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
@@ -132,7 +134,7 @@ def plan_increment(
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     again = Planning.again(rows) if known else None
     begun = _begin(asset, last, marker)
-    return Plan(begun, rows <= SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
+    return Plan(begun, rows <= thresholds.SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
 
 
 def plan_backfill(

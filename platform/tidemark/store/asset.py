@@ -2,6 +2,7 @@
 
 from copy import copy
 
+from tidemark.base import thresholds
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
@@ -11,9 +12,6 @@ from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-
-IN_MEMORY_ROWS = 50_000
-"""Maximum number of partials, or of window rows, that are processed in memory."""
 
 
 class Asset:
@@ -85,7 +83,7 @@ class Asset:
         """
         tables = (self.transform.table, self.state.table)
         most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
-        return self.log.few() and all(n <= IN_MEMORY_ROWS for n in most)
+        return self.log.few() and all(n <= thresholds.IN_MEMORY_PARTIALS for n in most)
 
     @property
     def app(self) -> str:

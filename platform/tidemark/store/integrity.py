@@ -31,6 +31,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileSelector
 
+from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
@@ -59,9 +60,6 @@ STATE = "state"
 """The application id of a state's commits."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
-
-MAX_REPUBLISHED = 100
-"""Maximum number of commits that are published again; more are recomputed together."""
 
 MOMENT = 0.3
 """Seconds before findings are checked a second time."""
@@ -456,7 +454,8 @@ def can_republish(commits: Sequence[StateCommit]) -> bool:
     The newest commit can always be published.
     """
     return len(commits) <= 1 or (
-        len(commits) <= MAX_REPUBLISHED and all(commit.can_repeat for commit in commits)
+        len(commits) <= thresholds.REPUBLISHED_COMMITS
+        and all(commit.can_repeat for commit in commits)
     )
 
 

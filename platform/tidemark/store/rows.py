@@ -31,15 +31,6 @@ OUT_OF_RANGE_ERRORS = (OverflowError, ValueError)
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
-SMALL_BATCH_ROWS = 20_000
-"""Maximum number of rows that are kept in memory.
-
-For up to this many, the engine interprets its plans instead of compiling them.
-"""
-
-INLINE_ROWS = 5_000
-"""Maximum number of rows that are sent to the engine with a plan; it reads more rows from files."""
-
 
 def frame(spark: SparkSession, rows: Rows) -> DataFrame:
     """Return rows as a DataFrame."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.affected.closed_windows import affected_range
 from tidemark.compute.late_rows import late_events
@@ -27,7 +28,6 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
-from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.rows import to_display as as_told
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -161,7 +161,7 @@ def tap(
     found = asset.state.since(commit_number - 1)[:1]
     if not found or found[0].commit_number != commit_number:
         raise DataError(f"'{transform.name}' has no run {commit_number}.")
-    with warehouse.planning(Planning.of(limit <= SMALL_BATCH_ROWS)):
+    with warehouse.planning(Planning.of(limit <= thresholds.SMALL_BATCH_ROWS)):
         rows = step.again(asset.log, asset.counting, found[0])
         order = [name for name in _ORDER if name in rows.columns]
         rows = fetch(rows.orderBy(*order).limit(limit + 1))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark.compute import rollups, slot
 from tidemark.compute.pane import as_of, classify_scope, count_scope, finish_windows
@@ -34,7 +35,6 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
-from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.rows import to_display as as_told
 from tidemark.store.warehouse import Warehouse
 
@@ -163,7 +163,7 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
     fates: dict[str, Fate] = {}
     if event.dead_letter is not None:
         return []
-    few = event.arrival.rows <= SMALL_BATCH_ROWS
+    few = event.arrival.rows <= thresholds.SMALL_BATCH_ROWS
     with warehouse.planning(Planning.of(few)):
         for transform in sorted(transforms, key=lambda t: t.follows is not None):
             if transform.source.name == event.source:

@@ -14,13 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.committers import file_list
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, frame, spark_schema
+from tidemark.store.rows import INSTANT, Rows, frame, spark_schema
 from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.connector import CHUNK, Chunk, processing_time
 from tidemark_streaming.delta.versions import (
@@ -48,9 +49,6 @@ it needs.
 
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
 """
-
-SMALL_BATCH_BYTES = 4 << 20
-"""The size of files up to which this process reads their rows; the engine reads larger ones."""
 
 _LOCAL = "timestamp_ntz"
 _FEED = "delta.enableChangeDataFeed"
@@ -183,8 +181,8 @@ class DeltaConnector:
 
     def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         many = (
-            sum(c.rows for c in chunks) > SMALL_BATCH_ROWS
-            or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
+            sum(c.rows for c in chunks) > thresholds.SMALL_BATCH_ROWS
+            or sum(c.bytes for c in chunks) > thresholds.SMALL_BATCH_BYTES
         )
         if many and not self.change_feed and not self.source.mask:
             return self._read_by_engine(spark, chunks)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
@@ -16,9 +17,6 @@ from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
-
-BLOCK_BYTES = 8 << 20
-"""The approximate number of bytes of a file that are decoded at once."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -62,7 +60,7 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
         pa.input_stream(str(path), compression="detect") as file,
     ):
         while True:
-            block = file.read(BLOCK_BYTES)
+            block = file.read(thresholds.FILE_BLOCK_BYTES)
             if begins:
                 block, begins = block.removeprefix(_BOM), False
             records, rest = form.split(rest + block, last=not block)

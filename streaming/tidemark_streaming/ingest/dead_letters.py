@@ -21,10 +21,10 @@ import pyarrow.dataset as ds
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD, Chunk, Connector, Decoder
 from tidemark_streaming.ingest.ingest import ingest
@@ -139,7 +139,10 @@ class _CorrectedLetters:
         done = find_reprocessed(timeline)
         left = [place for place in places(self.rows) if place not in done]
         clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
-        pieces = [left[n : n + SMALL_BATCH_ROWS] for n in range(0, len(left), SMALL_BATCH_ROWS)]
+        pieces = [
+            left[n : n + thresholds.SMALL_BATCH_ROWS]
+            for n in range(0, len(left), thresholds.SMALL_BATCH_ROWS)
+        ]
         return [Chunk(_to_position(piece), clock, rows=len(piece)) for piece in pieces]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base import telemetry
+from tidemark.base import telemetry, thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.telemetry import Clock
@@ -30,7 +30,7 @@ from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.lookup_tables import current_versions
-from tidemark.store.rows import SMALL_BATCH_ROWS, Rows
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.connector import CHUNK, Ahead, Chunk, Connector, Ingestion, Noticing
@@ -43,21 +43,7 @@ from tidemark_streaming.ingest.time_range import each_in_range, in_range
 FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
 
-FEW_BYTES = 4 << 20
-"""The total size of files below which their rows count as few."""
-
 LOOK_EVERY = 0.2
-
-TOGETHER_BYTES = 128 << 20
-"""The approximate limit of bytes per commit, if the connector has its rows in memory.
-
-The same amount is read ahead while the commit is written and counted.
-"""
-
-_FIRST_BYTES = TOGETHER_BYTES // 4
-"""The limit of the first commit after a poll. It is smaller, because no run is counting while it is
-read.
-"""
 
 _ROW_BYTES = 96
 """The memory that a row takes in addition to its data."""
@@ -263,11 +249,13 @@ def _bring(
             f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
             f"{format_count(len(chunks), 'pending arrival')}."
         )
-    done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
+    done, part = 0, _together(chunks, timeline, batch, thresholds.FIRST_COMMIT_BYTES)
     try:
         while part:
             stops: ColumnChangedError | None = None
-            following = _together(chunks[done + len(part) :], timeline, batch, TOGETHER_BYTES)
+            following = _together(
+                chunks[done + len(part) :], timeline, batch, thresholds.COMMIT_BYTES
+            )
             try:
                 arrivals, rows = _commit(log, connector, last, part, following)
             except ColumnChangedError as changed:
@@ -322,8 +310,8 @@ def _commit(
             # Rows are read once: a file that is still growing would give other rows the second
             # time.
             few = (
-                sum(c.bytes for c in chunks) <= FEW_BYTES
-                and sum(c.rows for c in chunks) <= SMALL_BATCH_ROWS
+                sum(c.bytes for c in chunks) <= thresholds.SMALL_BATCH_BYTES
+                and sum(c.rows for c in chunks) <= thresholds.SMALL_BATCH_ROWS
             )
             rows = connector.read(log.warehouse.spark, chunks)
             if isinstance(connector, Ahead):

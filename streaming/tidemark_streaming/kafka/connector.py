@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import instant
@@ -31,9 +32,6 @@ from tidemark_streaming.kafka.prefetch import Prefetcher
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
 from tidemark_streaming.payloads.undeclared_fields import Fields
-
-BYTES = 16 << 20
-"""The approximate size limit of an arrival, because its records are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +288,7 @@ class KafkaConnector:
         """
         newest = next((a for a in reversed(timeline) if a.rows), None)
         size = 1 if newest is None else max(newest.bytes // newest.rows, 1)
-        return max(min(self.rows, BYTES // size), 1)
+        return max(min(self.rows, thresholds.KAFKA_ARRIVAL_BYTES // size), 1)
 
     def _start_offsets(self, available: Position) -> Mapping[tuple[str, int], int]:
         """Return the start offsets by topic and partition; none if all start at their first

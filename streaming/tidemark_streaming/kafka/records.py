@@ -20,6 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT, compute
@@ -42,7 +43,6 @@ SCHEMA = pa.schema(
     }
 )
 
-_BATCH_RECORDS = 10_000
 _SILENCE_SECONDS = 60.0
 _TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
@@ -134,7 +134,10 @@ class Reader:
                     continue
                 heard = time.monotonic()
                 self._brokers.record_response()
-                came: list[Any] = [first, *self._consumer.consume(_BATCH_RECORDS, timeout=0)]
+                came: list[Any] = [
+                    first,
+                    *self._consumer.consume(thresholds.KAFKA_POLL_RECORDS, timeout=0),
+                ]
                 errors = [message for message in came if message.error() is not None]
                 records = came if not errors else [m for m in came if m.error() is None]
                 batch = _Batch.of(records, of_partition)

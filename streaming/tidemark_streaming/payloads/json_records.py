@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
@@ -33,8 +34,6 @@ from tidemark_streaming.payloads.text_values import (
     parse_texts,
 )
 
-_AT_ONCE = 1 << 28
-"""The maximum number of bytes that Arrow reads at once."""
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow reads at once."""
 _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
@@ -88,7 +87,7 @@ class Json:
 
     def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
         """Return the values as Arrow reads them; None if one of them is not regular."""
-        if values.nbytes > _AT_ONCE:
+        if values.nbytes > thresholds.JSON_BATCH_BYTES:
             return None
         kinds = {name: arrow_type(kind) for name, kind in columns.items()}
         if not kinds or not all(map(_is_regular, kinds.values())):

@@ -13,6 +13,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from tidemark.base import thresholds
 from tidemark.compute.events.protect import protect
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
@@ -55,12 +56,6 @@ class Decoded:
         return cls(columns, reasons, rows)
 
 
-_SINGLE_ROWS = 64
-"""A batch of at most this many records, some of which are irregular, is read record by record in
-Python.
-"""
-
-
 def decode_by_halves(
     values: pa.ChunkedArray,
     regular: Callable[[pa.ChunkedArray], Decoded | None],
@@ -78,7 +73,7 @@ def decode_by_halves(
             return
         if (found := regular(some)) is not None:
             yield found
-        elif len(some) <= _SINGLE_ROWS:
+        elif len(some) <= thresholds.SINGLE_RECORDS:
             yield singly(some.to_pylist())
         else:
             half = len(some) // 2

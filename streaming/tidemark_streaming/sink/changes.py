@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.base import thresholds
 from tidemark.store.rows import to_display
 
 Row = dict[str, Any]
@@ -18,8 +19,6 @@ T = TypeVar("T")
 
 _OLD = ("delete", "update_preimage")
 _NEW = ("insert", "update_postimage")
-_BATCH_WINDOWS = 2_000
-"""Maximum number of windows whose rows are Python objects at the same time."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,15 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 
 def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
     """Yield all rows of a table as new windows."""
-    for batch in rows.to_batches(max_chunksize=_BATCH_WINDOWS):
+    for batch in rows.to_batches(max_chunksize=thresholds.SINK_BATCH_WINDOWS):
         yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
 
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
-    return (whole[n : n + _BATCH_WINDOWS] for n in range(0, len(whole), _BATCH_WINDOWS))
+    return (
+        whole[n : n + thresholds.SINK_BATCH_WINDOWS]
+        for n in range(0, len(whole), thresholds.SINK_BATCH_WINDOWS)
+    )
 
 
 def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.base import telemetry
+from tidemark.base import telemetry, thresholds
 from tidemark.base.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -50,9 +50,6 @@ from tidemark_streaming.sink.panes import FiringsByWindow, Pane, derive_panes, i
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.record import Record, render, reset_records
 from tidemark_streaming.sink.transactional_topic import TransactionalTopic
-
-MAX_VERSIONS = 50
-"""The maximum number of versions that one transaction publishes."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +169,7 @@ class SinkWriter:
         state = self._state.table_id() or known.state
         if self._is_ahead(head) or state != known.state:
             return self._begin_epoch(topic)
-        through = min(known.version + MAX_VERSIONS, head.version)
+        through = min(known.version + thresholds.TRANSACTION_VERSIONS, head.version)
         try:
             feed = self._warehouse.read_changes(self._transform.table, known.version, through)
         except HistoryExpiredError:

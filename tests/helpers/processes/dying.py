@@ -26,7 +26,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.sink import writer
 
 # So there is more than one transaction to be killed in.
-writer.MAX_VERSIONS = 1
+thresholds.TRANSACTION_VERSIONS = 1
 print("ready", flush=True)
 for line in sys.stdin:
     file, step, location, database = line.split()

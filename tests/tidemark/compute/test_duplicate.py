@@ -20,6 +20,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.events.duplicates import mark_duplicates
 from tidemark.define import classification
@@ -27,7 +28,6 @@ from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.run.runner import backfill, incremental
-from tidemark.store.committers import file_list
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -147,7 +147,7 @@ def test_a_run_reads_files_only_within_the_horizon(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A few rows would come from memory, without the names of their files.
-    monkeypatch.setattr(file_list, "INLINE_ROWS", 0)
+    monkeypatch.setattr(thresholds, "INLINE_ROWS", 0)
     old = [[Event(T0 + hour * 60 * MINUTE, "a", 0.5)] for hour in range(6)]
     for events in old:
         ingest(warehouse, READINGS, [events], ends=False)

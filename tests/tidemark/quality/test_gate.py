@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from helpers.data.runs import published_through
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
 from tidemark import quality as q
+from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
 from tidemark.define.windows import Session, Sliding
-from tidemark.quality import quarantine, results, validation
+from tidemark.quality import quarantine, results
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
@@ -291,7 +292,7 @@ def test_few_and_many_rows_are_validated_alike(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """A row has the same result in memory and in chunks of two rows."""
-    monkeypatch.setattr(validation, "IN_MEMORY_ROWS", few)
+    monkeypatch.setattr(thresholds, "VALIDATED_ROWS", few)
     sensors = ("nan", "null", "infinite", "tenth", "less", "big", "plain")
     ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in sensors]])
     asset = replace(

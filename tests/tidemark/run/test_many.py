@@ -17,14 +17,11 @@ from helpers.data.support import (
     some_arrivals,
 )
 from tidemark import quality as q
-from tidemark.compute import materialize
+from tidemark.base import thresholds
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
-from tidemark.run import compute, plan
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store.committers import file_list
-from tidemark.store.event_log import incoming_rows, log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -39,11 +36,9 @@ SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 @pytest.fixture(params=[0])
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat any number of events as many, so that no result is read into memory at once."""
-    for module in (plan, incoming_rows, log):
-        monkeypatch.setattr(module, "SMALL_BATCH_ROWS", -1)
-    for module in (materialize, file_list):
-        monkeypatch.setattr(module, "INLINE_ROWS", -1)
-    monkeypatch.setattr(compute, "_ADAPTIVE_PARTIALS", request.param)
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", -1)
+    monkeypatch.setattr(thresholds, "INLINE_ROWS", -1)
+    monkeypatch.setattr(thresholds, "ADAPTIVE_PARTIALS", request.param)
 
 
 def _files(warehouse: Warehouse, table: str) -> Sequence[str]:

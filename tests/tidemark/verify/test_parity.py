@@ -16,10 +16,9 @@ from helpers.data.support import (
     published,
     some_arrivals,
 )
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.run.runner import backfill, incremental
-from tidemark.store import asset
-from tidemark.store.event_log import log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -85,9 +84,9 @@ def test_few_rows_are_compared_in_memory(
     monkeypatch.setattr(Warehouse, "materialize", materialize)
     assert parity(streamed, PER_MINUTE).windows > 10
     # Either the events are many, or the resulting rows.
-    for module, bound in ((log, "SMALL_BATCH_ROWS"), (asset, "IN_MEMORY_ROWS")):
+    for bound in ("SMALL_BATCH_ROWS", "IN_MEMORY_PARTIALS"):
         with monkeypatch.context() as patch:
-            patch.setattr(module, bound, 10)
+            patch.setattr(thresholds, bound, 10)
             with pytest.raises(AssertionError, match="written to files"):
                 parity(streamed, PER_MINUTE)
 

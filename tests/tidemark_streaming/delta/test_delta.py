@@ -25,6 +25,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from helpers.data.support import MINUTE, PER_MINUTE, T0
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -106,7 +107,7 @@ def test_windows_are_equal_for_any_batch_size(
             list(ingest(warehouse, piecemeal))
     list(ingest(warehouse, piecemeal))
     whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
-    monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     assert len(list(ingest(whole, piecemeal, batch=None))) == 1
     assert log(whole, ORDERS) == log(warehouse, ORDERS)
     assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
@@ -390,7 +391,7 @@ def test_a_table_recreated_between_poll_and_read_is_reported(
 ) -> None:
     """Otherwise its rows would be ingested as those of the old table, and again as its own."""
     if not few:
-        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     path, nobody = tmp_path / "orders", cast(SparkSession, None)
     for minute in range(2):
         write(path, orders([minute]))
@@ -417,7 +418,7 @@ def test_a_table_recreated_during_a_read_is_reported(
     connector = DeltaConnector(ORDERS, str(path))
     chunks, look = connector.pending([]), delta_connector.read_commit
     if not few:
-        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
 
     def replaced(*given: Any) -> Any:  # noqa: ANN401
         if (tmp_path / "new").exists():
@@ -481,7 +482,7 @@ def test_timestamps_without_a_zone_use_the_declared_time_zone(
         connector.pending([])
     with pytest.raises(DefinitionError, match=r"unknown time zone, 'Mars'"):
         replace(connector, time_zone="Mars")
-    monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 100 if few else 0)
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 100 if few else 0)
     list(ingest(warehouse, replace(connector, time_zone="Europe/Berlin")))
     found = [row["ts"].astimezone(UTC).isoformat()[:-6] for row in log(warehouse, ORDERS)]
     assert found == [

@@ -17,12 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.data.landing import HEADER, NO_ENGINE, SOURCE, T0, connector, land, log_rows
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
-from tidemark.compute import materialize
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD, Chunk
-from tidemark_streaming.files import FileConnector, reading
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 
 MICROS = 1_000_000
@@ -143,7 +143,7 @@ def test_csv_rows_keep_their_position_and_bad_rows_their_text(tmp_path: Path) ->
 def test_positions_are_right_if_a_file_is_read_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 9000)
+    monkeypatch.setattr(thresholds, "FILE_BLOCK_BYTES", 9000)
     lines = "".join(f'2023-11-14,"a\n{n}",{n}\n' for n in range(5000))
     land(tmp_path, "a.csv", HEADER + lines, 1)
     rows = rows_of(connector(tmp_path))
@@ -342,8 +342,8 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(tmp_path: Path) -> None
 def test_rows_beyond_the_memory_limit_are_ingested(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(materialize, "GATHERED_BYTES", 2_000)
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(thresholds, "GATHERED_BYTES", 2_000)
+    monkeypatch.setattr(thresholds, "FILE_BLOCK_BYTES", 1_000)
     lines = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(300))
     land(tmp_path, "a.csv", HEADER + lines + "2023-11-14,a,x\n", 1)
     land(tmp_path, "b.csv", HEADER + lines, 2)

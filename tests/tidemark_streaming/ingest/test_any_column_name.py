@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.internal_names import internal_names
+from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define import helper_columns
@@ -41,9 +42,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.delta import CHANGE, DeltaConnector
-from tidemark_streaming.delta import connector as delta_connector
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest import ingest as streaming_ingest
 from tidemark_streaming.ingest.ingest import ingest
 
 REGISTERED = False
@@ -107,8 +106,7 @@ def test_source_columns_may_have_internal_names(
 ) -> None:
     """Covers only some columns of text formats, because parsing them takes long."""
     if not few:
-        monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
-        monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     beside = CHANGE if form == "delta" else {}
     names = [name for name in ALL if name != "ts" and name not in beside]
     names = sorted({*names[::step], "block", "row", "file", "chunk", "dead_letter", "bytes"})

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark import quality as q
+from tidemark.base import thresholds
 from tidemark.compute import in_memory
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates import Aggregate
@@ -20,13 +21,11 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
-from tidemark.quality import validation
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest import ingest as streaming_ingest
 from tidemark_streaming.ingest.ingest import end, ingest
 
 REGISTERED = False
@@ -228,10 +227,10 @@ def test_edge_files_give_the_expected_log_and_windows(
     size: str,
 ) -> None:
     if size == "engine":
-        monkeypatch.setattr(streaming_ingest, "SMALL_BATCH_ROWS", 0)
-        monkeypatch.setattr(streaming_ingest, "FEW_BYTES", 0)
+        monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
+        monkeypatch.setattr(thresholds, "SMALL_BATCH_BYTES", 0)
         monkeypatch.setattr(in_memory, "is_supported", lambda *_: False)
-        monkeypatch.setattr(validation, "IN_MEMORY_ROWS", 1)
+        monkeypatch.setattr(thresholds, "VALIDATED_ROWS", 1)
     columns = {case.event_time: "TIMESTAMP", **case.columns}
     if case.file.endswith(".csv"):
         # A source lists its columns in the order of the header.

@@ -14,13 +14,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from helpers.data.landing import SOURCE, T0, clock, land
 from helpers.data.searched import found
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
 from tidemark.source import Drop, Mask, Tokenize
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import DeltaConnector
-from tidemark_streaming.delta import connector as delta_connector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest import dead_letters
 from tidemark_streaming.ingest.ingest import ingest
@@ -135,7 +135,7 @@ def test_delta_versions_are_masked_before_anything_is_written(
     way: dict[str, Any],
 ) -> None:
     """Covers large versions too, which the engine reads for sources without masks."""
-    monkeypatch.setattr(delta_connector, "SMALL_BATCH_ROWS", 0)
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     path = tmp_path / "people"
     write(path, 0, configuration={"delta.enableChangeDataFeed": "true"})
     write(path, EACH)

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from helpers.kafka.topics import Topics, clicks
+from tidemark.base import thresholds
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.connector import CHUNK
-from tidemark_streaming.kafka import records
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
@@ -59,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
         return whole(self, pieces, enough, wanted or SCHEMA.names)
 
     monkeypatch.setattr(Reader, "read", read)
-    monkeypatch.setattr(records, "_BATCH_RECORDS", 7)
+    monkeypatch.setattr(thresholds, "KAFKA_POLL_RECORDS", 7)
     return found
 
 

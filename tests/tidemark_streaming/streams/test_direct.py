@@ -18,6 +18,7 @@ from helpers.kafka.topics import CLICKS, Topics, clicks
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
+from tidemark.base.thresholds import SMALL_BATCH_ROWS
 from tidemark.define import aggregates as agg
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
@@ -31,7 +32,6 @@ from tidemark.store import ledger
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
-from tidemark.store.rows import SMALL_BATCH_ROWS
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.ingest import ingest

@@ -10,6 +10,7 @@ from enum import Enum
 
 from pyspark.sql import SparkSession
 
+from tidemark.base import thresholds
 from tidemark.engine.queries.plan_literals import CHANGED_SETTINGS, share_compiled_code
 from tidemark.engine.queries.requests import Settings, override_settings, read_settings
 
@@ -25,12 +26,6 @@ _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-
-_FEW_ROWS = 5_000
-"""Maximum number of rows for which interpreting a plan is not slower than compiling it."""
-
-_SOME_ROWS = 2_000_000
-"""Maximum number of rows for which adaptive execution does not pay off."""
 
 
 class Planning(Enum):
@@ -56,9 +51,9 @@ class Planning(Enum):
 
         The later runs reuse the code that was compiled for the first one.
         """
-        if rows <= _FEW_ROWS:
+        if rows <= thresholds.INTERPRETED_ROWS:
             return cls.FEW
-        return cls.SOME if rows <= _SOME_ROWS else cls.MANY
+        return cls.SOME if rows <= thresholds.ADAPTIVE_ROWS else cls.MANY
 
 
 class Planner:

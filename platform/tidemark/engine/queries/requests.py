@@ -18,11 +18,10 @@ from pyspark.sql.connect.plan import LocalRelation
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tidemark.base import thresholds
+
 Settings = Mapping[str, str | None]
 """Settings by name; None for one without a value."""
-
-_SENT_WITH_PLAN = 8 << 20
-"""Maximum size in bytes of rows that are sent in the plan; the client uploads larger ones."""
 
 
 def fetch(rows: DataFrame) -> pa.Table:
@@ -64,7 +63,7 @@ def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     Args:
         rows: with the types of fetched rows: instants are microseconds in UTC.
     """
-    if rows.nbytes >= _SENT_WITH_PLAN:
+    if rows.nbytes >= thresholds.INLINE_BYTES:
         return spark.createDataFrame(rows)
     made: Any = ConnectDataFrame(LocalRelation(rows), _own(spark))
     return made.coalesce(1)

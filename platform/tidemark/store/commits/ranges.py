@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from heapq import nlargest
 from itertools import pairwise
 
+from tidemark.base import thresholds
+
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
 
 NOWHERE: Ranges = ((0, 0),)
 """No window start. An empty tuple would mean all of them."""
-
-MAX_RANGES = 100
-"""Maximum number of ranges in a correction. A filter by more ranges costs more than it saves."""
 
 
 def between(start: int | None, end: int | None) -> Ranges:
@@ -28,7 +27,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
     return f"({' OR '.join(inside)})" if inside else "TRUE"
 
 
-def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = MAX_RANGES) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[int, int]], most: int = thresholds.FILTER_RANGES) -> Ranges:
     """Merge touching ranges, then the nearest ones, until at most `most` are left."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):

@@ -22,6 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError
 from tidemark.engine.queries.requests import fetch, fetched_schema
 from tidemark.store.commits.conditions import Condition
@@ -41,7 +42,6 @@ from tidemark.store.committers.values import (
 )
 from tidemark.store.refusals import history_expired_error, translate_refusals
 from tidemark.store.rows import (
-    SMALL_BATCH_ROWS,
     Rows,
     arrow_schema,
     delta_schema,
@@ -61,8 +61,6 @@ _OWN = {
     # Opening a table lists its transaction log.
     "delta.logRetentionDuration": "interval 7 days",
 }
-_COMPACT_EVERY, _COMPACT_FILES, _COMPACT_TARGET = 50, 50, 16 << 20
-"""Every 50 commits, a table with more than 50 small files is compacted, to files of 16 MiB."""
 T = TypeVar("T")
 
 
@@ -354,7 +352,7 @@ class Committer:
     def rows_at(self, table: str, version: int) -> Rows:
         """Return the rows of a version of a table; in memory if they are known to be few."""
         then = DeltaTable(self._tables.path(table), version)
-        if file_list.at_most(then, ()) <= SMALL_BATCH_ROWS:
+        if file_list.at_most(then, ()) <= thresholds.SMALL_BATCH_ROWS:
             return file_list.load(then, ())
         reader = self._spark.read.format("delta").option("versionAsOf", version)
         return reader.load(self._tables.path(table))
@@ -483,13 +481,13 @@ class Committer:
         )
 
     def _compact_if_due(self, table: str, version: int) -> None:
-        """Compact small files every `_COMPACT_EVERY` commits, so that readers open fewer files."""
-        if version % _COMPACT_EVERY:
+        """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""
+        if version % thresholds.COMPACTION_COMMITS:
             return
         # The commit is done, even if this fails. `maintain` reports the error.
         with suppress(Exception):
             opened = self._tables.reopen(table)
-            compact_files(opened, _COMPACT_TARGET, most=_COMPACT_FILES)
+            compact_files(opened, thresholds.INTERIM_FILE_BYTES, most=thresholds.COMPACTION_FILES)
             self._sync(table, opened)
 
     def _sync(self, table: str, opened: DeltaTable) -> None:

@@ -22,16 +22,11 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidemark.base import thresholds
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import File, file_system
 from tidemark.store.committers.values import CompactionResult
 from tidemark.store.rows import arrow_schema
-
-SMALL_FILE_DIVISOR = 4
-"""A file is small if its size is below the target divided by this; others are not rewritten."""
-
-_GROUP = 50_000
-"""Rows in a row group of a Parquet file, which a reader can skip by its statistics."""
 
 
 def compact_files(
@@ -49,7 +44,7 @@ def compact_files(
     """
     listed = statistics.files(opened)
     small = sorted(
-        (file for file in listed if file["size_bytes"] < target // SMALL_FILE_DIVISOR),
+        (file for file in listed if file["size_bytes"] < target // thresholds.SMALL_FILE_DIVISOR),
         key=lambda file: (file["modification_time"], file["path"]),
     )
     bins = list(_bins(small, target)) if len(small) > most else []
@@ -106,7 +101,9 @@ def _write(
     rows = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
     with pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system) as writer:
         for group in _groups(rows.scanner(batch_readahead=2).to_batches()):
-            writer.write_table(pa.Table.from_batches(group, schema), row_group_size=_GROUP)
+            writer.write_table(
+                pa.Table.from_batches(group, schema), row_group_size=thresholds.ROW_GROUP_ROWS
+            )
     return File.there(system, folder, name)
 
 
@@ -115,7 +112,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
     group: list[pa.RecordBatch] = []
     for batch in batches:
         group.append(batch)
-        if sum(each.num_rows for each in group) >= _GROUP:
+        if sum(each.num_rows for each in group) >= thresholds.ROW_GROUP_ROWS:
             yield group
             group = []
     if group:

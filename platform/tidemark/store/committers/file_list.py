@@ -13,14 +13,12 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.base import thresholds
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
-from tidemark.store.rows import INLINE_ROWS, arrow_schema, frame, spark_schema
+from tidemark.store.rows import arrow_schema, frame, spark_schema
 
-_MANY_FILES = 400
-"""Maximum number of file names to pass to the engine, which then does not read the transaction log.
-"""
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """The columns of a change data feed that describe each change."""
 _PARQUET = ds.ParquetFileFormat(
@@ -71,9 +69,9 @@ def frame_of(
         path: the table's location, as the engine sees it.
     """
     files = _files(opened, bounds)
-    if sum(file["num_records"] for file in files) <= INLINE_ROWS:
+    if sum(file["num_records"] for file in files) <= thresholds.INLINE_ROWS:
         return frame(spark, read(opened, files, bounds))
-    if len(files) > _MANY_FILES:
+    if len(files) > thresholds.LISTED_FILES:
         found = spark.read.format("delta").load(path)
     else:
         schema = spark_schema(opened.schema())

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import fitting, select_dead_letters
-from tidemark.store.rows import INSTANT, SMALL_BATCH_ROWS, Rows, columns
-
-_FILE_BYTES = 32 << 20
+from tidemark.store.rows import INSTANT, Rows, columns
 
 
 class IncomingRows:
@@ -57,7 +56,7 @@ class IncomingRows:
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
         rows = rows.sortWithinPartitions("arrival", "position")
         rows = rows.select(*(f"`{c}`" for c in self._columns))
-        return fetch(rows) if self._fit <= SMALL_BATCH_ROWS else rows
+        return fetch(rows) if self._fit <= thresholds.SMALL_BATCH_ROWS else rows
 
     def dead_letters(self) -> Rows | None:
         """Return the rows that could not be decoded, as the dead-letter table stores them.
@@ -69,7 +68,7 @@ class IncomingRows:
         rows = select_dead_letters(self._rows)
         if not isinstance(rows, DataFrame):
             return rows
-        return fetch(rows) if self._unfit <= SMALL_BATCH_ROWS else rows.coalesce(1)
+        return fetch(rows) if self._unfit <= thresholds.SMALL_BATCH_ROWS else rows.coalesce(1)
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
@@ -134,6 +133,6 @@ def _in_order(rows: pa.Table) -> pa.Table:
 def _files(arrivals: Sequence[Arrival]) -> list[int]:
     """Return the number of the output file for each arrival, so that files have similar sizes."""
     total = sum(a.bytes for a in arrivals)
-    count = total // _FILE_BYTES + 1
+    count = total // thresholds.LOG_FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)
     return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import BEGINNING, INFINITY
@@ -40,11 +41,9 @@ from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.incoming_rows import IncomingRows
 from tidemark.store.event_log.log_columns import ddl, follow, protection
-from tidemark.store.rows import SMALL_BATCH_ROWS, Rows, frame
+from tidemark.store.rows import Rows, frame
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
-
-_FEW_ARRIVALS = 16
 
 
 class Log:
@@ -117,7 +116,7 @@ class Log:
         end = INFINITY if through is None else through + 1
         bound = _numbers(0, end)
         rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
-        return (pc.sum(rows).as_py() or 0) <= SMALL_BATCH_ROWS
+        return (pc.sum(rows).as_py() or 0) <= thresholds.SMALL_BATCH_ROWS
 
     def last(self) -> Arrival | None:
         """Return the newest arrival; `None` before the first."""
@@ -190,7 +189,7 @@ class Log:
 
     def few_watermarks_after(self) -> Sequence[tuple[int, int | None]] | None:
         """Return the result of `watermarks_after` in memory, as pairs; None for many arrivals."""
-        if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
+        if self._span is None or self._span[1] - self._span[0] > thresholds.LISTED_ARRIVALS:
             return None
         if (found := self._recent.watermarks_after(*self._span)) is not None:
             return list(zip(*found.to_pydict().values(), strict=True))

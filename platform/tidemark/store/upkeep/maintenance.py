@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DataError, describe_unknown
 from tidemark.define.tables import TableName
@@ -32,9 +33,6 @@ DAY = 86_400_000_000
 RETENTION = 7 * DAY
 ROLLBACK_PERIOD = 7 * DAY
 """How long a promotion of rebuilt tables can be rolled back."""
-
-TARGET = 128 << 20
-"""Target file size of compaction; files of at least a quarter of it stay as they are."""
 
 _SLACK = 600_000_000
 """Vacuum rounds ages up to whole hours; without this slack, an age would become an hour longer."""
@@ -196,9 +194,9 @@ def _maintain(
     looked += [] if kept is None else [kept]
     oldest = min([now, *(committer.committed_at(table, v) or now for v in looked)])
     try:
-        files = committer.compact(table, TARGET, dry_run=dry_run)
+        files = committer.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=dry_run)
     except ConflictError:
-        files, busy = committer.compact(table, TARGET, dry_run=True), True
+        files, busy = committer.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=True), True
         files = files._replace(after=files.before)
     if not dry_run:
         committer.checkpoint(table, forget=oldest > now - _LOG)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.engine.queries import requests
+from tidemark.base import thresholds
 from tidemark.engine.queries.requests import fetch, override_settings, read_settings, to_dataframe
 
 _EVERYTHING = """SELECT CAST(id AS TINYINT) tiny, id, 'é' text, X'00FF' bytes, id > 1 flag,
@@ -30,7 +30,7 @@ def test_fetch_returns_the_same_rows_as_the_client(spark: SparkSession, where: s
 def test_to_dataframe_gives_the_same_rows_as_the_client(
     spark: SparkSession, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "_SENT_WITH_PLAN", sent)
+    monkeypatch.setattr(thresholds, "INLINE_BYTES", sent)
     instants = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), None]
     rows = pa.table(
         {

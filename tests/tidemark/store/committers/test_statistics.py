@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tidemark.base import thresholds
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers import committer, statistics
 from tidemark.store.committers.committer import Committer
@@ -70,8 +71,8 @@ def test_values_beyond_pythons_range_are_shown_as_text(
 def test_tables_beyond_pythons_range_are_written_compacted_and_read(
     tmp_path: Path, kind: pa.DataType, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "_COMPACT_EVERY", 3)
-    monkeypatch.setattr(committer, "_COMPACT_FILES", 2)
+    monkeypatch.setattr(thresholds, "COMPACTION_COMMITS", 3)
+    monkeypatch.setattr(thresholds, "COMPACTION_FILES", 2)
     store = Committer(cast(Any, None), str(tmp_path))
     store.create("t", several(kind, 0).schema, "", {})
     for n in range(7):
@@ -92,7 +93,7 @@ def test_a_commit_succeeds_even_if_its_compaction_fails(
     def failing(*_: object, **__: object) -> None:
         raise OverflowError
 
-    monkeypatch.setattr(committer, "_COMPACT_EVERY", 1)
+    monkeypatch.setattr(thresholds, "COMPACTION_COMMITS", 1)
     monkeypatch.setattr(committer, "compact_files", failing)
     store = Committer(cast(Any, None), str(tmp_path))
     store.create("t", several(INSTANT, 0).schema, "", {})
