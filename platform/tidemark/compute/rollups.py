@@ -122,7 +122,7 @@ def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
 def assign_windows(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Return partials, stored or recounted, by the transform's own windows."""
+    """Return partials by the transform's own windows, also for a roll-up of another transform."""
     if not isinstance(transform, RollUp):
         return rows
     return assign_rollup_windows(warehouse, transform, rows, through)

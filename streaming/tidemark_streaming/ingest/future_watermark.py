@@ -64,7 +64,7 @@ class FutureWatermark:
     def __str__(self) -> str:
         ahead = self.watermark - self.clock
         length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
-        cause = "" if self.event_time is None else f" by an event dated {iso(self.event_time)}"
+        cause = "" if self.event_time is None else f", with an event dated {iso(self.event_time)}"
         place = "" if self.read_from is None else f" ({self.read_from})"
         return (
             f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "

@@ -70,8 +70,8 @@ def test_only_a_watermark_far_ahead_of_the_clock_is_a_warning() -> None:
     found = FutureWatermark("orders", 7, FAR * 3, 0, FAR * 4, "a.csv#2")
     assert str(found) == (
         "The watermark of 'orders' is 1970-01-01T03:00:00Z, 3.0 hours ahead of the processing "
-        "clock: arrival 7 moved it there by an event dated 1970-01-01T04:00:00Z (a.csv#2). Events "
-        "before it are late. If that date is wrong, set max_future_skew in the source, then run "
-        "`tidemark watermark orders --lower`."
+        "clock: arrival 7 moved it there, with an event dated 1970-01-01T04:00:00Z (a.csv#2). "
+        "Events before it are late. If that date is wrong, set max_future_skew in the source, then "
+        "run `tidemark watermark orders --lower`."
     )
     assert "by an event" not in str(replace(found, event_time=None, read_from=None))

@@ -106,9 +106,9 @@ def test_without_the_guard_commands_warn_and_lowering_repairs_the_watermark(
     land(here, "0.csv", FAR_FUTURE)
     warning = (
         "The watermark of 'orders' is 2098-12-31T23:50:00Z, 26,335 days ahead of the processing "
-        "clock: arrival 0 moved it there by an event dated 2099-01-01T00:00:00Z (0.csv#1). Events "
-        "before it are late. If that date is wrong, set max_future_skew in the source, then run "
-        "`tidemark watermark orders --lower`."
+        "clock: arrival 0 moved it there, with an event dated 2099-01-01T00:00:00Z (0.csv#1). "
+        "Events before it are late. If that date is wrong, set max_future_skew in the source, then "
+        "run `tidemark watermark orders --lower`."
     )
     days = "26,335 days"
     for words in (("ingest", "orders"), ("run", "orders_hourly"), ("status",)):
