@@ -18,7 +18,6 @@ from hashlib import sha256
 import dagster as dg
 from dagster import SensorEvaluationContext
 
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
@@ -28,6 +27,7 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.spans import PartitionsOf
 from tidemark_assets.base.steps import of_assets
 from tidemark_assets.jobs.step_job import Step, asset_job
+from tidemark_assets.sensors.frame import create_sensor, is_running
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.orchestrator import catch_up
@@ -36,22 +36,11 @@ from tidemark_streaming.ingest.blocked_sources import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
-TICK_SECONDS = 30
-"""Seconds between two ticks."""
-
 RETRY_AFTER_SECONDS = 300
 """Seconds after which a failed ingest is launched again, even if nothing new has arrived."""
 
 RUN_KEY = "dagster/run_key"
 _IN_VAIN = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
@@ -59,23 +48,13 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
     source = ingestion.source
     name, job = source.name, names.own(f"{source.name}_ingest")
 
-    @dg.sensor(
-        name=names.own(f"{name}_landing"),
-        required_resource_keys=names.needs,
-        job_name=job,
-        minimum_interval_seconds=TICK_SECONDS,
-        description=f"Starts one ingest run of {name} if new files or records are pending.",
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def evaluate(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
         polls.note(tidemark.settings, name)
-        try:
-            snapshot = tidemark.snapshot()
-            timeline = snapshot.timeline(name)
-            connector = ingestion.connector(tidemark.landing(source))
-            pending = connector.pending(timeline)
-        except TidemarkError as error:
-            return dg.SkipReason(str(error))
+        snapshot = tidemark.snapshot()
+        timeline = snapshot.timeline(name)
+        connector = ingestion.connector(tidemark.landing(source))
+        pending = connector.pending(timeline)
         if not pending:
             return dg.SkipReason(f"No new data is pending for '{name}'.")
         if is_running(context.instance, job):
@@ -113,6 +92,8 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         context.update_cursor(now.to_cursor())
         return dg.RunRequest(run_key=key)
 
+    description = f"Starts one ingest run of {name} if new files or records are pending."
+    sensor = create_sensor(names, f"{name}_landing", description, evaluate, job=job)
     ingest = dg.define_asset_job(
         job,
         selection=dg.AssetSelection.assets(names.key(source.log_table)),
@@ -130,19 +111,7 @@ def arrivals(
     """Create a sensor, and its job, for one incremental run of all assets with new arrivals."""
     job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
 
-    @dg.sensor(
-        name=names.own(f"{domain}_arrivals"),
-        required_resource_keys=names.needs,
-        job_name=job,
-        minimum_interval_seconds=TICK_SECONDS,
-        description=(
-            "Updates the windows when new arrivals exist: one incremental run for all assets that "
-            "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
-            "the arrival for which it was last launched (for a roll-up, the run of its base) and "
-            "the state of its tables at that time."
-        ),
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         snapshot, kept = tidemark.snapshot(), desired_streams.read_all(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
@@ -181,6 +150,13 @@ def arrivals(
         )
         return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
 
+    description = (
+        "Updates the windows when new arrivals exist: one incremental run for all assets that "
+        "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
+        "the arrival for which it was last launched (for a roll-up, the run of its base) and "
+        "the state of its tables at that time."
+    )
+    sensor = create_sensor(names, f"{domain}_arrivals", description, evaluate, job=job)
     caught = _catch_up(domain, transforms, partitions, names)
     return dg.Definitions(sensors=[sensor], jobs=[caught])
 
@@ -247,11 +223,6 @@ def _unfollowed_rollups(
         )
         found[name] = f"{commit_number} {which}"
     return found
-
-
-def is_running(instance: dg.DagsterInstance, job: str) -> bool:
-    """Return whether a run of a job is queued or running."""
-    return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
 
 
 def _identify_tables(*identities: str | int | None) -> str:

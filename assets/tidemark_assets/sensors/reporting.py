@@ -20,7 +20,7 @@ from tidemark.base.instants import is_wait_over
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.reports.run_events import AssetEvent
-from tidemark_assets.sensors.arrivals import TICK_SECONDS
+from tidemark_assets.sensors.frame import create_sensor
 
 REPORT_EVERY = 300.0
 """Seconds between two reports of a state that does not change."""
@@ -93,14 +93,7 @@ def reporting_sensor(
         needs: the resources of the sensor; the engine and the tables by default.
     """
 
-    @dg.sensor(
-        name=names.own(name),
-        required_resource_keys=names.needs if needs is None else {*needs},
-        minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"{description} It launches nothing.",
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
         memory: dict[str, Any] = json.loads(context.cursor or "{}")
         _ = context.instance  # Opened here: it must not be opened by two threads.
         ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
@@ -122,7 +115,14 @@ def reporting_sensor(
             asset_events=events,
         )
 
-    return sensor
+    return create_sensor(
+        names,
+        name,
+        f"{description} It launches nothing.",
+        evaluate,
+        needs=needs,
+        runs_by_default=True,
+    )
 
 
 def report_state(memory: Any, state: object, message: str, events: Sequence[AssetEvent]) -> Report:  # noqa: ANN401 (JSON)

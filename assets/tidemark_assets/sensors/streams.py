@@ -16,7 +16,6 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
@@ -24,7 +23,7 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.stream_checks import check_stream
 from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
 from tidemark_assets.metadata.run_metadata import as_timestamp
-from tidemark_assets.sensors.arrivals import TICK_SECONDS, is_running
+from tidemark_assets.sensors.frame import TICK_SECONDS, create_sensor, is_running
 from tidemark_assets.sensors.stream_logs import LoggedRuns, log_runs, log_state
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
@@ -52,29 +51,14 @@ def streams(
     """Create a domain's supervisor, and the jobs that start and stop its streams."""
     start, stop = start_job(domain, transforms, names), stop_job(domain, transforms, names)
 
-    @dg.sensor(
-        name=names.own(f"{domain}_supervisor"),
-        required_resource_keys=names.needs,
-        job_name=start.name,
-        minimum_interval_seconds=TICK_SECONDS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            "Watches the streams that should run: restarts those that have ended, after a wait "
-            "that doubles each time, and reports their progress. It does nothing if no stream "
-            "should run."
-        ),
-    )
-    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
         settings, now = tidemark.settings, time.time_ns() // 1000
         known, reported, ran = _known(context.cursor)
-        try:
-            renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
-            starting = is_running(context.instance, start.name)
-            found = supervisor.look(settings, transforms, known, now, starting=starting)
-            write_statuses(settings, domain, found, now)
-        except TidemarkError as error:
-            return dg.SkipReason(str(error))
+        renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
+        starting = is_running(context.instance, start.name)
+        found = supervisor.look(settings, transforms, known, now, starting=starting)
+        write_statuses(settings, domain, found, now)
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
         due = [
             a for a in found if a not in changed and is_wait_over(REPORT_EVERY, reported[a], now)
@@ -107,6 +91,12 @@ def streams(
             asset_events=events,
         )
 
+    description = (
+        "Watches the streams that should run: restarts those that have ended, after a wait that "
+        "doubles each time, and reports their progress. It does nothing if no stream should run."
+    )
+    name = f"{domain}_supervisor"
+    sensor = create_sensor(names, name, description, evaluate, job=start.name, runs_by_default=True)
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
 
 
