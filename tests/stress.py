@@ -125,7 +125,9 @@ def _faults(
     if not report.equal:
         yield f"parity finds {report.kinds} in {report.windows} rows"
     held = {
-        (instant(r["window_start"]), r["sensor"]): [f["expectation"] for f in r["failed"]]
+        (instant(r["window_start"]), r["sensor"]): [
+            f["expectation"] for f in r["failed_expectations"]
+        ]
         for r in warehouse.take(transform.quarantine_table).to_pylist()
     }
     for (start, sensor), failed in sorted(held.items(), key=str):

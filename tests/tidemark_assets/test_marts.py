@@ -257,7 +257,7 @@ def test_asset_reliability_reads_only_existing_tables(platform: Platform) -> Non
     rows = platform.marts.read("asset_reliability").collect()
     assert {r.asset for r in rows} == {departures_by_carrier.name}
     late = platform.warehouse.read(departures_by_carrier.late_loss_table)
-    assert sum(r.lost_events for r in rows) == late.agg({"lost": "sum"}).collect()[0][0]
+    assert sum(r.lost_events for r in rows) == late.agg({"lost_events": "sum"}).collect()[0][0]
 
 
 def test_a_missing_table_fails_only_its_mart_with_a_message(

@@ -34,11 +34,11 @@ MEANINGS = {
     "watermark_before": "Watermark before the arrival; null is -infinity",
     "watermark_after": "Watermark after the arrival",
     **WINDOW_MEANINGS,
-    "failed": (
+    "failed_expectations": (
         "The expectations that the row failed, each with its level, observed and expected value"
     ),
-    "status": "quarantined, or discarded manually",
-    "run": "The run that quarantined the row",
+    "quarantine_status": "quarantined, or discarded manually",
+    "quarantine_run": "The run that quarantined the row",
     "lateness_seconds": ("How far the event was behind the watermark, in seconds"),
     "reason": (
         "too_late, no_event_time, invalid_timestamp, future_timestamp or window_out_of_range"
@@ -54,9 +54,9 @@ MEANINGS = {
         "Schema version of the event log at the arrival; it increases when the source gains columns"
     ),
     "lookups": "Versions of the source's lookup tables at the arrival, by name, as JSON",
-    "lost": "Number of events that were too late for the window",
+    "lost_events": "Number of events that were too late for the window",
     "pane": "Number of the firing of the window and keys: 0, 1, 2, …",
-    "last": "Whether no later firing is possible",
+    "is_last": "Whether no later firing is possible",
     "retraction": "Whether the row retracts the one before it",
 }
 """Descriptions of the columns that Tidemark adds."""

@@ -25,7 +25,7 @@ lost as (
     select null as asset, null as day, cast(0 as bigint) as lost_events where false
     {% for asset in assets if there(source('kept', asset ~ '_late_loss')) %}
     union all
-    select '{{ asset }}', {{ day('window_start') }}, sum(lost)
+    select '{{ asset }}', {{ day('window_start') }}, sum(lost_events)
     from {{ source('kept', asset ~ '_late_loss') }}
     group by all
     {% endfor %}
@@ -39,8 +39,8 @@ quarantine as (
     select
         '{{ asset }}',
         {{ day('window_start') }},
-        count_if(status = 'quarantined'),
-        count_if(status = 'discarded')
+        count_if(quarantine_status = 'quarantined'),
+        count_if(quarantine_status = 'discarded')
     from {{ source('kept', asset ~ '_quarantine') }}
     group by all
     {% endfor %}

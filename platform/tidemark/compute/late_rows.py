@@ -77,7 +77,7 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
 def late_loss(
     stored: DataFrame, transform: WindowedTransform, log: Log, marker: StateCommit
 ) -> DataFrame:
-    """Return the windows that lack too-late events, with the number of events `lost`.
+    """Return the windows that lack too-late events, with the number of `lost_events`.
 
     Each aggregate `x` is as streamed (null if the stream has no such window), next to `x_complete`.
     """
@@ -99,10 +99,13 @@ def late_loss(
             "_missed": F.when(is_missed, F.col("events")),
         }
     )
-    complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost"))
+    complete = finish_windows(all_in, transform, log, at, F.sum("_missed").alias("lost_events"))
     streamed = finish_windows(stored, transform, log, at).select(window.alias("_some"), *values)
-    lost_windows = complete.where("lost > 0").select(
-        *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}{COMPLETE}") for v in values)
+    lost_windows = complete.where("lost_events > 0").select(
+        *on,
+        "lost_events",
+        window.alias("_all"),
+        *(F.col(v).alias(f"{v}{COMPLETE}") for v in values),
     )
     return (
         lost_windows.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")

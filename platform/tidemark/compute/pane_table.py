@@ -31,20 +31,20 @@ def compute_panes(
 ) -> DataFrame:
     """Return the pane rows of windows as of `at`, for the firings after `then`.
 
-    Columns: window_start, window_end, the keys, pane, timing, last, retraction, the aggregates.
+    Columns: window_start, window_end, the keys, pane, timing, is_last, retraction, the aggregates.
     """
     fired = lifecycle(transform).list_firings(stored, transform, log, at)
     if then is not None:
         fired = fired.where(slot.has_fired_since(transform, then))
     fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumn(
-        "last", _is_last(transform)
+        "is_last", _is_last(transform)
     )
     rows = fired.select(
         *transform.keys,
-        *("pane", name_timing(F.col(PHASE)).alias("timing"), "last"),
+        *("pane", name_timing(F.col(PHASE)).alias("timing"), "is_last"),
         F.explode(_list_versions(transform)).alias("_version"),
     ).select("*", "_version.*")
-    group = [*transform.by_window, "pane", "timing", "last", "retraction"]
+    group = [*transform.by_window, "pane", "timing", "is_last", "retraction"]
     parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
     return (
         parts.groupBy(*group).agg(*merge_columns(transform)).withColumns(finish_columns(transform))

@@ -34,9 +34,13 @@ PUBLISHED = {
 }
 FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"
 """The type of the column that lists the expectations that a quarantined row failed."""
-QUARANTINED = {"failed": FAILED, "status": "string", "run": "string"}
-FIRED = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
-LOST = {"lost": "bigint"}
+QUARANTINE_COLUMNS = {
+    "failed_expectations": FAILED,
+    "quarantine_status": "string",
+    "quarantine_run": "string",
+}
+FIRED = {"pane": "int", "timing": "string", "is_last": "boolean", "retraction": "boolean"}
+LOST = {"lost_events": "bigint"}
 
 LATE_COLUMNS = {**BOUNDS, **MISSED}
 """The columns of the late table that are not the event's own."""
@@ -47,7 +51,7 @@ EVENT_TABLES = {"event log": ARRIVAL_COLUMNS, "late table": LATE_COLUMNS}
 WINDOW_TABLES = {
     "event log": ARRIVAL_COLUMNS,
     "published table": {**BOUNDS, **PUBLISHED},
-    "quarantine table": QUARANTINED,
+    "quarantine table": QUARANTINE_COLUMNS,
     "panes table": FIRED,
     "late-loss table": LOST,
 }

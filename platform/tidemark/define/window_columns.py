@@ -15,7 +15,7 @@ from tidemark.define.tidemark_columns import (
     LATE_COLUMNS,
     LOST,
     PUBLISHED,
-    QUARANTINED,
+    QUARANTINE_COLUMNS,
 )
 
 WINDOW_MEANINGS = {
@@ -47,7 +47,7 @@ def quarantined_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the quarantine table."""
     columns = published_columns(transform)
     del columns["quality"]
-    return {**columns, **QUARANTINED}
+    return {**columns, **QUARANTINE_COLUMNS}
 
 
 def pane_columns(transform: Definition) -> dict[str, str | None]:

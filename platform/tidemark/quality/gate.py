@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.define.expectations.expectation import ERROR, Windowed
 from tidemark.define.helper_columns import IS_DELETED
+from tidemark.define.tidemark_columns import FAILED
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import UNPUBLISHED, Batch
@@ -120,7 +121,7 @@ def _split(
     quality = (
         F.when(F.col(IS_DELETED), None)
         .when(stands, quarantine.RELEASED)
-        .when(F.size("failed") > 0, WARNED)
+        .when(F.size("failed_expectations") > 0, WARNED)
         .otherwise(PASSED)
     )
     columns = [c for c in rows.columns if c not in UNPUBLISHED]
@@ -140,20 +141,18 @@ def _split(
 def _mark_failing(
     rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
 ) -> DataFrame:
-    """Return `rows` with `failed`, their failures, and `_bad`, whether to quarantine them."""
-    none = F.array().cast(quarantine.FAILED)
-    every = F.array(*[_literal(f) for f in together]).cast(quarantine.FAILED) if together else none
+    """Return `rows` with `failed_expectations`, and `_bad`, whether to quarantine them."""
+    none = F.array().cast(FAILED)
+    every = F.array(*[_literal(f) for f in together]).cast(FAILED) if together else none
     if failed:
-        local = rows.sparkSession.createDataFrame(
-            [*failed.items()], f"{ROW} BIGINT, _own {quarantine.FAILED}"
-        )
+        local = rows.sparkSession.createDataFrame([*failed.items()], f"{ROW} BIGINT, _own {FAILED}")
         rows = rows.join(F.broadcast(local), ROW, "left")
         every = F.concat(F.coalesce("_own", none), every)
     bad = F.exists(every, lambda f: f["level"] == ERROR)
     validated = ~F.col(IS_DELETED)
-    return rows.withColumns({"failed": F.when(validated, every), "_bad": validated & bad}).drop(
-        "_own"
-    )
+    return rows.withColumns(
+        {"failed_expectations": F.when(validated, every), "_bad": validated & bad}
+    ).drop("_own")
 
 
 def _literal(failed: _Failed) -> Column:

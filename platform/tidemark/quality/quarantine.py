@@ -22,6 +22,7 @@ from tidemark.compute.compare import same_window
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.helper_columns import IS_DELETED
+from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
@@ -34,8 +35,6 @@ from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.warehouse import Warehouse
 
 RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
-
-FAILED = "array<struct<expectation: string, level: string, observed: string, expected: string>>"
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     like = (
         frame(warehouse.spark, rows)
         .drop(*_NOT_KEPT)
-        .withColumns(
-            {
-                "failed": F.lit(None).cast(FAILED),
-                "status": F.lit(None).cast("string"),
-                "run": F.lit(None).cast("string"),
-            }
-        )
+        .withColumns({n: F.lit(None).cast(kind) for n, kind in QUARANTINE_COLUMNS.items()})
     )
     comment = f"Windows of {transform.name} that failed an expectation"
     warehouse.create(transform.quarantine_table, like, comment)
@@ -121,7 +114,8 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `IS_DELETED`.
+        marked: the rows, with `ROW`, `failed_expectations`, `IS_DELETED`, and `_bad`: whether to
+            quarantine them.
     """
     transform, marker = batch.transform, batch.marker
     quarantined_rows, few = batch.quarantined_rows(), batch.few
@@ -139,7 +133,9 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     released = select_unchanged(
         batch.published_rows().where(F.col("quality") == RELEASED)
     ).collect()
-    discarded = select_unchanged(quarantined_rows.where(F.col("status") == DISCARDED)).collect()
+    discarded = select_unchanged(
+        quarantined_rows.where(F.col("quarantine_status") == DISCARDED)
+    ).collect()
     again = [r[0] for r in released]
     bad = bad.where(~F.col(ROW).isin(again)) if again else bad
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
@@ -147,8 +143,8 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     rows = batch.scratch.materialize(
         bad.dropDuplicates(transform.by_window).select(
             *columns,
-            F.when(was, DISCARDED).otherwise(QUARANTINED).alias("status"),
-            F.lit(marker.run).alias("run"),
+            F.when(was, DISCARDED).otherwise(QUARANTINED).alias("quarantine_status"),
+            F.lit(marker.run).alias("quarantine_run"),
         ),
         few=few,
     )
@@ -247,7 +243,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
         on=transform.by_window,
         update="t.commit_number = s.commit_number",
         insert=None,
-        only={"status": f"'{DISCARDED}'"},
+        only={"quarantine_status": f"'{DISCARDED}'"},
     )
     warehouse.merge(rows, transform.quarantine_table, marking)
     return starts
@@ -264,7 +260,7 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
     quarantined = warehouse.read(transform.quarantine_table, bound)
     same = same_window(transform, "p", "w")
     good = published.alias("p").join(quarantined.alias("w"), same, "left_anti")
-    return good.unionByName(quarantined.drop("failed", "status", "run"), allowMissingColumns=True)
+    return good.unionByName(quarantined.drop(*QUARANTINE_COLUMNS), allowMissingColumns=True)
 
 
 def count_by_expectation(
@@ -275,7 +271,7 @@ def count_by_expectation(
         return {}
     rows = warehouse.take(transform.quarantine_table, InRanges("window_start", ranges))
     counts: Counter[str] = Counter()
-    for failed in rows["failed"].to_pylist():
+    for failed in rows["failed_expectations"].to_pylist():
         counts.update({f["expectation"] for f in failed if f["level"] == ERROR})
     return dict(counts)
 
@@ -284,7 +280,9 @@ def _read_chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """Return the rows with status `quarantined`, and their window starts."""
-    rows = fetch(read(warehouse, transform, choice).where(F.col("status") == QUARANTINED))
+    rows = fetch(
+        read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
+    )
     if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "

@@ -174,7 +174,9 @@ def _add_quarantined(asset: Asset, marker: CommitInfo, known: dict[str, _Recorde
     """Add the failures of all quarantined rows, because a result lists only the first ones."""
     table, keys = asset.transform.quarantine_table, keys_as_json(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("commit_number") == marker.commit_number)
-    for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():
+    for start, text, failed in rows.select(
+        F.unix_micros("window_start"), keys, "failed_expectations"
+    ).collect():
         for each in failed:
             one = known.setdefault(each["expectation"], _Recorded(each["level"], each["expected"]))
             one.failing.setdefault((start, text), each["observed"])

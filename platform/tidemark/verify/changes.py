@@ -26,6 +26,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.identity import parts
 from tidemark.define.identity.parts import AGGREGATE, Change, Effect
+from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.run import takeover
@@ -49,7 +50,7 @@ NEW, REMOVED, CHANGED = "new", "removed", "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
 _KEYS = helper("keys")
 _BY = ["window_start", "window_end", _KEYS]
-_VALIDATION_COLUMNS = ("quality", "failed", "status", "run")
+_VALIDATION_COLUMNS = ("quality", *QUARANTINE_COLUMNS)
 _NOT_COMPARED = ("as_of", "commit_number", *_VALIDATION_COLUMNS)
 
 

@@ -51,11 +51,11 @@ _SIDE_TABLES = {
     ),
     "late_loss": (
         "Windows that lack too-late events.",
-        {"lost": ("bigint", "Events that came too late for the window")},
+        {"lost_events": ("bigint", "Events that came too late for the window")},
     ),
     "quarantine": (
         "Windows in quarantine, because they failed an expectation.",
-        {"status": ("string", "quarantined or discarded")},
+        {"quarantine_status": ("string", "quarantined or discarded")},
     ),
 }
 

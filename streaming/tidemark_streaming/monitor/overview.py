@@ -350,18 +350,20 @@ def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
     """Return the number of quarantined rows by window end, of discarded rows, and the newest."""
-    columns = [*transform.by_window, "failed", "status"]
+    columns = [*transform.by_window, "failed_expectations", "quarantine_status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:
         return Counter(), 0, ()
-    quarantined_rows = rows.filter(ds.field("status") == QUARANTINED).sort_by(
+    quarantined_rows = rows.filter(ds.field("quarantine_status") == QUARANTINED).sort_by(
         [("window_start", "descending")]
     )
     newest = [
         QuarantinedWindow(
             start=start,
             keys=", ".join(str(row[key]) for key in transform.keys),
-            why="; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"]),
+            why="; ".join(
+                f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]
+            ),
         )
         for start, row in zip(
             to_micros(quarantined_rows["window_start"][:SHOWN]),

@@ -65,9 +65,9 @@ def open_failures(
     """
     quarantine = {_place(transform, row): row for row in read_quarantine(snapshot, transform)}
     found: dict[Place, dict[str, str]] = {
-        place: {failed["expectation"]: failed["observed"] for failed in row["failed"]}
+        place: {failed["expectation"]: failed["observed"] for failed in row["failed_expectations"]}
         for place, row in quarantine.items()
-        if row["status"] == QUARANTINED
+        if row["quarantine_status"] == QUARANTINED
     }
     newest = {
         (place, r.expectation): (r, observed)

@@ -20,7 +20,12 @@ NOW = datetime(2026, 11, 22, 14, tzinfo=UTC)
 _FAILED = pa.list_(pa.struct([(n, pa.string()) for n in ("expectation", "level", "observed")]))
 _INSTANT = pa.timestamp("us", "UTC")
 _QUARANTINE = pa.schema(
-    {"window_start": _INSTANT, "sensor": pa.string(), "failed": _FAILED, "status": pa.string()}
+    {
+        "window_start": _INSTANT,
+        "sensor": pa.string(),
+        "failed_expectations": _FAILED,
+        "quarantine_status": pa.string(),
+    }
 )
 _PUBLISHED = pa.schema(
     {
@@ -140,8 +145,8 @@ def withhold(
         {
             "window_start": as_datetime(T0 + minute * MINUTE),
             "sensor": sensor,
-            "failed": [{"expectation": by, "level": "error", "observed": observed}],
-            "status": status,
+            "failed_expectations": [{"expectation": by, "level": "error", "observed": observed}],
+            "quarantine_status": status,
         }
         for minute, sensor in windows
     ]

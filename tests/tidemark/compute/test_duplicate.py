@@ -128,7 +128,7 @@ def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehous
     late = logged.read(asset.late_table).select("arrival", "position").collect()
     assert late
     assert not left_out & {(r.arrival, r.position) for r in late}
-    lost = logged.read(asset.late_loss_table).agg(F.sum("lost")).collect()[0][0]
+    lost = logged.read(asset.late_loss_table).agg(F.sum("lost_events")).collect()[0][0]
     backfill(logged, asset, late_events="include")
     complete = reference(ARRIVALS, complete=True, left_out=left_out)
     assert published(logged, asset) == complete

@@ -133,7 +133,9 @@ def test_a_roll_up_follows_backfills_and_corrections_of_its_base(logged: Warehou
     assert in_order(computed) == complete
     withheld = logged.read(whole.quarantine_table).collect()
     assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
-    assert {f["expectation"] for r in withheld for f in r["failed"]} == {"between(n, most=30)"}
+    assert {f["expectation"] for r in withheld for f in r["failed_expectations"]} == {
+        "between(n, most=30)"
+    }
 
 
 def test_a_larger_window_is_complete_through_its_least_complete_part(logged: Warehouse) -> None:

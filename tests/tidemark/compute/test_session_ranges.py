@@ -91,7 +91,7 @@ def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
 
 def _counted(rows: pa.Table) -> Counter[str]:
     """Count rows, without their commit numbers."""
-    named = [n for n in rows.column_names if n not in ("commit_number", "as_of", "run")]
+    named = [n for n in rows.column_names if n not in ("commit_number", "as_of", "quarantine_run")]
     return Counter(map(str, rows.select(named).to_pylist()))
 
 

@@ -221,7 +221,7 @@ def test_a_closed_window_that_changes_keeps_its_last_valid_row(
     (row,) = warehouse.read(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
     assert (row["n"], row["quality"]) == (3, "passed")
     (held,) = warehouse.read(asset.quarantine_table).collect()
-    assert (held["n"], held["failed"][0]["observed"]) == (6, "6.0 after 3.0")
+    assert (held["n"], held["failed_expectations"][0]["observed"]) == (6, "6.0 after 3.0")
 
 
 def at_minute(number: int) -> str:

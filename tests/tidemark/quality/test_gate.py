@@ -45,7 +45,7 @@ def published(warehouse: Warehouse) -> list[tuple[Any, ...]]:
 
 
 def withheld(warehouse: Warehouse) -> list[tuple[Any, ...]]:
-    return rows(warehouse, "per_minute_quarantine", "n", "most", "status")
+    return rows(warehouse, "per_minute_quarantine", "n", "most", "quarantine_status")
 
 
 # A dozen runs.
@@ -72,7 +72,7 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
     assert published(warehouse) == good
     assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined")]
     (held,) = warehouse.read("per_minute_quarantine").collect()
-    assert [f.asDict() for f in held["failed"]] == [
+    assert [f.asDict() for f in held["failed_expectations"]] == [
         {
             "expectation": "between(most, most=5)",
             "level": "error",
@@ -310,7 +310,8 @@ def test_few_and_many_rows_are_validated_alike(
     backfill(warehouse, asset)
     held = warehouse.read("per_minute_quarantine").collect()
     assert {
-        row["sensor"]: [(f["expectation"], f["observed"]) for f in row["failed"]] for row in held
+        row["sensor"]: [(f["expectation"], f["observed"]) for f in row["failed_expectations"]]
+        for row in held
     } == {
         "nan": [("between(of_double, 0, 100)", "NaN"), WARNED],
         "infinite": [("between(of_double, 0, 100)", "inf"), WARNED],

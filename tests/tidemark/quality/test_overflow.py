@@ -73,7 +73,9 @@ def test_a_window_that_overflows_is_quarantined_and_others_continue(
 
     def held() -> set[tuple[str, int, str]]:
         rows = warehouse.read(asset.quarantine_table).collect()
-        return {(r["sensor"], r["n"], f["expectation"]) for r in rows for f in r["failed"]}
+        return {
+            (r["sensor"], r["n"], f["expectation"]) for r in rows for f in r["failed_expectations"]
+        }
 
     good = {("small", 1, 4), ("late", 1, 1), ("small", 1, 9), ("large", 1, 1)}
     bad = {("large", 2, REASON), ("even", 4, REASON)}

@@ -122,7 +122,7 @@ def test_the_complete_result_includes_too_late_events(logged: Warehouse) -> None
     asset = renamed(PER_MINUTE, "complete")
     backfill(logged, asset)
     lost = {
-        (r["start"], r["sensor"]): (r["lost"], r["n"], r["n_complete"])
+        (r["start"], r["sensor"]): (r["lost_events"], r["n"], r["n_complete"])
         for r in logged.read(asset.late_loss_table)
         .withColumn("start", F.unix_micros("window_start"))
         .collect()

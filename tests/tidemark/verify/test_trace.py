@@ -161,7 +161,7 @@ def test_a_quarantined_window_is_reported_with_its_reason(log: Warehouse) -> Non
     held = place(log, "2:0", GATED)
     assert (held.counts, held.in_row, held.row) == (True, False, None)
     assert held.quarantined is not None
-    assert held.quarantined["failed"][0]["observed"] == "9"
+    assert held.quarantined["failed_expectations"][0]["observed"] == "9"
 
 
 def test_an_event_that_the_function_drops_is_left_out(log: Warehouse) -> None:

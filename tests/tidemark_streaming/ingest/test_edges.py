@@ -278,7 +278,9 @@ def test_edge_files_give_the_expected_log_and_windows(
         rows = plain(warehouse.take(asset.table), names)
         assert repr(rows) == repr(sorted(case.published, key=repr))
     held = warehouse.exists(asset.quarantine_table)
-    failed = warehouse.take(asset.quarantine_table)["failed"].to_pylist() if held else []
+    failed = (
+        warehouse.take(asset.quarantine_table)["failed_expectations"].to_pylist() if held else []
+    )
     assert sorted([f["expectation"] for f in fs] for fs in failed) == sorted(
         map(list, case.quarantined)
     )

@@ -261,5 +261,7 @@ def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     withheld = warehouse.read(expecting.quarantine_table).collect()
     want = [w for w, row in reference(ARRIVALS).items() if row["most"] > 0.9]
     assert len(withheld) == len(want) > 0
-    assert {f["expectation"] for row in withheld for f in row["failed"]} == {limit.name}
+    assert {f["expectation"] for row in withheld for f in row["failed_expectations"]} == {
+        limit.name
+    }
     assert parity(warehouse, expecting).equal

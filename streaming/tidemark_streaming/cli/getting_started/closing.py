@@ -159,7 +159,7 @@ def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
         table.add_row(
             f"{row.window_start:%Y-%m-%d %H:%M}",
             str(row.origin),
-            f"{row.lost}",
+            f"{row.lost_events}",
             f"{row.mean_delay:.1f} min",
             f"{row.mean_delay_complete:.1f} min",
         )

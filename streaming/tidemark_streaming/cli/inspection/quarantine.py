@@ -63,7 +63,7 @@ def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
             *(None if row[k] is None else str(row[k]) for k in transform.keys),
             row["events"],
             "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)),
-            row["status"],
+            row["quarantine_status"],
         )
         for row in rows
     ]
@@ -90,11 +90,13 @@ def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
         err().print(f"No such window of '{transform.name}' is in quarantine.")
     for row in rows:
         keys = " ".join(f"{k}={row[k]}" for k in transform.keys)
-        title = f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['status']}[/]"
+        title = (
+            f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['quarantine_status']}[/]"
+        )
         table = Table(title=title, title_justify="left", show_header=False)
         for name in (*transform.aggregates, "events", "late_events", "timing", "final"):
             table.add_row(name, NONE if row[name] is None else str(row[name]))
-        for f in row["failed"]:
+        for f in row["failed_expectations"]:
             table.add_section()
             table.add_row(
                 f"[bold]{f['expectation']}[/] ({f['level']})", f"expected {f['expected']}"
@@ -174,7 +176,7 @@ def _read_quarantine(
     home, chosen = Home(), Choice(*parse_range(begin, end), parse_keys(key))
     transform = home.asset(asset)
     rows = read_quarantine(home.snapshot(), transform, chosen)
-    return transform, [r for r in rows if discarded or r["status"] == "quarantined"]
+    return transform, [r for r in rows if discarded or r["quarantine_status"] == "quarantined"]
 
 
 def parse_keys(given: list[str] | None) -> dict[str, str]:
@@ -203,7 +205,7 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
 
 
 def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [f for f in row["failed"] if f["level"] == "error"]
+    return [f for f in row["failed_expectations"] if f["level"] == "error"]
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

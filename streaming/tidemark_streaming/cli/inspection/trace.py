@@ -212,13 +212,13 @@ def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
     if place.quarantined is not None:
         failed = "; ".join(
             f"{f['expectation']}: {f['observed']}"
-            for f in place.quarantined["failed"]
+            for f in place.quarantined["failed_expectations"]
             if f["level"] == "error"
         )
-        yield f"[red]in quarantine[/] ({place.quarantined['status']}): {escape(failed)}"
+        yield f"[red]in quarantine[/] ({place.quarantined['quarantine_status']}): {escape(failed)}"
     for pane in place.panes:
         kind = "retraction in pane" if pane["retraction"] else "pane"
-        last = ", the last" if pane["last"] else ""
+        last = ", the last" if pane["is_last"] else ""
         yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
 
 

@@ -33,6 +33,8 @@ _WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] 
 }
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
+_PANES = {"panes of a scenario": {"last": "boolean"}}
+"""The field of a scenario's panes that has another name than in the panes table."""
 
 
 def keep_rows(rows: DataFrame) -> DataFrame:
@@ -211,7 +213,7 @@ def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[s
                 "and underscores, and begin with a letter."
             )
         tables = (WINDOW_TABLES, EVENT_TABLES) if node in keys else (WINDOW_TABLES,)
-        if table := find_table(name, *tables):
+        if table := find_table(name, *tables, _PANES):
             raise node.error(
                 f"{node} is reserved: Tidemark adds a column of this name to the {table}."
             )

@@ -17,6 +17,9 @@ from tidemark_streaming.snapshot.tables import Tables
 Rows = list[dict[str, Any]]
 _WINDOW = ("window_start", "window_end")
 
+_FIELDS = {"is_last": "last"}
+"""The fields of a result that have another name than their column."""
+
 
 def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     """Return the windows, panes and late events of a transform whose tables are in a folder.
@@ -42,7 +45,7 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
         "panes": _rows(
             tables,
             transform.panes_table,
-            [*_WINDOW, *keys, "pane", "timing", "last", "retraction", *values],
+            [*_WINDOW, *keys, "pane", "timing", "is_last", "retraction", *values],
             [*of_window, "pane", "retraction"],
         ),
         "late": _rows(
@@ -62,7 +65,7 @@ def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]
     for name in reversed(order):
         # A retraction comes before the pane that replaces it.
         rows.sort(key=partial(_place, name), reverse=name == "retraction")
-    return [{name: _plain(row[name]) for name in names} for row in rows]
+    return [{_FIELDS.get(name, name): _plain(row[name]) for name in names} for row in rows]
 
 
 def _place(name: str, row: dict[str, Any]) -> tuple[bool, Any]:

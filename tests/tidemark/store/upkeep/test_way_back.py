@@ -29,8 +29,8 @@ ASSET = replace(
 WINDOW = ("window_start", "sensor")
 COLUMNS = {
     ASSET.table: (*WINDOW, "n", "final"),
-    ASSET.quarantine_table: (*WINDOW, "n", "final", "status"),
-    ASSET.panes_table: (*WINDOW, "pane", "timing", "last", "n"),
+    ASSET.quarantine_table: (*WINDOW, "n", "final", "quarantine_status"),
+    ASSET.panes_table: (*WINDOW, "pane", "timing", "is_last", "n"),
     ASSET.late_table: (*WINDOW, "arrival", "position", "reason"),
 }
 ARRIVALS = some_arrivals(count=4, size=30)
@@ -51,7 +51,7 @@ def windows(warehouse: Warehouse) -> Rows:
     found = {table: rows(table, columns) for table, columns in COLUMNS.items()}
     # A recomputation writes one row for a window, and increments write one for each commit.
     lost = Counter[object]()
-    for start, sensor, count in rows(ASSET.late_loss_table, (*WINDOW, "lost")):
+    for start, sensor, count in rows(ASSET.late_loss_table, (*WINDOW, "lost_events")):
         lost[start, sensor] += cast(int, count)
     return found | {ASSET.late_loss_table: sorted(lost.items(), key=str)}
 

@@ -32,7 +32,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
 
 def starts(*arguments: str) -> list[tuple[str, str, str]]:
     rows = json.loads(call("quarantine", "list", "gated", "--json", *arguments).stdout)
-    return [(r["window_start"][:16], r["sensor"], r["status"]) for r in rows]
+    return [(r["window_start"][:16], r["sensor"], r["quarantine_status"]) for r in rows]
 
 
 def test_quarantined_windows_are_listed_and_shown() -> None:

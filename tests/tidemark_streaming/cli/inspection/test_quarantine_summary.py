@@ -17,7 +17,7 @@ def test_the_summary_counts_windows_and_events_by_expectation(
         {
             "window_start": datetime(2026, 1, day, tzinfo=UTC),
             "events": day,
-            "failed": failed(*names),
+            "failed_expectations": failed(*names),
         }
         for day, names in (
             (1, ("[b]odd",)),
