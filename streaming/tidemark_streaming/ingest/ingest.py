@@ -38,7 +38,7 @@ from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
 from tidemark_streaming.ingest.blocked_sources import record_error
 from tidemark_streaming.ingest.changed_columns import ColumnChangedError, check
 from tidemark_streaming.ingest.ingest_lock import lock_ingest
-from tidemark_streaming.ingest.time_range import each_in_range, in_range
+from tidemark_streaming.ingest.value_checks import check_each, check_values
 
 FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
@@ -321,11 +321,11 @@ def _commit(
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
                 if isinstance(rows, DataFrame):
-                    rows = place.materialize(in_range(log.source, rows), few=few)
+                    rows = place.materialize(check_values(log.source, rows), few=few)
                 elif isinstance(rows, pa.Table):
-                    rows = in_range(log.source, rows)
+                    rows = check_values(log.source, rows)
                 else:
-                    rows = place.gather(each_in_range(log.source, rows))
+                    rows = place.gather(check_each(log.source, rows))
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(connector, "accept_change", True):
                     check(log.source.name, facts)

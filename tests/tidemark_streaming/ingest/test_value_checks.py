@@ -1,4 +1,4 @@
-"""A time outside the years 1 to 9999 in any column makes its row a dead letter."""
+"""A time outside the years 1 to 9999, or a text that is not UTF-8, makes its row a dead letter."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import DEAD
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.ingest.time_range import in_range
+from tidemark_streaming.ingest.value_checks import check_values
 from tidemark_streaming.payloads.column_types import arrow_type
 
 REGISTERED = False
@@ -71,6 +71,44 @@ def table(columns: dict[str, list[Any]], kinds: dict[str, str]) -> pa.Table:
     return pa.table(arrays)
 
 
+TEXTS = {
+    "a": "STRING",
+    "b": "ARRAY<STRING>",
+    "c": "STRUCT<n: INT, s: STRING>",
+    "d": "MAP<STRING, INT>",
+    "e": "MAP<INT, STRING>",
+}
+
+
+def text_rows() -> pa.Table:
+    """Return a valid row, and for each column of `TEXTS` a row in which it is not UTF-8."""
+    rows = len(TEXTS) + 1
+    numbers, ends = (pa.array(range(count), pa.int32()) for count in (rows, rows + 1))
+
+    def texts(broken: int) -> pa.StringArray:
+        raw = pa.array([b"\xff" if row == broken else b"ok" for row in range(rows)], pa.binary())
+        return pa.StringArray.from_buffers(rows, *raw.buffers()[1:])
+
+    return pa.table(
+        {
+            "a": texts(1),
+            "b": pa.ListArray.from_arrays(ends, texts(2)),
+            "c": pa.StructArray.from_arrays([numbers, texts(3)], ["n", "s"]),
+            "d": pa.MapArray.from_arrays(ends, texts(4), numbers),
+            "e": pa.MapArray.from_arrays(ends, numbers, texts(5)),
+        }
+    )
+
+
+def test_texts_that_are_not_utf8_are_dead_letters_in_memory() -> None:
+    rows = text_rows()
+    told = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
+    for part, wanted in ((rows, [None, *told]), (rows.slice(2), told[1:])):
+        found = check_values(source(**TEXTS), part)
+        assert isinstance(found, pa.Table)
+        assert reasons(found) == wanted
+
+
 def is_outside(value: Any, kind: str) -> bool:  # noqa: ANN401 (any value)
     if value is None or kind == "BIGINT":
         return False
@@ -95,7 +133,7 @@ def test_times_out_of_range_are_dead_letters_in_memory(kind: str, data: st.DataO
     rows = table({"x": values}, {"x": kind})
     # A slice of a table has its values elsewhere in the same buffers.
     for part, some in ((rows, values), (rows.slice(1), values[1:])):
-        found = in_range(source(x=kind), part)
+        found = check_values(source(x=kind), part)
         if kind == "BIGINT":
             assert found is part
             continue
@@ -130,7 +168,11 @@ def test_times_out_of_range_in_a_delta_table_are_dead_letters(
     told = [f"The field '{name}' has a time outside the years 1 to 9999." for name in "abcde"]
     wanted = [None, None, *told]
     for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
-        assert reasons(fetch_rows(in_range(of, given_rows))) == wanted
+        assert reasons(fetch_rows(check_values(of, given_rows))) == wanted
+    broken = text_rows()
+    texts = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
+    for given_rows in (broken, to_dataframe(warehouse.spark, broken)):
+        assert reasons(fetch_rows(check_values(source(**TEXTS), given_rows))) == [None, *texts]
     write_deltalake(tmp_path / "table", rows)
     (commit,) = ingest(warehouse, DeltaConnector(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)

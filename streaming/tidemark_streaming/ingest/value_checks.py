@@ -1,0 +1,231 @@
+"""Refuse values that no table can hold, wherever they come from.
+
+These are times outside the years 1 to 9999, the range of SQL, Python, and Delta, and texts that are
+not UTF-8. Every connector's rows pass here on their way into the event log. A row with such a value
+in one of its columns, at any depth, is a dead letter. The event time is the exception: the late
+tables have such an event as `invalid_timestamp`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.column_type import data_type
+from tidemark.define.source import Source
+from tidemark.store.event_log.dead_letters import DEAD, dead_letter, dead_letters_of
+from tidemark.store.rows import Rows
+from tidemark.store.rows import compute as pc
+
+_DAY = 86_400_000_000
+_LOCAL = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+
+Array = Any
+"""An Arrow array."""
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A check of the values of some types.
+
+    Args:
+        types: the types, none of which has parts.
+        reason: what is wrong with a value that fails, after "The field 'x' ".
+        in_memory: returns which values of an array fail; None if none does.
+        in_engine: returns whether a value of a type fails.
+    """
+
+    types: tuple[type[DataType], ...]
+    reason: str
+    in_memory: Callable[[Array], Array | None]
+    in_engine: Callable[[Column, DataType], Column]
+
+    def applies_to(self, kind: DataType) -> bool:
+        """Return whether values of a type have values of the check's types, at any depth."""
+        return isinstance(kind, self.types) or any(map(self.applies_to, _parts(kind)))
+
+
+def check_values(source: Source, rows: Rows) -> Rows:
+    """Return the rows of a connector; those with a value that fails a check are dead letters."""
+    if isinstance(rows, DataFrame):
+        return _in_engine(source, rows)
+    return _in_memory(source, rows)
+
+
+def check_each(source: Source, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the tables of a connector's rows with their dead letters, as `check_values` does."""
+    return (_in_memory(source, table) for table in tables)
+
+
+def _columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
+    """Yield the columns, except the event time, with their types and the checks of each."""
+    for name, ddl in source.columns.items():
+        kind = data_type(ddl)
+        for check in _CHECKS:
+            if name != source.event_time and check.applies_to(kind):
+                yield name, kind, check
+
+
+def _parts(kind: DataType) -> list[DataType]:
+    match kind:
+        case ArrayType():
+            return [kind.elementType]
+        case MapType():
+            return [kind.keyType, kind.valueType]
+        case StructType():
+            return [field.dataType for field in kind.fields]
+        case _:
+            return []
+
+
+def _reason(source: Source, column: str, check: _Check) -> str:
+    return f"The field '{source.field_of(column)}' {check.reason}."
+
+
+def _in_memory(source: Source, rows: pa.Table) -> pa.Table:
+    checks, reasons = list(_columns(source)), dict[int, str]()
+    for name, _, check in checks:
+        for number in _failing(rows[name].combine_chunks(), check):
+            reasons.setdefault(int(number), _reason(source, name, check))
+    letters = dead_letters_of(len(rows), reasons, {})
+    if DEAD not in rows.column_names:
+        # All tables of a commit have the same columns.
+        return rows.append_column(DEAD, letters) if checks else rows
+    if not reasons:
+        return rows
+    known = rows[DEAD]
+    both = pc.if_else(pc.is_valid(known), known, letters.cast(known.type))
+    return rows.set_column(rows.column_names.index(DEAD), DEAD, both)
+
+
+def _failing(values: Array, check: _Check) -> Array:
+    """Return the numbers of the values that fail."""
+    kind, none = values.type, np.array([], np.int64)
+    if isinstance(values, pa.ChunkedArray):
+        ends = np.cumsum([0, *(len(chunk) for chunk in values.chunks)])
+        firsts = zip(values.chunks, ends[:-1], strict=True)
+        return np.concatenate([none, *(_failing(chunk, check) + first for chunk, first in firsts)])
+    if pa.types.is_map(kind):
+        pair = pa.struct({"key": kind.key_type, "value": kind.item_type})
+        return _failing(values.cast(pa.list_(pair)), check)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parents = pc.list_parent_indices(values).to_numpy()
+        return parents[_failing(pc.list_flatten(values), check)]
+    if pa.types.is_struct(kind):
+        fields = (pc.struct_field(values, [n]) for n in range(kind.num_fields))
+        return np.unique(np.concatenate([none, *(_failing(field, check) for field in fields)]))
+    fails = check.in_memory(values)
+    if fails is None:
+        return none
+    return pc.indices_nonzero(pc.fill_null(fails, False)).to_numpy().astype(np.int64)
+
+
+def _is_out_of_range(values: Array) -> Array | None:
+    kind = values.type
+    if pa.types.is_date32(kind):
+        least, most, counts = BEGINNING // _DAY, INFINITY // _DAY, pc.cast(values, pa.int32())
+    elif pa.types.is_timestamp(kind):
+        per_second = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[kind.unit]
+        scale = 1_000 if kind.unit == "ns" else 1
+        least = max(BEGINNING // per_second * scale, -(2**63))
+        most = min(INFINITY // per_second * scale, 2**63 - 1)
+        counts = pc.cast(values, pa.int64())
+    else:
+        return None
+    return pc.or_(pc.less(counts, least), pc.greater(counts, most))
+
+
+def _is_no_utf8(values: Array) -> Array | None:
+    if not pa.types.is_string(values.type):
+        return None
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([not _is_utf8(each) for each in values.cast(pa.binary()).to_pylist()])
+    return None
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        _ = value and value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
+    reasons = [
+        F.when(_fails(F.col(f"`{name}`"), kind, check), F.lit(_reason(source, name, check)))
+        for name, kind, check in _columns(source)
+    ]
+    if not reasons:
+        return rows
+    letter = dead_letter(F.coalesce(*reasons), F.lit(None))
+    known = DEAD in rows.columns
+    return rows.withColumn(DEAD, F.coalesce(F.col(DEAD), letter) if known else letter)
+
+
+def _fails(value: Column, kind: DataType, check: _Check) -> Column:
+    """Return whether a value fails."""
+    match kind:
+        case ArrayType():
+            return F.exists(value, lambda each: _fails(each, kind.elementType, check))
+        case MapType():
+            keys, items = ArrayType(kind.keyType), ArrayType(kind.valueType)
+            parts = [
+                _fails(F.map_keys(value), keys, check),
+                _fails(F.map_values(value), items, check),
+            ]
+        case StructType():
+            parts = [_fails(value.getField(f.name), f.dataType, check) for f in kind.fields]
+        case _ if isinstance(kind, check.types):
+            parts = [check.in_engine(value, kind)]
+        case _:
+            return F.lit(False)
+    return reduce(or_, (F.coalesce(part, F.lit(False)) for part in parts))
+
+
+def _is_time_out_of_range(value: Column, kind: DataType) -> Column:
+    match kind:
+        case DateType():
+            days = F.unix_date(value)
+            return (days < BEGINNING // _DAY) | (days > INFINITY // _DAY)
+        case TimestampType():
+            micros = F.unix_micros(value)
+            return (micros < BEGINNING) | (micros > INFINITY)
+        case _:
+            least, most = (F.lit(text).cast("timestamp_ntz") for text in _LOCAL)
+            return (value < least) | (value > most)
+
+
+_CHECKS = (
+    _Check(
+        types=(DateType, TimestampType, TimestampNTZType),
+        reason="has a time outside the years 1 to 9999",
+        in_memory=_is_out_of_range,
+        in_engine=_is_time_out_of_range,
+    ),
+    _Check(
+        types=(StringType,),
+        reason="has a text that is not valid UTF-8",
+        in_memory=_is_no_utf8,
+        in_engine=lambda value, _: ~F.is_valid_utf8(value),
+    ),
+)
