@@ -139,7 +139,8 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
         return callable(value) if kind is Callable else True
     if getattr(kind, "_is_protocol", False):
         members = [name for name in vars(kind) if not name.startswith("_")]
-        return kind in type(value).__mro__ or all(hasattr(value, name) for name in members)
+        alike = not isinstance(value, type) and all(hasattr(value, name) for name in members)
+        return alike or kind in inspect.getmro(type(value))
     if not isinstance(value, kind):
         return False
     if issubclass(kind, Mapping) and isinstance(value, Mapping):

@@ -30,7 +30,13 @@ def describe(error: BaseException) -> str:
         text = f": {error.text.strip()}" if error.text else ""
         return f"{type(error).__name__}: {error.msg}{text}"
     lines = "".join(format_exception_only(error)).strip().splitlines()
-    return " ".join(line.strip() for line in lines)
+    text = " ".join(line.strip() for line in lines).rstrip(".")
+    if getattr(error, "getCondition", str)() != "SESSION_OR_CONTEXT_NOT_EXISTS":
+        return text
+    return (
+        f"{text}. Definitions are loaded without an engine: use a function of tidemark.aggregate "
+        "for an aggregate, and create columns and UDFs of Spark within the function of an asset"
+    )
 
 
 def _at(file: str, line: int | None) -> str:

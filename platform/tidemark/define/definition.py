@@ -63,6 +63,8 @@ class Definition(ABC):
                 )
         for column in (*self.keys, *self.aggregates):
             self._check_column(column)
+        if twice := [key for n, key in enumerate(self.keys) if key in self.keys[:n]]:
+            raise DefinitionError(f"Asset '{self.name}': the key '{twice[0]}' is given twice.")
         if self.allowed_lateness < 0:
             raise DefinitionError(
                 f"Asset '{self.name}': the allowed lateness must not be negative (use '0 seconds' "

@@ -23,6 +23,7 @@ CORRELATION = "correlation_id"
 """The only arrival column with a value from outside; it may be protected like a source column."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+LONGEST_NAME = 100
 
 
 @checked_class
@@ -234,9 +235,14 @@ def lookup_name(lookup: str) -> str:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that is not valid for a table."""
+    """Refuse a name that is not valid for a table, whose folder has the name with a suffix."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "
             "and underscores, and start with a letter."
+        )
+    if len(name) > LONGEST_NAME:
+        raise DefinitionError(
+            f"The {what} name '{name[:20]}…' has {len(name)} characters: use at most "
+            f"{LONGEST_NAME}."
         )

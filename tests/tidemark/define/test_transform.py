@@ -121,6 +121,12 @@ def test_a_source_with_invalid_columns_is_refused(
         Source("s", columns, event_time, MonotonicTimestamps())
 
 
+def test_a_name_that_is_too_long_for_a_folder_is_refused() -> None:
+    assert replace(READINGS, name="x" * 100).name == "x" * 100
+    with pytest.raises(DefinitionError, match=r"'xxx.*…' has 101 characters: use at most 100"):
+        replace(READINGS, name="x" * 101)
+
+
 @pytest.mark.parametrize(
     ("rename", "sentence"),
     [

@@ -1,5 +1,6 @@
 """Tests of the checks that run when an expectation is declared."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -24,6 +25,9 @@ from tidemark.quality import Expectation
             "which its rows don't have; they have: sensor, n, high,",
         ),
         (lambda: q.between("n"), r"between\(n\) has no bound"),
+        (lambda: q.between("n", 10, 0), r"between\(n\): no value is from 10 to 0; exchange"),
+        (lambda: q.between("n", "a", 1), r"bounds must have one type \(got 'a' and 1\)"),
+        (lambda: q.between("n", 0, math.nan), r"has the bound NaN"),
         (lambda: q.not_null("n", level="fatal"), "must be 'error' or 'warning' \\(got 'fatal'\\)"),
         (lambda: q.max_change_after_close(0.1, "speed"), "reads the column 'speed'"),
         (lambda: q.max_change_after_close(0), "share of calm must be greater than 0"),

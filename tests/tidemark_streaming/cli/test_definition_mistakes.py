@@ -72,6 +72,27 @@ def hourly(rows):
             "transforms.py, line 5: ImportError: cannot import name 'NOTHING' from "
             "'helpers.data.support'",
         ),
+        (
+            "agg.count()",
+            "__import__('pyspark.sql.functions').sql.functions.sum('value')",
+            "transforms.py, line 11: pyspark.errors.exceptions.base.PySparkRuntimeError: "
+            "[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext or SparkSession should be created first. "
+            "Definitions are loaded without an engine: use a function of tidemark.aggregate for an "
+            "aggregate, and create columns and UDFs of Spark within the function of an asset.",
+        ),
+        (
+            "import READINGS",
+            "import READINGS\nfrom dataclasses import replace\n"
+            "from tidemark.watermark import MonotonicTimestamps\n"
+            "READINGS = replace(READINGS, watermark=MonotonicTimestamps)",
+            "transforms.py, line 8: Source: watermark must be a Watermark (got the class "
+            "MonotonicTimestamps itself). Write MonotonicTimestamps(…).",
+        ),
+        (
+            "source=READINGS,",
+            'source=READINGS,\n    keys=["sensor", "sensor"],',
+            "transforms.py, line 8: Asset 'hourly': the key 'sensor' is given twice.",
+        ),
         ("READINGS\n\n", "READINGS\n\n1 / 0\n", "transforms.py, line 7: ZeroDivisionError: "),
         (
             "def hourly(rows)",

@@ -11,6 +11,8 @@ Great Expectations takes seconds to import, so a definition only names the class
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from tidemark.base.arguments import check_arguments
@@ -55,9 +57,18 @@ _MORE_OF = {
 """Arguments that callers may pass to any class of Great Expectations, and to some classes."""
 
 
+Bound = float | Decimal | str | date
+"""A bound of values. A datetime is a date, too."""
+
+
 @check_arguments
 def between(
-    column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
+    column: str,
+    least: Bound | None = None,
+    most: Bound | None = None,
+    *,
+    level: str = ERROR,
+    **more: object,
 ) -> General:
     """Expect each value to lie from `least` to `most`, both included; null is skipped.
 
@@ -73,10 +84,11 @@ def between(
         more: further arguments of the Great Expectations class, such as `description`.
 
     Raises:
-        DefinitionError: neither bound is given.
+        DefinitionError: neither bound is given, or no value is between the bounds.
     """
     if least is None and most is None:
         raise DefinitionError(f"between({column}) has no bound: give a minimum or a maximum.")
+    _check_bounds(f"between({column})", least, most)
     if most is None:
         name, expected = f"least={least}", f"at least {least}"
     elif least is None:
@@ -226,6 +238,21 @@ def _short(
         arguments={k: v for k, v in arguments.items() if v is not None and k not in metadata},
         **metadata,
     )
+
+
+def _check_bounds(what: str, least: object, most: object) -> None:
+    """Refuse bounds that no value is between."""
+    pair: Any = least, most
+    if any(bound != bound for bound in pair):
+        raise DefinitionError(f"{what} has the bound NaN: NaN is within no bounds.")
+    try:
+        is_empty = None not in pair and pair[0] > pair[1]
+    except TypeError:
+        raise DefinitionError(
+            f"{what}: its bounds must have one type (got {least!r} and {most!r})."
+        ) from None
+    if is_empty:
+        raise DefinitionError(f"{what}: no value is from {least} to {most}; exchange the bounds.")
 
 
 def _text(notes: str | Sequence[str] | None) -> str:
