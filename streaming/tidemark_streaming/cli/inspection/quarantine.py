@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.counts import format_count
@@ -89,19 +90,18 @@ def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
     if not rows:
         err().print(f"No such window of '{transform.name}' is in quarantine.")
     for row in rows:
-        keys = " ".join(f"{k}={row[k]}" for k in transform.keys)
+        keys = escape(" ".join(f"{k}={row[k]}" for k in transform.keys))
         title = (
             f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['quarantine_status']}[/]"
         )
         table = Table(title=title, title_justify="left", show_header=False)
         for name in (*transform.aggregates, "events", "late_events", "timing", "final"):
-            table.add_row(name, NONE if row[name] is None else str(row[name]))
+            table.add_row(name, NONE if row[name] is None else escape(str(row[name])))
         for f in row["failed_expectations"]:
             table.add_section()
-            table.add_row(
-                f"[bold]{f['expectation']}[/] ({f['level']})", f"expected {f['expected']}"
-            )
-            table.add_row("", f"observed {f['observed']}")
+            failed = f"[bold]{escape(f['expectation'])}[/] ({f['level']})"
+            table.add_row(failed, escape(f"expected {f['expected']}"))
+            table.add_row("", escape(f"observed {f['observed']}"))
         out().print(table)
 
 

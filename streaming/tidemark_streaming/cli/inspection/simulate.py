@@ -126,6 +126,7 @@ def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
 
 
 def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     for part in ("windows", "panes", "late"):
@@ -137,5 +138,5 @@ def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
         for column in rows[0]:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*("" if v is None else str(v) for v in row.values()))
+            table.add_row(*("" if v is None else escape(str(v)) for v in row.values()))
         out().print(table)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -141,4 +142,4 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return f"{value:%m-%d %H:%M}" if hasattr(value, "hour") else str(value)
+    return f"{value:%m-%d %H:%M}" if hasattr(value, "hour") else escape(str(value))
