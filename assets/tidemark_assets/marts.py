@@ -177,9 +177,9 @@ class MartTranslator(DagsterDbtTranslator):
 
 
 class Dbt(DbtCliResource):
-    """The dbt command without the unused set-up of dagster-dbt at each call.
+    """The dbt command without two steps that dagster-dbt takes before each call, to save time.
 
-    These are `dbt --version`, which also queries the package index, and an adapter in this process.
+    They are `dbt --version`, which also queries the package index, and an adapter in this process.
     """
 
     @cached_property

@@ -96,7 +96,7 @@ def partitions_reporter(
 
 @dataclass
 class Memory:
-    """What a tick must know of those before it.
+    """The state that a tick passes to the next one.
 
     Args:
         ledger: the identity of the ledger.

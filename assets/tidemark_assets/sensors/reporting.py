@@ -34,9 +34,9 @@ class Report:
     """The result of a part in one tick.
 
     Args:
-        message: what the tick shows.
-        memory: what the next tick must know, as JSON.
-        failure: an error that is no user's; the events of other parts are delivered before it.
+        message: the text that Dagster shows for the tick.
+        memory: the state for the next tick, as JSON.
+        failure: an error that users do not cause; it is raised after the events of all parts.
     """
 
     message: str

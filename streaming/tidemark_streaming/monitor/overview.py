@@ -187,7 +187,7 @@ class Overview:
 
     Args:
         sinks: the sinks whose progress was polled.
-        pipelines: of each extra.
+        pipelines: the pipelines of each extra.
         tables: the sizes of tables, by name.
         troubles: read errors, by the name of the source or asset.
         seconds: the duration of reading.

@@ -26,7 +26,7 @@ events, for which the engine would otherwise generate code, are slower with thes
 
 
 def start_or_reuse(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
-    """Return the engine's settings, and whether the engine is one that is kept running.
+    """Return the engine's settings, and whether the engine keeps running after the tests.
 
     Args:
         home: the home of a new engine.
