@@ -1,9 +1,9 @@
-"""Refuse values that no table can hold, wherever they come from.
+"""Refuse values that no table can store, whichever connector they come from.
 
 These are times outside the years 1 to 9999, the range of SQL, Python, and Delta, and texts that are
-not UTF-8. Every connector's rows pass here on their way into the event log. A row with such a value
-in one of its columns, at any depth, is a dead letter. The event time is the exception: the late
-tables have such an event as `invalid_timestamp`.
+not UTF-8. Every connector's rows are checked before they are appended to the event log. A row with
+such a value in one of its columns, at any depth, is a dead letter. The event time is the exception:
+the late tables have such an event as `invalid_timestamp`.
 """
 
 from collections.abc import Callable, Iterator
