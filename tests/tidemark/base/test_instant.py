@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, as_datetime, describe, duration, instant, iso
+from tidemark.base.instants import (
+    BEGINNING,
+    INFINITY,
+    as_datetime,
+    describe,
+    duration,
+    instant,
+    iso,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,7 @@ def test_an_invalid_duration_is_refused_with_the_units(text: str) -> None:
 )
 def test_an_instant_without_an_offset_is_utc(text: str | datetime, micros: int) -> None:
     assert instant(text) == micros
+    assert isinstance(instant(text), int)
 
 
 def test_an_invalid_instant_is_refused() -> None:
@@ -50,6 +59,7 @@ def test_an_invalid_instant_is_refused() -> None:
 
 def test_instants_are_written_as_text() -> None:
     assert iso(None) is None
+    assert iso(BEGINNING) is None
     assert iso(INFINITY) == "+infinity"
     assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
     assert iso(-1_000_000) == "1969-12-31T23:59:59Z"

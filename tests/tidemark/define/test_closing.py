@@ -1,9 +1,14 @@
 """Tests of the end of the last window that starts in a range, compared with assigned windows."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from helpers.model.oracle import windows_of
 from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
 from tidemark.define.windows import Calendar, Cumulating, Global, Sliding, Tumbling, Window
 
@@ -38,6 +43,72 @@ def test_last_window_end_matches_the_assigned_windows(
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     found = rows.agg(*(F.max(F.when(start < e, end)) for e in ends)).collect()[0]
     assert [window.last_window_end(e) for e in ends] == list(found)
+
+
+LENGTHS = st.integers(1, 12)
+OFFSETS = st.integers(-20, 20)
+
+
+def text(seconds: int) -> str:
+    return f"{seconds} seconds"
+
+
+@st.composite
+def aligned(draw: st.DrawFn) -> tuple[Window, dict[str, Any]]:
+    """Draw a window kind, and the same as the oracle has it."""
+    size, other, offset = draw(LENGTHS), draw(LENGTHS), text(draw(OFFSETS))
+    kind = draw(st.sampled_from(["tumbling", "sliding", "cumulating"]))
+    match kind:
+        case "tumbling":
+            spec = {"size": text(size)}
+            window = Tumbling(spec["size"], offset)
+        case "sliding":
+            spec = {"size": text(size), "slide": text(other)}
+            window = Sliding(spec["size"], spec["slide"], offset)
+        case _:
+            spec = {"size": text(size * other), "step": text(size)}
+            window = Cumulating(spec["size"], spec["step"], offset)
+    return window, {kind: spec | {"offset": offset}}
+
+
+@given(aligned(), st.integers(-400, 400))
+def test_the_last_of_aligned_windows_is_the_oracles(
+    drawn: tuple[Window, dict[str, Any]], end: int
+) -> None:
+    window, spec = drawn
+    # Windows with gaps may lie before an instant that is in none of them.
+    moments = [(end - before) * 1_000_000 - 1 for before in range(30)]
+    ends = [last for at in moments for _, last in windows_of(spec, at)]
+    assert window.last_window_end(end * 1_000_000) == max(ends)
+
+
+ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata")
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["day", "week", "month", "year"]),
+    st.sampled_from(ZONES),
+    st.integers(duration("-900 weeks"), instant("2030-01-01")),
+)
+def test_the_last_calendar_window_is_the_oracles(unit: str, zone: str, end: int) -> None:
+    spec = {"calendar": {"unit": unit, "timezone": zone}}
+    # After a midnight that occurs twice, the local date goes back for up to an hour.
+    moments = [end - 1 - before * HALF_HOUR for before in range(5)]
+    ends = [last for at in moments for _, last in windows_of(spec, at)]
+    assert Calendar(unit, zone).last_window_end(end) == max(ends)
+
+
+@given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)
+def test_a_tumbling_window_contains_others_if_none_crosses_its_bounds(
+    size: int, offset: int, inner_size: int, inner_offset: int
+) -> None:
+    outer = Tumbling(text(size), text(offset))
+    inner = Tumbling(text(inner_size), text(inner_offset))
+    bounds = {at for at in range(150) if (at - offset) % size == 0}
+    within = (n for n in range(150 - inner_size) if (n - inner_offset) % inner_size == 0)
+    crossed = any(bounds & set(range(start + 1, start + inner_size)) for start in within)
+    assert outer.contains(inner) is not crossed
 
 
 def test_a_window_that_never_ends_closes_at_infinity() -> None:

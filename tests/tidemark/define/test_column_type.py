@@ -59,3 +59,9 @@ def test_other_types_are_refused_with_an_alternative(kind: str, sentence: str) -
 
 def test_struct_fields_may_have_names_of_types() -> None:
     assert simple_type("STRUCT<char: INT, `a b` STRING>") == "struct<char:int,a b:string>"
+    assert simple_type("STRUCT<`a``b`: INT>") == "struct<a`b:int>"
+
+
+def test_a_decimal_has_ten_digits_by_default() -> None:
+    assert simple_type("DECIMAL") == "decimal(10,0)"
+    assert simple_type("NUMERIC(12)") == "decimal(12,0)"
