@@ -21,6 +21,7 @@ from tidemark.compute.lifecycle import aligned
 from tidemark.compute.pane import as_of
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.aggregates.totals import ROUNDING
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.firings import Count, EachArrival, Never
@@ -259,6 +260,37 @@ def test_unusual_values_equal_the_engines(shared: Warehouse, column: str) -> Non
     rows = aligned.compute_changes(to_dataframe(shared.spark, partials), transform, log, now, then)
     told = [*transform.by_window, column]
     assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
+
+
+def test_keys_are_written_as_json() -> None:
+    columns = {"sensor": ['b"\\', "ü", None], "place": [1, None, 2], "open": [True, False, None]}
+    rows = pa.table(columns)
+    assert in_memory.keys_as_json(rows, ["place", "sensor"]) == pa.array(
+        [
+            r'{"place":1,"sensor":"b\"\\"}',
+            '{"place":null,"sensor":"ü"}',
+            '{"place":2,"sensor":null}',
+        ]
+    )
+    assert in_memory.keys_as_json(rows, ["open"]) == pa.array(
+        ['{"open":true}', '{"open":false}', '{"open":null}']
+    )
+    assert in_memory.keys_as_json(rows, []) == pa.array(["{}"] * 3)
+
+
+def test_the_slack_of_a_result_grows_with_its_summands() -> None:
+    one_row = replace(WIDE, keys=())
+    values = [8.0, -2.0, None, *[None] * 37]
+    for name in ("double", "average"):
+        partials = planted(name, *map(added, values))
+        transform = replace(one_row, aggregates={name: WIDE.aggregates[name], "n": agg.count()})
+        rows = in_memory.compute_changes(partials, transform, INCREMENT)
+        assert rows is not None
+        (row,) = rows.to_pylist()
+        assert row[name] == {"double": 6.0, "average": 3.0}[name]
+        # Of two summands, whose sizes add up to 10; the quotient is rounded once more.
+        summands = {"double": 2 * 10, "average": 3 * 10 / 2}[name]
+        assert row[SLACK] == {name: pytest.approx(ROUNDING * summands), "n": 0.0}
 
 
 def test_a_global_window_is_final_when_the_source_ends() -> None:

@@ -18,8 +18,8 @@ from tidemark.define.helper_columns import ADMITTED, IS_DELETED, SLOT, VERDICT
 from tidemark.define.triggers.firings import EachArrival, Firing, Never
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Tumbling
-from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
+from tidemark.store.commits.increment import Increment
 from tidemark.store.rows import INSTANT
 
 SECOND = 1_000_000
@@ -203,7 +203,7 @@ def test_an_increment_changes_the_oracles_earlier_rows_into_its_later_rows(
     cut = min(cut, len(history))
     marks = watermarks(history)
     through = INFINITY if ends else marks[-1]
-    marker = CommitInfo(
+    marker = Increment(
         commit_number=3,
         before=Coverage(TimelinePosition(cut - 1, marks[cut])),
         after=Coverage(TimelinePosition(len(history) - 1, through)),

@@ -50,6 +50,7 @@ def test_a_watermark_never_goes_back() -> None:
 
 def test_an_arrival_without_event_times_keeps_the_watermark() -> None:
     assert after(MonotonicTimestamps(), None, 5, None) == [None, 5, 5]
+    assert after(BoundedOutOfOrderness("1 microsecond"), None, 5, None) == [None, 4, 4]
 
 
 def test_events_before_1970_have_watermarks_too() -> None:
@@ -74,6 +75,12 @@ def test_a_negative_bound_is_refused() -> None:
         DefinitionError, match=r"bound of a watermark must not be negative \(got '-1 hour'"
     ):
         BoundedOutOfOrderness("-1 hour")
+    assert after(BoundedOutOfOrderness("0 seconds"), 5) == [5]
+
+
+def test_the_bound_and_the_idle_time_may_be_as_small_as_possible() -> None:
+    assert PerPartition("sensor", "0 seconds", idle="1 microsecond").idle == 1
+    assert PerPartition("sensor", "0 seconds").idle == HOUR / 12
 
 
 @pytest.mark.parametrize(
@@ -157,6 +164,18 @@ def test_the_newest_partition_decides_if_all_are_idle() -> None:
         newest = {"a": 500, "b": 30}
         arrivals = ((0, {first: newest[first]}), (50, {second: newest[second]}), (150, {}))
         assert of_partitions(*arrivals)[-1] == 490
+
+
+def test_a_partition_with_waiting_events_is_not_idle() -> None:
+    strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
+    watermark, state = strategy.advance(None, None, '[["a","500"],["b","30"]]', 0)
+    for clock in (60, 120, 180):
+        # More events of `b` wait. An unknown partition that waits has no event time yet.
+        observed = '[["a","500"],["b",null],["c",null]]'
+        watermark, state = strategy.advance(state, watermark, observed, clock)
+        assert watermark == 20
+    assert state == '[["a",500,180],["b",30,180]]'
+    assert strategy.advance(state, watermark, '[["a","500"]]', 280)[0] == 490
 
 
 def test_a_new_partition_does_not_move_the_watermark_back() -> None:
