@@ -102,7 +102,7 @@ def _reason(source: Source, column: str, check: _Check) -> str:
 def _in_memory(source: Source, rows: pa.Table) -> pa.Table:
     checks, reasons = list(_columns(source)), dict[int, str]()
     for name, _, check in checks:
-        for number in _failing(rows[name].combine_chunks(), check):
+        for number in _failing(rows[name], check):
             reasons.setdefault(int(number), _reason(source, name, check))
     letters = dead_letters_of(len(rows), reasons, {})
     if DEAD not in rows.column_names:
