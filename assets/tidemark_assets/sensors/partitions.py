@@ -120,7 +120,7 @@ class Memory:
 
     @classmethod
     def read(cls, cursor: Mapping[str, Any], ledger: str | None) -> "Memory":
-        """Return what a cursor remembers.
+        """Read the state from a cursor.
 
         If the ledger is another one, such as that of another database, the parts that refer to it
         are dropped: all of its runs may have ended earlier.

@@ -1,7 +1,7 @@
 """A sensor that reports what happened outside Dagster. It launches nothing, and runs by default.
 
 A domain has one: `<domain>_reports`. Each of its parts reports one thing, such as the arrivals of a
-source or the progress of a topic. The cursor stores what each part must remember, by the part's
+source or the progress of a topic. The cursor stores the state of each part, by the part's
 name. Parts run at once, because some of them wait for brokers.
 """
 

@@ -1,4 +1,4 @@
-"""Define what each commit records, and what it answers about its effect.
+"""Define the records of commits, with their properties that describe the effect.
 
 Each kind of commit is a class, so other packages never ask which kind it is:
 
