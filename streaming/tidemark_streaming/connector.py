@@ -71,6 +71,8 @@ class Chunk:
         end: true if the stream ends with it.
         waiting: values of the watermark's column that have more events in later chunks, as far as
             the connector knows: they are not idle, even if this chunk has no events of them.
+        silent_since: for a heartbeat, the time since which polls have found no data, in
+            microseconds. Only the ingest knows it.
     """
 
     position: str
@@ -80,6 +82,7 @@ class Chunk:
     watermark: int | None = None
     end: bool = False
     waiting: tuple[str, ...] = ()
+    silent_since: int | None = None
 
 
 def processing_time(timestamp: int, before: int | None) -> int:

@@ -49,6 +49,9 @@ MEANINGS = {
     "unreadable_marks": (
         "Number of events for which the expression of a punctuated watermark failed"
     ),
+    "silent_since": (
+        "For a heartbeat, the time since which the ingest has found no data; null for others"
+    ),
     "undeclared": "Fields that the source does not declare, as far as they were sampled",
     "schema_version": (
         "Schema version of the event log at the arrival; it increases when the source gains columns"

@@ -120,6 +120,8 @@ def arrivals(
         for source, assets in assets_by_source(counted).items():
             newest = snapshot.newest_arrival(source)
             late = snapshot.behind((a for a in assets if a not in kept), newest)
+            # Heartbeats need a run only if they change a window.
+            late = [a for a in late if not snapshot.can_wait(transforms[a])]
             if newest < 0 or not late:
                 continue
             own = tidemark.settings.database, snapshot.tables.id(f"{source}_timeline")

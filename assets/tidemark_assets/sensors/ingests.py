@@ -29,6 +29,8 @@ def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:
             return Report(f"Dagster knows all arrivals of '{name}'.")
         timeline = snapshot.timeline(name)
         new = timeline[known:]
+        if all(a.silent_since is not None for a in new):
+            return Report(f"Only heartbeats are new in '{name}'.")
         metadata = {
             "made by": "an ingest outside Dagster",
             **run_metadata.arrivals_metadata(new, timeline),

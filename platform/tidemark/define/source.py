@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import EARLIEST, LATEST, duration
+from tidemark.base.instants import EARLIEST, LATEST, describe, duration
 from tidemark.define import tables
 from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
@@ -21,6 +21,8 @@ from tidemark.define.watermarks import Watermark
 
 CORRELATION = "correlation_id"
 """The only arrival column with a value from outside; it may be protected like a source column."""
+
+_SHORTEST_HEARTBEAT = duration("1 second")
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 LONGEST_NAME = 100
@@ -53,6 +55,10 @@ class Source:
             An event beyond that does not advance the watermark and is not in any window; it is in
             the late tables, with the reason `future_timestamp`. By default every date of the years
             2 to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
+        heartbeat: how often `tidemark ingest --follow` records a heartbeat while the source is
+            silent: an arrival without rows, which costs no run. At least one second; none by
+            default. With `idle` in the watermark strategy, heartbeats close the last windows of a
+            silent source. Without them, the watermark moves only with data.
         mask: how columns, or `correlation_id`, are protected before anything is written. Like
             its columns, the protection of an existing log can't be changed.
 
@@ -60,7 +66,9 @@ class Source:
         DefinitionError: a name is not valid for a table; the event-time column is missing or not a
             timestamp; the watermark's column is missing; a column has the name of an arrival column
             or of a column that runs add; a lookup table has no usable name; `max_future_skew` is
-            negative; a column can't be protected in this way.
+            negative; `heartbeat` is shorter than a second or longer than `idle` of the watermark,
+            or is missing although the watermark has `idle`; a column can't be protected in this
+            way.
     """
 
     name: str
@@ -71,6 +79,7 @@ class Source:
     max_future_skew: str | timedelta | None = None
     mask: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    heartbeat: str | timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -117,6 +126,7 @@ class Source:
                 f"Source '{self.name}': max_future_skew must not be negative "
                 f"(got '{self.max_future_skew}')."
             )
+        self._check_heartbeat()
         names = [lookup_name(r) for r in self.lookups]
         for name in names:
             if not NAME.fullmatch(name) or names.count(name) > 1:
@@ -149,6 +159,26 @@ class Source:
                     f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
                     "empty or contain a backtick. Rename it where the source is read."
                 )
+
+    def _check_heartbeat(self) -> None:
+        if self.heartbeat is not None and duration(self.heartbeat) < _SHORTEST_HEARTBEAT:
+            raise DefinitionError(
+                f"Source '{self.name}': heartbeat must be at least 1 second (got "
+                f"'{self.heartbeat}')."
+            )
+        idle = self.watermark.shortest_silence
+        if self.heartbeat is not None and idle is not None and duration(self.heartbeat) > idle:
+            raise DefinitionError(
+                f"Source '{self.name}': heartbeat must not be longer than idle of the watermark "
+                f"(got '{self.heartbeat}', and idle is {describe(idle)}), because only a heartbeat "
+                f"detects that the source is idle. Set heartbeat to {describe(idle)} or less."
+            )
+        if self.heartbeat is None and self.watermark.needs_heartbeats:
+            raise DefinitionError(
+                f"Source '{self.name}': its watermark has idle, which takes effect only with "
+                "heartbeats, because nothing else arrives from a silent source. Set heartbeat, for "
+                "example heartbeat='1 minute', or remove idle."
+            )
 
     def field_of(self, column: str) -> str:
         """Return the name of a column's field in the data."""

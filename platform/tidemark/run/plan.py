@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import pyarrow as pa
+
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
 from tidemark.compute.affected.by_replay import find_affected_windows
+from tidemark.compute.affected.by_time import can_change
 from tidemark.compute.affected.windows_with_late_loss import find_windows_with_late_loss
 from tidemark.compute.lifecycle.fragments import widen_to_cells
 from tidemark.define.identity.fingerprint import fingerprint
@@ -23,6 +26,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_superseded
+from tidemark.store.commits.conditions import Condition
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.increment import Increment
 from tidemark.store.commits.ranges import Ranges, between
@@ -106,6 +110,9 @@ def plan_increment(
 ) -> Plan | None:
     """Return a plan for the arrivals since the newest commit, or None if there are none.
 
+    Arrivals without events, such as heartbeats, need no run until time changes a window: a later
+    run processes them too.
+
     Args:
         through: the last arrival to take; all arrivals by default.
         admission: limits of the run.
@@ -121,8 +128,12 @@ def plan_increment(
         )
     seen = last.after.at.arrival
     arrivals = [a for a in known if a.arrival > seen]
+    if _can_wait(asset, last, arrivals):
+        return None
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
         arrivals = asset.log.timeline(seen, through)
+        if _can_wait(asset, last, arrivals):
+            return None
     arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None
@@ -135,6 +146,32 @@ def plan_increment(
     again = Planning.again(rows) if known else None
     begun = _begin(asset, last, marker)
     return Plan(begun, rows <= thresholds.SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
+
+
+def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> bool:
+    """Return whether arrivals, and those between them and the newest commit, need no run yet.
+
+    That is so if none has an event, and time changes no window.
+
+    Args:
+        arrivals: arrivals since the newest commit, through the newest one.
+    """
+    if not arrivals or any(a.rows for a in arrivals) or last.commit_number < 0:
+        return False
+    before, newest = last.after.at, arrivals[-1]
+    # With the windows of a backfill ahead of the others, or another definition, more can change.
+    if last.after.covers or last.definition != fingerprint(asset.transform):
+        return False
+    first = arrivals[0].arrival
+    if first > before.arrival + 1 and asset.log.has_events(before.arrival, first - 1):
+        return False
+
+    def read(table: str, bounds: Sequence[Condition], columns: Sequence[str]) -> pa.Table | None:
+        if not asset.warehouse.exists(table):
+            return None
+        return asset.warehouse.take(table, *bounds, columns=columns)
+
+    return not can_change(read, asset.counting, asset.table_id, before, _position(newest))
 
 
 def plan_backfill(

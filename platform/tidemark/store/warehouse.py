@@ -32,7 +32,7 @@ from tidemark.store.committers import (
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import Rows
 
-FORMAT = 4
+FORMAT = 5
 """The version of the table layout that this Tidemark writes."""
 
 SCRATCH = "_scratch"

@@ -69,7 +69,8 @@ class FileConnector:
         _ = self._format
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        positions = (json.loads(arrival.position) for arrival in timeline)
+        # Heartbeats repeat positions.
+        positions = map(json.loads, dict.fromkeys(arrival.position for arrival in timeline))
         # Earlier arrivals of the source may have come from another connector.
         done = {p["file"]: p for p in positions if "file" in p}
         clock = timeline[-1].arrived_at if timeline else None

@@ -34,6 +34,14 @@ def with_losses(position: str, lost: Sequence[str]) -> str:
     return json.dumps({**json.loads(position), _KEY: [*lost]}) if lost else position
 
 
+def without_losses(position: str) -> str:
+    """Return a position for an arrival that repeats it, and skips nothing itself."""
+    parsed = json.loads(position)
+    if not isinstance(parsed, dict) or _KEY not in parsed:
+        return position
+    return json.dumps({name: value for name, value in parsed.items() if name != _KEY})
+
+
 def skipped_losses(position: str) -> list[str]:
     """Return the losses that an arrival has skipped, in words, from its position."""
     parsed = json.loads(position)

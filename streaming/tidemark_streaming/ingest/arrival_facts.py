@@ -13,6 +13,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
+from tidemark.define.watermarks import after_heartbeat
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
@@ -231,6 +232,8 @@ def fold(
         after, state = source.watermark.advance(
             state, before, observed, chunk.arrived_at, chunk.watermark
         )
+        if chunk.silent_since is not None:
+            after = after_heartbeat(source.watermark, after, chunk.arrived_at, chunk.silent_since)
         last = Arrival(
             arrival=0 if last is None else last.arrival + 1,
             arrived_at=chunk.arrived_at,
@@ -248,6 +251,7 @@ def fold(
             unreadable_marks=found.unreadable_marks,
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
             future_timestamps=found.future_timestamps,
+            silent_since=chunk.silent_since,
         )
         arrivals.append(last)
     return arrivals

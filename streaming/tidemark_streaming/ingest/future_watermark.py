@@ -26,6 +26,7 @@ from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
+from tidemark.define.watermarks import after_heartbeat
 from tidemark.store.commits.conditions import Condition, InRanges
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
@@ -186,6 +187,8 @@ def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
         after, state = source.watermark.advance(
             state, before, seen.observed, chunk.arrived_at, arrival.after
         )
+        if arrival.silent_since is not None:
+            after = after_heartbeat(source.watermark, after, chunk.arrived_at, arrival.silent_since)
         after = arrival.after if arrival.ends else _least(after, arrival.after)
         found.append(
             replace(

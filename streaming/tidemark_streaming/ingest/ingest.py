@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.base import telemetry, thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import duration
 from tidemark.base.telemetry import Clock
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
@@ -34,10 +35,12 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.connector import CHUNK, Ahead, Chunk, Connector, Ingestion, Noticing
+from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
 from tidemark_streaming.ingest.blocked_sources import record_error
 from tidemark_streaming.ingest.changed_columns import ColumnChangedError, check
 from tidemark_streaming.ingest.ingest_lock import lock_ingest
+from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.ingest.value_checks import check_each, check_values
 
 FURNISHED = "furnish"
@@ -100,6 +103,8 @@ def follow(
 ) -> Iterator[Ingested]:
     """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
+    While the source is silent, a commit may be a heartbeat (`Source.heartbeat`).
+
     If a connector's servers or the engine do not respond, it waits for them. It stays the source's
     only ingest during that time.
 
@@ -118,6 +123,7 @@ def follow(
     log: Log | None = None
     timeline: list[Arrival] = []
     behind = then is not None
+    silence = Silence(None if source.heartbeat is None else duration(source.heartbeat))
     with (
         lock_ingest(warehouse, source),
         record_error(warehouse, source) as begun,
@@ -135,7 +141,7 @@ def follow(
                 if then is not None and behind and timeline:
                     with begun.other_work():
                         then(warehouse, NO_ARRIVALS)
-                for commit in _bring(log, timeline, connector, None):
+                for commit in _poll(log, timeline, connector, silence):
                     if then is not None:
                         behind = True
                         with begun.other_work():
@@ -147,6 +153,7 @@ def follow(
                 if timeline and timeline[-1].ends:
                     return
             except ERRORS as error:
+                silence.end()
                 if engine_lost(error) and again is None:
                     raise
                 if again is not None and engine_lost(error):
@@ -171,14 +178,9 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
         last = log.last()
         if last is not None and last.ends:
             return last
-        position = "{}" if last is None else last.position
+        position = "{}" if last is None else without_losses(last.position)
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
-        versions = json.dumps(current_versions(warehouse, source))
-        arrivals = fold(
-            source, last, [Chunk(position, clock, end=True)], {}, versions, log.schema_version
-        )
-        log.append(log.read(-1, -1), arrivals)
-        return arrivals[0]
+        return _append_empty(log, last, Chunk(position, clock, end=True))
 
 
 def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
@@ -215,6 +217,33 @@ def ingest_each(
         for connector, number, total in connectors:
             for commit in _bring(log, timeline, connector, batch):
                 yield replace(commit, done=number, pending=total)
+
+
+def _poll(
+    log: Log, timeline: list[Arrival], connector: Connector, silence: Silence
+) -> Iterator[Ingested]:
+    """Commit the pending arrivals, or a heartbeat if there is no data and one is due."""
+    found_data = False
+    for commit in _bring(log, timeline, connector, None):
+        found_data = found_data or any(a.brings_data for a in commit.arrivals)
+        yield commit
+    if found_data:
+        silence.end()
+    # Without an arrival there is no position to repeat, and no window to close.
+    elif timeline and not timeline[-1].ends and (silent := silence.poll()) is not None:
+        last = timeline[-1]
+        clock = max(time.time_ns() // 1000, last.arrived_at)
+        chunk = Chunk(without_losses(last.position), clock, silent_since=clock - silent)
+        timeline.append(_append_empty(log, last, chunk))
+        yield Ingested((timeline[-1],), 1, 1)
+
+
+def _append_empty(log: Log, last: Arrival | None, chunk: Chunk) -> Arrival:
+    """Append an arrival without rows."""
+    versions = json.dumps(current_versions(log.warehouse, log.source))
+    arrivals = fold(log.source, last, [chunk], {}, versions, log.schema_version)
+    log.append(pa.table({}), arrivals)
+    return arrivals[0]
 
 
 @contextmanager

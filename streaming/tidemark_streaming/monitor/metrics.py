@@ -172,7 +172,7 @@ METRICS: tuple[MetricDefinition, ...] = (
     _source(
         "last_arrival_timestamp_seconds",
         GAUGE,
-        "Processing time of the newest arrival.",
+        "Processing time of the newest arrival that is not a heartbeat.",
         lambda s: _seconds(s.snapshot.arrived_at),
     ),
     _source(
@@ -310,7 +310,8 @@ METRICS: tuple[MetricDefinition, ...] = (
     _asset(
         "arrival_to_published_seconds",
         HISTOGRAM,
-        "Time from an arrival to the end of the run that processed it. Absent for recordings.",
+        "Time from an arrival with events to the end of the run that processed it. Absent for "
+        "recordings.",
         lambda a: None if a.source.played else a.runs.from_arrival,
     ),
     _asset(
@@ -323,7 +324,8 @@ METRICS: tuple[MetricDefinition, ...] = (
     _asset(
         "lag_arrivals",
         GAUGE,
-        "Arrivals of its source that the asset has not processed yet.",
+        "Arrivals of its source that the asset has not processed yet. Arrivals without events "
+        "count only if they change a window.",
         lambda a: a.snapshot.behind,
     ),
     _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),

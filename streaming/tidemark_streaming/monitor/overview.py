@@ -70,7 +70,7 @@ class SourceOverview:
     @property
     def ahead(self) -> float | None:
         """The seconds by which the watermark is ahead of the processing clock."""
-        watermark, clock = self.snapshot.watermark, self.snapshot.arrived_at
+        watermark, clock = self.snapshot.watermark, self.snapshot.clock
         if watermark is None or clock is None or watermark >= INFINITY:
             return None
         return max(0, watermark - clock) / 1e6
@@ -289,7 +289,7 @@ class Monitor:
         )
 
     def _warning(self, source: Source, found: SourceSnapshot) -> str | None:
-        if found.arrived_at is None or not is_far_ahead(found.watermark, found.arrived_at):
+        if found.clock is None or not is_far_ahead(found.watermark, found.clock):
             return None
         ahead = find(self._snapshot, source)
         return None if ahead is None else str(ahead)

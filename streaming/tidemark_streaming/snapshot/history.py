@@ -47,7 +47,7 @@ VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
-    *("position", "undeclared"),
+    *("position", "undeclared", "silent_since"),
 )
 _RUNS = (
     *(
@@ -92,7 +92,11 @@ class Histogram:
 
 
 class Timeline:
-    """The arrivals of a source that were read so far. Instants are in microseconds."""
+    """The arrivals of a source that were read so far. Instants are in microseconds.
+
+    `heard_at` is the processing time of the newest arrival that is not a heartbeat. `silent_since`
+    is that of the newest arrival, if it is a heartbeat.
+    """
 
     def __init__(self, source: str) -> None:
         self.source, self._table = source, f"{source}_timeline"
@@ -106,6 +110,8 @@ class Timeline:
         self.reprocessed = set[Place]()
         self.watermark: int | None = None
         self.newest_event: int | None = None
+        self.heard_at: int | None = None
+        self.silent_since: int | None = None
         self.position: str | None = None
         self.undeclared = dict[str, int]()
 
@@ -156,6 +162,9 @@ class Timeline:
         self.bytes += sum(rows["bytes"].to_pylist())
         times = [self.newest_event, *_whole(newest)]
         self.newest_event = max((time for time in times if time is not None), default=None)
+        heard = to_micros(rows.filter(ds.field("silent_since").is_null())["arrived_at"])
+        self.heard_at = heard[-1] if heard else self.heard_at
+        self.silent_since = _whole(rows["silent_since"].slice(rows.num_rows - 1))[0]
         self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
         for place in rows["position"].to_pylist():
             self.reprocessed.update(reprocessed_letters(place))
@@ -190,7 +199,7 @@ class Run:
         rows: new events: those of an increment's arrivals, each once; those that a roll-up merged;
             none for other runs.
         latency: the longest time from the newest event of an arrival to the end of the run, in
-            seconds; None without arrivals, and for recordings.
+            seconds; None without events, and for recordings.
         watermark: the watermark after the run.
         steps: the durations of its steps, in seconds, in order; empty if the ledger lacks them.
     """
@@ -225,8 +234,8 @@ class Runs:
         steps: durations by mode and step.
         limited: the number of limited runs by limit.
         limited_by: the limit of the newest run; None if it processed all arrivals.
-        from_arrival, from_event: the time from an arrival, and from its newest event, to the end of
-            the run that processed it. Not for recordings.
+        from_arrival, from_event: the time from an arrival with events, and from its newest event,
+            to the end of the run that processed it. Not for recordings.
     """
 
     commit_number: int = -1
@@ -271,7 +280,8 @@ class Runs:
         known = through < arrivals.count
         after, latency = row["from_arrival"], None
         if mode == "incremental" and known and not played:
-            for n in range(after + 1, through + 1):
+            # An arrival without events may wait for the next run, which delays no result.
+            for n in (n for n in range(after + 1, through + 1) if arrivals.rows[n]):
                 self.from_arrival.observe(max(0, ended - arrivals.arrived_at[n]) / 1e6)
                 since = max(0, ended - arrivals.event[n]) / 1e6
                 self.from_event.observe(since)

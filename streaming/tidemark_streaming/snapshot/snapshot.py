@@ -7,7 +7,7 @@ again, older rows of the ledger and the results are ignored.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,14 @@ from deltalake import DeltaTable
 
 from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
+from tidemark.compute.affected.by_time import can_change
 from tidemark.define.definition import Definition
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.conditions import Condition, Equals, at_least, below, window_starts_in
+from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log_columns import schema_version
 from tidemark.store.rows import to_dicts, to_micros
@@ -39,6 +42,10 @@ class SourceSnapshot:
 
     Args:
         events: the events in the event log.
+        arrived_at: the processing time of the newest arrival that is not a heartbeat.
+        clock: the processing time of the newest arrival.
+        silent_since: the time since which an ingest that follows the source has found no data; None
+            if the newest arrival is not a heartbeat.
         schema_version: 1 at first, and incremented each time that the source gains columns.
         dead_letters: dead letters that have not been reprocessed.
         undeclared: fields that the source does not declare, each with its newest arrival.
@@ -48,6 +55,8 @@ class SourceSnapshot:
     arrivals: int
     events: int
     arrived_at: int | None
+    clock: int | None
+    silent_since: int | None
     watermark: int | None
     newest_event: int | None
     schema_version: int | None
@@ -60,7 +69,8 @@ class AssetSnapshot:
     """The progress of an asset.
 
     Args:
-        as_of: the arrival through which it is up to date; -1 before the first run.
+        as_of: the arrival through which it is up to date; -1 before the first run. Later arrivals
+            without events count as processed if they change no window.
         watermark: the watermark after that arrival.
         windows: published rows.
         final: published rows that can't change any more.
@@ -123,7 +133,9 @@ class Snapshot:
             name=source.name,
             arrivals=timeline.count,
             events=timeline.events,
-            arrived_at=timeline.clock,
+            arrived_at=timeline.heard_at,
+            clock=timeline.clock,
+            silent_since=timeline.silent_since,
             watermark=timeline.watermark,
             newest_event=timeline.newest_event,
             schema_version=self.tables.read_if_changed(
@@ -147,22 +159,55 @@ class Snapshot:
         name, tables = transform.name, self.tables
         timeline, runs = self.arrivals_of(transform.source.name), self.runs_of(transform)
         published = windows.count_published(tables, transform)
-        behind = max(0, timeline.count - 1 - runs.as_of)
+        as_of, watermark, newest = runs.as_of, runs.watermark, timeline.count - 1
+        if as_of < newest and self._can_wait(transform, timeline, as_of, watermark):
+            as_of, watermark = newest, timeline.watermark
+        behind = max(0, newest - as_of)
         return AssetSnapshot(
             asset=name,
             source=transform.source.name,
-            as_of=runs.as_of,
-            watermark=runs.watermark,
+            as_of=as_of,
+            watermark=watermark,
             windows=published.rows,
             final=published.final,
-            open=windows.count_open(tables, transform, runs.watermark).total(),
+            open=windows.count_open(tables, transform, watermark).total(),
             late=published.late,
             too_late=windows.count_too_late(tables, transform),
             behind=behind,
-            rows_waiting=timeline.count_events(runs.as_of, timeline.count - 1),
+            rows_waiting=timeline.count_events(as_of, newest),
             limited_by=runs.limited_by if behind else None,
             unfollowed=self._unfollowed_base(transform),
         )
+
+    def can_wait(self, transform: Definition) -> bool:
+        """Return whether an asset is up to date except for arrivals that need no run yet.
+
+        These have no events, and time changes no window (`affected.by_time`).
+        """
+        columns = ["commit_number", "through_arrival", "watermark"]
+        rows = self.tables.read(ledger.TABLE, columns, _WHOLE, self.present(transform.name))
+        if rows is None or not rows.num_rows:
+            return False
+        last = to_dicts(rows.sort_by([("commit_number", "descending")]).slice(0, 1))[0]
+        timeline = self.arrivals_of(transform.source.name)
+        return self._can_wait(transform, timeline, last["through_arrival"], last["watermark"])
+
+    def _can_wait(
+        self, transform: Definition, timeline: Timeline, as_of: int, watermark: int | None
+    ) -> bool:
+        newest = timeline.count - 1
+        if not 0 <= as_of <= newest or timeline.count_events(as_of, newest):
+            return False
+
+        def read(
+            table: str, bounds: Sequence[Condition], columns: Sequence[str]
+        ) -> pa.Table | None:
+            return self.tables.read(table, columns, bounds=bounds)
+
+        base = base_transform(transform)
+        before = TimelinePosition(as_of, watermark, timeline.arrived_at[as_of])
+        after = TimelinePosition(newest, timeline.watermark, timeline.clock)
+        return not can_change(read, base, self.table_id(base.name), before, after)
 
     def arrivals_of(self, source: str) -> Timeline:
         """Return the arrivals of a source."""

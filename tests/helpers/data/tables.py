@@ -56,6 +56,32 @@ def arrive(
     _append(settings, f"{source}_timeline", rows, TIMELINE)
 
 
+def beat(
+    settings: Settings, source: str, number: int, watermark: int, silent_since: int = 0
+) -> None:
+    """Add a heartbeat to a source's timeline, at `number` microseconds after 1970."""
+    row = {
+        "arrival": number,
+        "arrived_at": as_datetime(number),
+        "watermark_after": as_datetime(watermark),
+        "position": "{}",
+        "lookups": "{}",
+        "schema_version": 1,
+        "silent_since": as_datetime(silent_since),
+        **dict.fromkeys(("rows", "bytes", "dead_letters", "future_timestamps"), 0),
+        "unreadable_marks": 0,
+    }
+    _append(settings, f"{source}_timeline", [row], TIMELINE)
+
+
+def count(settings: Settings, asset: str, start: int, end: int) -> None:
+    """Add a counted window to an asset's state."""
+    _life(settings, asset)
+    window = {"window_start": as_datetime(start), "window_end": as_datetime(end)}
+    row = {**window, "origin": "JFK", "events": 1, "late_events": 0, ADMITTED: True}
+    _append(settings, f"{asset}_state", [row], _STATE)
+
+
 def ran(
     settings: Settings,
     assets: str | Iterable[str],

@@ -4,8 +4,9 @@ It uses nothing of Tidemark. It keeps every window as an object, processes the s
 order and fires. It is slow on purpose, and easy to read.
 
 Time is two numbers of microseconds: the watermark W, -infinity at first, and the processing clock.
-A `clock` item only moves the clock. A `watermark` item is an arrival without rows. After the last
-item W becomes +infinity, unless the scenario stays open.
+A `clock` item only moves the clock. If the source has heartbeats, it is one: once the clock is
+`idle` past the last rows, W becomes at least the clock - bound. A `watermark` item is an arrival
+without rows. After the last item W becomes +infinity, unless the scenario stays open.
 
 An arrival is processed in this order, and all its rows are classified against the W before it:
 
@@ -99,6 +100,7 @@ class _Stream:
         self.event_time: str = source["event_time"]
         self.columns: dict[str, str] = source["columns"]
         self.strategy: Row = source["watermark"]
+        self.heartbeats = "heartbeat" in source
         self.window: Row = transform["window"]
         self.keys: list[str] = transform.get("keys") or []
         self.lateness = duration(transform.get("allowed_lateness", "0 seconds"))
@@ -113,6 +115,7 @@ class _Stream:
         self.newest: Instant = -math.inf
         self.parts: dict[object, tuple[int, int]] = {}
         self.clock = micros(moment(scenario.get("clock_start", EPOCH)))
+        self.silent_since = self.clock
         self.arrived = 0
         self.windows: list[Window] = []
         self.panes: list[Pane] = []
@@ -127,6 +130,16 @@ class _Stream:
             if every and self.clock // every > before // every and window.pending:
                 self.fire(window, timing)
 
+    def beat(self) -> None:
+        """Let a heartbeat move W, if the source has been silent for long enough."""
+        ((strategy, spec),) = self.strategy.items()
+        spec = {"bound": "0 seconds"} | (spec if isinstance(spec, dict) else {})
+        idle = spec.get("idle", "5 minutes" if strategy == "per_partition" else None)
+        if not self.heartbeats or idle is None or self.watermark == -math.inf:
+            return
+        if self.clock - self.silent_since >= duration(idle):
+            self.advance(self.clock - duration(spec["bound"]))
+
     def phase(self, window: Window) -> tuple[str, Row]:
         """Return the timing of a firing before W advances, and its trigger."""
         return (EARLY, self.early) if self.watermark < window.end else (LATE, self.late)
@@ -135,9 +148,12 @@ class _Stream:
         for given in rows:
             row = {name: typed(kind, given.get(name)) for name, kind in self.columns.items()}
             self.judge(row)
+        if rows:
+            self.silent_since = self.clock
         ((strategy, bound),) = self.strategy.items()
         if strategy == "bounded_out_of_orderness":
-            self.advance(self.newest - duration(bound))
+            length = bound["bound"] if isinstance(bound, dict) else bound
+            self.advance(self.newest - duration(length))
         elif strategy == "monotonous":
             self.advance(self.newest)
         elif strategy == "per_partition":
@@ -286,6 +302,7 @@ def simulate(scenario: Row) -> Row:
         match item:
             case {"clock": by}:
                 stream.tick(duration(by))
+                stream.beat()
             case {"watermark": to}:
                 stream.advance(micros(moment(to)))
             case {"rows": rows}:

@@ -82,7 +82,17 @@ BOUNDED: Parts = st.sampled_from(_seconds(0, 1, 2, 3, 6)).map(
 MANUAL: Parts = st.just({"manual": {}})
 MONOTONOUS: Parts = st.just({"monotonous": {}})
 PERFECT: Parts = st.just({"perfect": {}})
-WATERMARKS = st.one_of(BOUNDED, MANUAL, MANUAL, MONOTONOUS, BOUNDED, PERFECT)
+IDLES = st.sampled_from(_seconds(1, 3, 8))
+IDLE: Parts = st.one_of(
+    st.builds(
+        lambda bound, idle: {"bounded_out_of_orderness": {"bound": bound, "idle": idle}},
+        st.sampled_from(_seconds(0, 1, 3)),
+        IDLES,
+    ),
+    IDLES.map(lambda idle: {"monotonous": {"idle": idle}}),
+)
+"""Strategies that heartbeats move."""
+WATERMARKS = st.one_of(BOUNDED, MANUAL, MANUAL, MONOTONOUS, BOUNDED, PERFECT, IDLE)
 
 ACCUMULATIONS = st.sampled_from(["accumulating", "discarding", "retracting"])
 LATENESSES = st.sampled_from(_seconds(0, 1, 4, 10, 60))
@@ -150,13 +160,16 @@ def scenarios(
         items += draw(st.lists(beat, max_size=2))
         items.append({"rows": [draw(_rows(now, step)) for _ in range(draw(sizes))]})
     items += draw(st.lists(clock, max_size=1))
-    clock_start = draw(clock_starts)
+    idle = "idle" in str(watermark)
+    # A heartbeat has an effect only if the clock and the event times are near each other.
+    clock_start = str(beginning) if idle else draw(clock_starts)
     return {
         "name": name,
         "source": {
             "event_time": "ts",
             "columns": COLUMNS,
             "watermark": _stretched(watermark, step),
+            **({"heartbeat": "1 second"} if idle else {}),
         },
         **({} if clock_start is None else {"clock_start": clock_start}),
         "arrivals": items,

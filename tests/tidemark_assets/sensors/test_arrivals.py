@@ -14,7 +14,7 @@ import pytest
 from helpers.dagster.ticks import of as ticks_of
 from helpers.data.landing import SOURCE, connector, land
 from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
-from helpers.data.tables import arrive, ran
+from helpers.data.tables import arrive, beat, count, ran
 from helpers.kafka.topics import CLICKS, Topics, clicks
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime
@@ -32,8 +32,10 @@ from tidemark_streaming.files.folder import list_files
 from tidemark_streaming.ingest import polls
 from tidemark_streaming.ingest.blocked_sources import record_error
 from tidemark_streaming.monitor.services import ServiceMonitor
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
+SECOND = 1_000_000
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
 
 
@@ -60,6 +62,43 @@ def test_new_arrivals_launch_one_run_of_the_lagging_assets(
     arrive(settings, "readings", 4, 4)
     ran(settings, "two", commit_number=1, through=4, watermark=0)
     assert ticks.launched() == ["one"]
+
+
+def test_a_heartbeat_launches_a_run_only_if_it_changes_a_window(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    up_to_date = "All windows are up to date with the event log."
+    assets = {name: replace(asset, keys=("origin",)) for name, asset in ASSETS.items()}
+    ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
+    snapshot = Snapshot(settings, assets.values())
+    arrive(settings, "readings", 0, 3, newest=5)
+    ran(settings, ASSETS, 0, 3, watermark=5, from_arrival=-1, quarantined=0, duplicate=0)
+    # The lateness of both is two minutes, so this window does not become final here.
+    count(settings, "one", 0, 60 * SECOND)
+    beat(settings, "readings", 4, 60 * SECOND - 1)
+    assert ticks.skipped() == up_to_date
+    for asset in assets.values():
+        found = snapshot.asset(asset)
+        assert (found.as_of, found.watermark, found.behind) == (4, 60 * SECOND - 1, 0)
+    source = snapshot.source(READINGS)
+    assert (source.arrived_at, source.clock, source.arrivals) == (3, 4, 5)
+    beat(settings, "readings", 5, 60 * SECOND)
+    assert ticks.launched() == ["one"]
+    assert [snapshot.asset(a).behind for a in assets.values()] == [2, 0]
+    ran(settings, "one", 1, 5, watermark=60 * SECOND, from_arrival=3, quarantined=0, duplicate=0)
+    beat(settings, "readings", 6, 180 * SECOND - 1)
+    assert ticks.skipped() == up_to_date
+    # The window becomes final.
+    beat(settings, "readings", 7, 180 * SECOND)
+    assert ticks.launched() == ["one"]
+    ran(settings, "one", 2, 7, watermark=180 * SECOND, from_arrival=5, quarantined=0, duplicate=0)
+    beat(settings, "readings", 8, 9_999 * SECOND)
+    assert ticks.skipped() == up_to_date
+    arrive(settings, "readings", 9, 9, newest=5)
+    assert ticks.launched() == ["one", "two"]
+    runs = snapshot.runs_of(assets["one"])
+    # Arrivals without an event have no latency.
+    assert runs.from_arrival.buckets()[-1][1] == 4
 
 
 def test_only_an_active_sensor_is_shown_as_the_ingest(

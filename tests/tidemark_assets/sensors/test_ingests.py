@@ -11,7 +11,7 @@ from helpers.dagster.staleness import causes
 from helpers.dagster.steps import MINUTES
 from helpers.dagster.ticks import of_part
 from helpers.data.support import PER_MINUTE
-from helpers.data.tables import arrive
+from helpers.data.tables import arrive, beat
 from tidemark.base.settings import Settings
 from tidemark_assets.checks.source_checks import NO_DEAD_LETTERS, NO_FUTURE_EVENTS
 from tidemark_assets.sensors.ingests import ingests_reporter
@@ -32,6 +32,8 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
     arrive(settings, "readings", 4, 5, newest=1_000_000)
     assert ticks.skipped() == "Reported 2 arrivals of 'readings'."
+    beat(settings, "readings", 6, watermark=1_000_000)
+    assert ticks.skipped() == "Only heartbeats are new in 'readings'."
     first, second = told(instance, "readings_log")
     assert (first["arrival range"], first["dagster/row_count"]) == ("0 to 3", 4)
     assert (second["arrival range"], second["dagster/row_count"]) == ("4 to 5", 6)

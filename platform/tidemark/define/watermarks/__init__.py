@@ -14,6 +14,10 @@ the stream; no strategy reaches it alone.
 | `Perfect()` | none until the stream ends: complete history, nothing is late |
 | `Manual()` | given by the connector with the arrival, for sources that know it and for tests |
 
+An ingest that follows a silent source records heartbeats, if the source has `heartbeat`. Once the
+silence has lasted for `idle` of the strategy, the watermark after each heartbeat is at least its
+processing time - `bound`, so the last windows close.
+
 A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text with all
 that the strategy needs from them. `advance` processes these texts in the order of the arrivals, in
 Python, and keeps its state between two arrivals as a second text. Many arrivals can therefore be
@@ -24,7 +28,7 @@ strategy, derive from `Watermark`, which has an example.
 from tidemark.define.watermarks.given import Manual, Perfect
 from tidemark.define.watermarks.partitioned import PerPartition
 from tidemark.define.watermarks.seen import BoundedOutOfOrderness, MonotonicTimestamps, Punctuated
-from tidemark.define.watermarks.strategy import Watermark, forward
+from tidemark.define.watermarks.strategy import Watermark, after_heartbeat, forward
 
 __all__ = [
     "BoundedOutOfOrderness",
@@ -34,5 +38,6 @@ __all__ = [
     "Perfect",
     "Punctuated",
     "Watermark",
+    "after_heartbeat",
     "forward",
 ]

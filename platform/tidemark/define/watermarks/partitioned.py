@@ -7,9 +7,8 @@ from datetime import timedelta
 from pyspark.sql import Column
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
-from tidemark.define.watermarks.seen import check_bound
+from tidemark.base.instants import describe
+from tidemark.define.watermarks.seen import check_bound, check_idle
 from tidemark.define.watermarks.strategy import Watermark, forward, newest_event_time
 
 _Partitions = dict[str | None, tuple[int, int]]
@@ -31,7 +30,8 @@ class PerPartition(Watermark):
     backlog that is ingested as several arrivals, whichever of them brings its events. Time passes
     only with arrivals: if nothing else arrives, heartbeats (arrivals without rows) advance it. If
     all partitions are idle, none holds another back, and the watermark advances to the greatest of
-    theirs, as in Flink.
+    theirs, as in Flink. Once the whole source has been silent for `idle`, the heartbeats of a
+    source with `heartbeat` move it further: to their processing time - `bound`.
 
     A partition is unknown before its first event. Events of a new partition, or of one that was
     idle, may be behind the watermark. They are classified against it: the watermark never goes
@@ -58,11 +58,7 @@ class PerPartition(Watermark):
     ) -> None:
         object.__setattr__(self, "column", column)
         object.__setattr__(self, "bound", check_bound(bound))
-        object.__setattr__(self, "idle", duration(idle))
-        if self.idle <= 0:
-            raise DefinitionError(
-                f"The idle time of a partition must be greater than zero (got '{idle}')."
-            )
+        object.__setattr__(self, "idle", check_idle("partition", idle))
 
     def __str__(self) -> str:
         return (
@@ -104,6 +100,13 @@ class PerPartition(Watermark):
         reached = min(active) if active else max(all_, default=None)
         after = forward(previous, None if reached is None else reached - self.bound)
         return after, self._to_json(known, clock, after)
+
+    @property
+    def shortest_silence(self) -> int | None:
+        return self.idle
+
+    def silent_watermark(self, clock: int) -> int | None:
+        return clock - self.bound
 
     def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
         """Return the state of active partitions, and of idle ones ahead of the watermark."""

@@ -27,18 +27,27 @@ class BoundedOutOfOrderness(Watermark):
 
     Args:
         bound: a number and a unit from microseconds to weeks, zero or more.
+        idle: the silence after which the heartbeats of the source move the watermark: to their
+            processing time minus the bound. By default they do not.
 
     Raises:
-        DefinitionError: the bound is negative, or is not a length of time.
+        DefinitionError: the bound is negative, the idle time is not greater than zero, or one of
+            them is not a length of time.
     """
 
     bound: int
+    idle: int | None
 
-    def __init__(self, bound: str | timedelta) -> None:
+    def __init__(self, bound: str | timedelta, idle: str | timedelta | None = None) -> None:
         object.__setattr__(self, "bound", check_bound(bound))
+        object.__setattr__(self, "idle", None if idle is None else check_idle("source", idle))
 
     def __str__(self) -> str:
-        return f"newest event time - {describe(self.bound)}"
+        return f"newest event time - {describe(self.bound)}{_describe_idle(self.idle, self.bound)}"
+
+    @property
+    def needs_heartbeats(self) -> bool:
+        return self.idle is not None
 
     @property
     def by_newest(self) -> bool:
@@ -50,9 +59,16 @@ class BoundedOutOfOrderness(Watermark):
     def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
         return None if observed is None else int(observed) - self.bound
 
+    @property
+    def shortest_silence(self) -> int | None:
+        return self.idle
+
+    def silent_watermark(self, clock: int) -> int | None:
+        return clock - self.bound
+
 
 @checked_class
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class MonotonicTimestamps(Watermark):
     """A watermark for events in the order of their event time: the newest event time.
 
@@ -61,10 +77,26 @@ class MonotonicTimestamps(Watermark):
 
     Example:
         MonotonicTimestamps()
+
+    Args:
+        idle: the silence after which the heartbeats of the source move the watermark: to their
+            processing time. By default they do not.
+
+    Raises:
+        DefinitionError: the idle time is not greater than zero, or is not a length of time.
     """
 
+    idle: int | None
+
+    def __init__(self, idle: str | timedelta | None = None) -> None:
+        object.__setattr__(self, "idle", None if idle is None else check_idle("source", idle))
+
     def __str__(self) -> str:
-        return "newest event time"
+        return f"newest event time{_describe_idle(self.idle, 0)}"
+
+    @property
+    def needs_heartbeats(self) -> bool:
+        return self.idle is not None
 
     @property
     def by_newest(self) -> bool:
@@ -72,6 +104,13 @@ class MonotonicTimestamps(Watermark):
 
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
+
+    @property
+    def shortest_silence(self) -> int | None:
+        return self.idle
+
+    def silent_watermark(self, clock: int) -> int | None:
+        return clock
 
 
 _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
@@ -130,3 +169,20 @@ def check_bound(bound: str | timedelta) -> int:
     if length < 0:
         raise DefinitionError(f"The bound of a watermark must not be negative (got '{bound}').")
     return length
+
+
+def check_idle(what: str, idle: str | timedelta) -> int:
+    """Return an idle time in microseconds, and refuse one that is not greater than zero."""
+    length = duration(idle)
+    if length <= 0:
+        raise DefinitionError(
+            f"The idle time of a {what} must be greater than zero (got '{idle}')."
+        )
+    return length
+
+
+def _describe_idle(idle: int | None, bound: int) -> str:
+    if idle is None:
+        return ""
+    back = f" - {describe(bound)}" if bound else ""
+    return f"; after {describe(idle)} of silence, at least processing time{back}"

@@ -45,6 +45,19 @@ class Watermark(Protocol):
         """
         return False
 
+    @property
+    def needs_heartbeats(self) -> bool:
+        """True if a part of the strategy has no effect without heartbeats."""
+        return False
+
+    @property
+    def shortest_silence(self) -> int | None:
+        """The shortest silence, in microseconds, after which a heartbeat moves the watermark.
+
+        None if heartbeats never move it.
+        """
+        return None
+
     def observe(self, event_time: Column) -> Column:
         """Return an aggregate over one arrival's rows, a STRING; null if it has no information.
 
@@ -86,10 +99,36 @@ class Watermark(Protocol):
         """
         return forward(previous, self.arrival_watermark(observed, given)), None
 
+    def silent_watermark(self, clock: int) -> int | None:
+        """Return the watermark that follows from a silence of at least `shortest_silence`.
+
+        Args:
+            clock: the processing time, in microseconds.
+        """
+        return None
+
 
 def newest_event_time(instant: Column) -> Column:
     """Return the greatest instant, in microseconds: the observation of most strategies."""
     return F.max(F.unix_micros(instant)).cast("string")
+
+
+def after_heartbeat(
+    strategy: Watermark, previous: int | None, clock: int, silent_since: int
+) -> int | None:
+    """Return the watermark after a heartbeat, a record of the source's silence.
+
+    A source that has had no event stays at minus infinity: its first events may be history.
+
+    Args:
+        previous: the watermark before it, in microseconds.
+        clock: its processing time.
+        silent_since: the time since which the source has had no data.
+    """
+    idle = strategy.shortest_silence
+    if previous is None or idle is None or clock - silent_since < idle:
+        return previous
+    return forward(previous, strategy.silent_watermark(clock))
 
 
 def forward(previous: int | None, reached: int | None) -> int | None:

@@ -30,6 +30,7 @@ TIMELINE = pa.schema(
         "undeclared": pa.string(),
         "future_timestamps": pa.int64(),
         "unreadable_marks": pa.int64(),
+        "silent_since": INSTANT,
     }
 )
 _REACHED = pa.schema({"arrival": pa.int64(), WATERMARK_AFTER: pa.int64()})
@@ -62,6 +63,8 @@ class Arrival:
             more than the source's `max_future_skew`.
         unreadable_marks: the number of its events on which the expression of a punctuated watermark
             failed; the watermark ignores them.
+        silent_since: for a heartbeat that an ingest recorded, the time since which it has found no
+            data in the source. None for every other arrival.
     """
 
     arrival: int
@@ -80,11 +83,17 @@ class Arrival:
     undeclared: str | None = None
     future_timestamps: int = 0
     unreadable_marks: int = 0
+    silent_since: int | None = None
 
     @property
     def ends(self) -> bool:
         """Whether the source ends with this arrival."""
         return self.after == INFINITY
+
+    @property
+    def brings_data(self) -> bool:
+        """Whether it has events or dead letters."""
+        return self.rows > 0 or self.dead_letters > 0
 
 
 def read_arrivals(rows: Rows) -> list[Arrival]:

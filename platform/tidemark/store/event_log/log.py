@@ -28,7 +28,7 @@ from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.define.triggers.firings import next_tick
 from tidemark.store import integrity
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import InRanges, at_least
 from tidemark.store.event_log.arrival import (
     NO_ARRIVALS,
     TIMELINE,
@@ -110,6 +110,12 @@ class Log:
         end = INFINITY if through is None else through + 1
         rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
         return read_arrivals(rows)
+
+    def has_events(self, after: int, through: int) -> bool:
+        """Return whether one of the arrivals with `after` < number <= `through` has an event."""
+        bounds = (_numbers(after + 1, through + 1), at_least("rows", 1))
+        rows = self.warehouse.take(self.source.timeline_table, *bounds, columns=["arrival"])
+        return rows.num_rows > 0
 
     def few(self, through: int | None = None) -> bool:
         """Return whether the events of all arrivals, or of those up to `through`, are few."""
@@ -250,7 +256,7 @@ class Log:
         """
         events: Rows | None = None
         try:
-            if any(a.rows or a.dead_letters for a in arrivals):
+            if any(a.brings_data for a in arrivals):
                 arriving = IncomingRows(self.source, rows, arrivals)
                 pass_fail_point("log")
                 if (events := arriving.events()) is not None:

@@ -25,6 +25,8 @@ _HIDDEN = (
     "source",
     "as_of",
     "arrived_at",
+    "clock",
+    "silent_since",
     "dead_letters",
     "undeclared",
     "rows_waiting",
@@ -173,6 +175,12 @@ def _show_status(
     for source in sources:
         if source["warning"] is not None:
             out().print(f"[bold yellow]{escape(source['warning'])}[/]", soft_wrap=True)
+        if source["silent_since"] is not None:
+            out().print(
+                f"[bold]{source['name']}[/] has been silent since {source['silent_since']}; the "
+                f"newest heartbeat is of {source['clock']}.",
+                soft_wrap=True,
+            )
         if count := source["dead_letters"]:
             name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
             out().print(
@@ -268,7 +276,8 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
 def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
     from tidemark_streaming.ingest import future_watermark
 
-    instants, rows = ("arrived_at", "watermark", "newest_event"), list[dict[str, Any]]()
+    instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
+    rows = list[dict[str, Any]]()
     for ingestion in found.ingestions.values():
         source = asdict(snapshot.source(ingestion.source))
         ahead = future_watermark.find(snapshot, ingestion.source)

@@ -150,6 +150,9 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
     from tidemark.store.commits.conditions import InRanges
 
     for a in arrivals:
+        if a.silent_since is not None:
+            logs.log("heartbeat", source=source.name, arrival=a.arrival, watermark=iso(a.after))
+            continue
         logs.log(
             "arrived",
             source=source.name,

@@ -46,7 +46,7 @@ def command(
     result |= {
         "source": source,
         "watermark": iso(seen.watermark),
-        "processing_clock": iso(seen.arrived_at),
+        "processing_clock": iso(seen.clock),
         "newest_event": iso(seen.newest_event),
         "warning": None if ahead is None else str(ahead),
     }

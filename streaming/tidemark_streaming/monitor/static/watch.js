@@ -247,7 +247,8 @@ function ingestOf(s) {
   const { runs, assets, error } = s.following ?? {};
   if (s.refused) return ["bad", "✕ blocked", s.refused];
   if (s.following && !runs) return ["bad", error ? "✕ ended with an error" : "✕ was killed", error ?? "`tidemark ingest --follow` is not running, and it was not stopped."];
-  if (s.following) return ["good", assets.length ? `● following, runs ${count(assets.length)}` : "● following", assets.join(", ")];
+  const silent = s.silentSince === null ? "" : `, silent for ${seconds((now() - s.silentSince) / 1000)}`;
+  if (s.following) return ["good", `● following${assets.length ? `, runs ${count(assets.length)}` : ""}${silent}`, assets.join(", ")];
   if (s.ended) return ["", "ended", ""];
   if (s.atWork) return ["good", "● running", ""];
   if (s.bySensor && data.processes.daemon) return ["", "by Dagster", `The sensor ${s.name}_landing is on.`];

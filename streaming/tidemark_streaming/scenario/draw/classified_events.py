@@ -22,7 +22,7 @@ from tidemark.base.instants import (
     duration,
 )
 from tidemark.define import watermarks
-from tidemark.define.watermarks import Punctuated
+from tidemark.define.watermarks import Punctuated, after_heartbeat
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival
 from tidemark_streaming.scenario.read.values import to_plain
@@ -85,6 +85,10 @@ def steps(scenario: Scenario) -> list[Step]:
             watermark, state = scenario.source.watermark.advance(
                 state, before, observed, arrival.clock, arrival.watermark
             )
+            if arrival.silent_since is not None:
+                watermark = after_heartbeat(
+                    scenario.source.watermark, watermark, arrival.clock, arrival.silent_since
+                )
         found.append(Step(number, arrival, before, watermark))
     return found
 

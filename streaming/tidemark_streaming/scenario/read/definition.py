@@ -44,7 +44,7 @@ def keep_rows(rows: DataFrame) -> DataFrame:
 
 def source(node: Node) -> tuple[Source, dict[str, Kind]]:
     """Return the source, and the types of its columns."""
-    given = node.fields("a source", ("event_time", "columns", "watermark"))
+    given = node.fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
     named = given["columns"].entries("the columns of a source")
     types = {_column(key): kind(value) for key, value in named}
     lowered = [name.lower() for name in types]
@@ -55,12 +55,14 @@ def source(node: Node) -> tuple[Source, dict[str, Kind]]:
                 "another name."
             )
     moves = _watermark(given["watermark"], types)
-    with given["event_time"].locate_errors():
+    beats = given["heartbeat"].duration("the heartbeat") if "heartbeat" in given else None
+    with node.locate_errors():
         found = Source(
             name="scenario",
             columns={name: each.ddl for name, each in types.items()},
             event_time=given["event_time"].text("the event time"),
             watermark=moves,
+            heartbeat=beats,
         )
     return found, types
 
@@ -123,7 +125,16 @@ def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
 
 
 def _bounded_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
-    return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
+    if not node.is_mapping:
+        return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
+    given = node.fields("a watermark by a bound", ("bound",), ("idle",))
+    lengths = {name: n.duration(f"the {name}") for name, n in given.items()}
+    return watermarks.BoundedOutOfOrderness(**lengths)
+
+
+def _monotonic_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
+    given = node.fields("this strategy", (), ("idle",))
+    return watermarks.MonotonicTimestamps(*(n.duration("the idle") for n in given.values()))
 
 
 def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
@@ -150,7 +161,7 @@ def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
 
 _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
     "bounded_out_of_orderness": _bounded_strategy,
-    "monotonous": _plain(watermarks.MonotonicTimestamps),
+    "monotonous": _monotonic_strategy,
     "punctuated": _punctuated_strategy,
     "per_partition": _per_partition,
     "perfect": _plain(watermarks.Perfect),

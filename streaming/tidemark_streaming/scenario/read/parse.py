@@ -37,12 +37,15 @@ class ScenarioArrival:
         clock: its processing time, in microseconds.
         watermark: the watermark after it, if the scenario sets one.
         ends: true if the source ends with it.
+        silent_since: for a heartbeat, the clock at the last item with rows. The steps of the clock
+            are heartbeats if the source has any.
     """
 
     rows: tuple[tuple[Any, ...], ...]
     clock: int
     watermark: int | None = None
     ends: bool = False
+    silent_since: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,16 +132,19 @@ def _arrivals(
     node: Node, source: Source, types: Mapping[str, Kind], clock: int
 ) -> list[ScenarioArrival]:
     found: list[ScenarioArrival] = []
+    silent_since = clock
     for item in node.items("'arrivals'"):
         name, given = item.choice("an arrival", ("rows", "watermark", "clock"))
         if name == "rows":
             rows = tuple(row_of(row, types) for row in given.items("'rows'"))
             found.append(ScenarioArrival(rows, clock))
+            silent_since = clock if rows else silent_since
         elif name == "clock":
             clock += duration(given.duration("a step of the clock"))
             if clock >= INFINITY:
                 raise given.error("the clock must not pass the year 9999.")
-            found.append(ScenarioArrival((), clock))
+            silent = None if source.heartbeat is None else silent_since
+            found.append(ScenarioArrival((), clock, silent_since=silent))
         elif isinstance(source.watermark, Manual):
             found.append(ScenarioArrival((), clock, given.instant("a watermark")))
         else:

@@ -58,6 +58,11 @@ class Node:
         return self.raw.tag == f"{_TAG}null"
 
     @property
+    def is_mapping(self) -> bool:
+        """Return whether the value is a mapping."""
+        return isinstance(self.raw, yaml.MappingNode)
+
+    @property
     def is_list(self) -> bool:
         """Return whether the value is a list."""
         return isinstance(self.raw, yaml.SequenceNode)

@@ -39,7 +39,13 @@ class MemoryConnector:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         return [
-            Chunk(str(number), a.clock, watermark=a.watermark, end=a.ends)
+            Chunk(
+                str(number),
+                a.clock,
+                watermark=a.watermark,
+                end=a.ends,
+                silent_since=a.silent_since,
+            )
             for number, a in enumerate(self.arrivals)
             if number >= len(timeline)
         ]

@@ -1,0 +1,133 @@
+"""Determine whether arrivals without events change an asset's windows, because time passes.
+
+They add nothing to a window. A run of them is needed only if the watermark or the processing clock
+passes an instant at which a window fires or becomes final. Otherwise the next run processes them
+together with later arrivals, with the same result: any division of arrivals into runs has it.
+
+The asset's state and the timeline answer that, without the engine. Their files' statistics skip
+almost everything.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.tables import LEDGER
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.commits.conditions import Condition, Equals, InRanges, at_least, below
+from tidemark.store.commits.coverage import TimelinePosition
+from tidemark.store.commits.ranges import Ranges, merge_ranges
+
+
+class Read(Protocol):
+    """A function that reads some columns of the rows of a table that satisfy all bounds.
+
+    It returns None if the table does not exist.
+    """
+
+    def __call__(
+        self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
+    ) -> pa.Table | None: ...
+
+
+def can_change(
+    read: Read,
+    transform: WindowedTransform,
+    table_id: str | None,
+    before: TimelinePosition,
+    after: TimelinePosition,
+) -> bool:
+    """Return whether arrivals without events can change windows of an asset or of its roll-ups.
+
+    It may return True although nothing changes, but never False although something does.
+
+    Args:
+        table_id: the identity of the asset's state.
+        before: the position through which the asset is up to date.
+        after: the position after the arrivals.
+    """
+    if after.watermark == INFINITY:
+        return True
+    return (
+        _closes(read, transform, before, after)
+        or _closes_rollup(read, transform, table_id, before, after)
+        or _ticks(read, transform, before, after)
+    )
+
+
+def passed_ends(
+    transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+) -> Ranges:
+    """Return the ends of windows that close or become final between two positions; () for none."""
+    if after.watermark is None or after.watermark == before.watermark:
+        return ()
+    first = BEGINNING if before.watermark is None else before.watermark + 1
+    lateness = transform.allowed_lateness
+    ends = [(first, after.watermark + 1), (first - lateness, after.watermark + 1 - lateness)]
+    return merge_ranges((max(start, BEGINNING), end) for start, end in ends if end > BEGINNING)
+
+
+def _closes(
+    read: Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+) -> bool:
+    """Return whether a window that has events closes or becomes final.
+
+    A session ends where one of its fragments ends.
+    """
+    ends = passed_ends(transform, before, after)
+    return bool(ends) and _any(
+        read, transform.state_table, [InRanges("window_end", ends)], "window_end"
+    )
+
+
+def _closes_rollup(
+    read: Read,
+    transform: WindowedTransform,
+    table_id: str | None,
+    before: TimelinePosition,
+    after: TimelinePosition,
+) -> bool:
+    """Return whether a window of a roll-up can close: it ends where a window of its base can.
+
+    A roll-up follows the commits of its base, which therefore needs one.
+    """
+    if transform.window.period is None or table_id is None:
+        return False
+    # The last window that starts before an instant is the first one to end at it or later.
+    first_end, ranges = transform.window.last_window_end, passed_ends(transform, before, after)
+    if not any(first_end(start) < end for start, end in ranges):
+        return False
+    rows = read(LEDGER, [Equals("mode", "rollup")], ["table_id"])
+    runs = [] if rows is None else rows["table_id"].to_pylist()
+    return any(run.startswith(f"{table_id}+") for run in runs)
+
+
+def _ticks(
+    read: Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+) -> bool:
+    """Return whether the clock reaches an instant for which events wait.
+
+    Only events since the last multiple of an interval wait for the next one.
+    """
+    if before.clock is None or after.clock is None:
+        return False
+    for firing in (transform.trigger.early, transform.trigger.late):
+        if firing.clock is None:
+            continue
+        last = before.clock // firing.clock * firing.clock
+        waiting: list[Condition] = [
+            at_least("rows", 1),
+            below("arrival", before.arrival + 1),
+            InRanges("arrived_at", ((last, last + firing.clock),)),
+        ]
+        due = after.clock >= last + firing.clock
+        if due and _any(read, transform.source.timeline_table, waiting, "arrival"):
+            return True
+    return False
+
+
+def _any(read: Read, table: str, bounds: Sequence[Condition], column: str) -> bool:
+    rows = read(table, bounds, [column])
+    return rows is not None and rows.num_rows > 0

@@ -1,0 +1,46 @@
+"""`tidemark status` and the live page show a silent source, without an engine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.data.landing import SOURCE
+from helpers.data.tables import arrive, beat
+from helpers.processes.commands import call
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.monitor import page
+from tidemark_streaming.monitor.overview import Monitor
+from tidemark_streaming.snapshot.snapshot import Snapshot
+
+SECOND = 1_000_000
+
+
+def test_a_silent_source_is_shown_until_data_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
+    settings, name = Settings(), SOURCE.name
+    kept = Snapshot(settings, [])
+
+    def seen() -> tuple[str | None, int | None]:
+        """Return since when the source is silent: as `status` and as the page show it."""
+        told = call("status", "--json")
+        assert told.exit_code == 0, told.stderr
+        (source,) = json.loads(told.stdout)["sources"]
+        (on_page,) = page.state(Monitor(settings).read(), "tidemark", 1)["sources"]
+        assert iso(kept.source(SOURCE).silent_since) == source["silent_since"]
+        return source["silent_since"], on_page["silentSince"]
+
+    arrive(settings, name, 0, 2)
+    assert seen() == (None, None)
+    assert "silent" not in call("status").stdout
+    beat(settings, name, 3, watermark=0, silent_since=SECOND)
+    beat(settings, name, 4, watermark=0, silent_since=SECOND)
+    assert seen() == (iso(SECOND), 1000)
+    sentence = f"{name} has been silent since {iso(SECOND)}; the newest heartbeat is of {iso(4)}."
+    assert sentence in " ".join(call("status").stdout.split())
+    arrive(settings, name, 5, 5)
+    assert seen() == (None, None)

@@ -1,0 +1,291 @@
+"""Heartbeats of a followed source: they close its last windows, and cost no other run."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from helpers.data.support import same
+from helpers.kafka.topics import Topics
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.rollup import rollup
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
+from tidemark.define.windows import Session, Tumbling
+from tidemark.run import incremental
+from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival
+from tidemark.store.event_log.log import Log
+from tidemark.store.rows import Rows
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming.connector import Chunk, Connector
+from tidemark_streaming.delta import DeltaConnector
+from tidemark_streaming.files import FileConnector
+from tidemark_streaming.ingest.ingest import follow, ingest
+from tidemark_streaming.kafka import RECORD
+from tidemark_streaming.snapshot.snapshot import Snapshot
+from tidemark_streaming.streams.direct import Direct
+
+REGISTERED = False
+SECOND = 1_000_000
+SOURCE = Source(
+    name="pulses",
+    columns={"at": "TIMESTAMP", "n": "INT"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("1 second", idle="2 seconds"),
+    heartbeat="1 second",
+)
+PER_MINUTE = WindowedTransform(
+    name="pulses_per_minute",
+    description="Pulses by minute.",
+    source=SOURCE,
+    keys=(),
+    window=Tumbling("1 minute"),
+    allowed_lateness=0,
+    aggregates={"pulses": agg.count()},
+    function=same,
+)
+LIMIT = 240.0
+
+
+def event_time() -> int:
+    """Return an event time whose minute, and a session of thirty seconds, are over."""
+    return time.time_ns() // 1000 - 120 * SECOND
+
+
+class Files:
+    """A folder with files of one event each."""
+
+    source = SOURCE
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+
+    def connect(self) -> Connector:
+        return FileConnector(self.source, self.folder, format="json")
+
+    def send(self, at: int) -> None:
+        row = json.dumps({"at": iso(at), "n": 1})
+        (self.folder / f"{time.monotonic_ns()}.json").write_text(row)
+
+
+class Versions:
+    """A Delta table with versions of one event each."""
+
+    source = SOURCE
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder)
+
+    def connect(self) -> Connector:
+        return DeltaConnector(self.source, self.path)
+
+    def send(self, at: int) -> None:
+        times = pa.array([at], pa.timestamp("us", "UTC"))
+        rows = pa.table({"at": times, "n": pa.array([1], pa.int32())})
+        write_deltalake(self.path, rows, mode="append")
+
+
+class Records:
+    """A topic of two partitions with records of one event each."""
+
+    source = replace(
+        SOURCE,
+        columns={**SOURCE.columns, **RECORD},
+        watermark=PerPartition("kafka_topic_partition", "1 second", idle="2 seconds"),
+    )
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics, self.topic = topics, topics.create(partitions=2)
+
+    def connect(self) -> Connector:
+        return self.topics.connector(self.topic, source=self.source)
+
+    def send(self, at: int) -> None:
+        self.topics.send(self.topic, [json.dumps({"at": iso(at), "n": 1}).encode()], 1)
+
+
+Place = Files | Versions | Records
+
+
+def followed(
+    warehouse: Warehouse,
+    connector: Connector,
+    done: Callable[[list[Arrival]], bool] = bool,
+    direct: Direct | None = None,
+) -> list[Arrival]:
+    """Follow a source until a condition on its new arrivals holds. Return these."""
+    found, deadline = list[Arrival](), time.monotonic() + LIMIT
+    for commit in follow(warehouse, connector, 0.02, then=direct):
+        found += commit.arrivals
+        assert time.monotonic() < deadline, found
+        if done(found):
+            break
+    return found
+
+
+def beats(arrivals: list[Arrival]) -> list[Arrival]:
+    return [a for a in arrivals if a.silent_since is not None]
+
+
+def closes(at: int) -> Callable[[list[Arrival]], bool]:
+    return lambda found: (found[-1].after or 0) >= at + 60 * SECOND
+
+
+@pytest.fixture(params=["files", "delta", "kafka"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    match request.param:
+        case "files":
+            yield Files(tmp_path / "landing")
+        case "delta":
+            yield Versions(tmp_path / "table")
+        case _:
+            yield Records(request.getfixturevalue("topics"))
+
+
+@pytest.mark.slow
+def test_heartbeats_close_the_last_windows_of_a_silent_source(
+    warehouse: Warehouse, engine: Settings, place: Place
+) -> None:
+    assets = [
+        replace(PER_MINUTE, source=place.source),
+        replace(PER_MINUTE, source=place.source, name="visits", window=Session("30 seconds")),
+    ]
+    runs = list[str]()
+    direct = Direct(assets, lambda: warehouse, lambda facts: runs.append(facts.asset))
+    at = event_time()
+    place.send(at)
+    # The three heartbeats after the one that closes the windows have nothing to do.
+    found = followed(
+        warehouse,
+        place.connect(),
+        lambda a: len([b for b in beats(a) if b.after != a[0].after]) == 4,
+        direct,
+    )
+    (first, *_), silent = found, beats(found)
+    assert [a.rows for a in found] == [1] + [0] * (len(found) - 1)
+    assert {a.position for a in silent} == {first.position}
+    for beat in silent:
+        assert beat.silent_since is not None
+        silence = beat.arrived_at - beat.silent_since
+        moved = beat.arrived_at - SECOND if silence >= 2 * SECOND else beat.before
+        assert beat.after == moved
+    assert [silent[0].after, silent[0].before] == [at - SECOND] * 2
+    # One run for the event, and one for the heartbeat that closes its window and makes it final.
+    assert sorted(runs) == sorted(2 * [a.name for a in assets])
+    for asset in assets:
+        (row,) = warehouse.take(asset.table).to_pylist()
+        assert (row["timing"], row["final"]) == ("ON_TIME", True)
+        assert parity(warehouse, asset).equal
+        assert incremental(warehouse, asset) is None
+    # Heartbeats without effect count as processed.
+    snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), assets)
+    newest = Log(warehouse, place.source).timeline()[-1]
+    for asset in assets:
+        progress = snapshot.asset(asset)
+        assert (progress.as_of, progress.behind) == (newest.arrival, 0)
+        assert progress.watermark == newest.after
+        assert snapshot.can_wait(asset)
+        assert snapshot.behind([asset.name], newest.arrival) == [asset.name]
+    source = snapshot.source(place.source)
+    assert (source.arrived_at, source.clock) == (first.arrived_at, newest.arrived_at)
+    # The next event continues after them.
+    later = event_time()
+    place.send(later)
+    (arrival,) = followed(warehouse, place.connect(), lambda a: a[-1].rows > 0, direct)
+    assert (arrival.arrival, arrival.before) == (newest.arrival + 1, newest.after)
+    assert len(runs) == 6
+    for asset in assets:
+        assert parity(warehouse, asset).equal
+
+
+def test_only_a_following_ingest_with_a_heartbeat_records_any(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    place = Files(tmp_path / "landing")
+    place.send(event_time())
+    for batch in (1, None):
+        list(ingest(warehouse, place.connect(), batch=batch))
+        time.sleep(1.1)
+    place.source = replace(SOURCE, heartbeat=None, watermark=BoundedOutOfOrderness("1 second"))
+    assert [a.rows for a in followed(warehouse, Delayed(place))] == [1]
+    assert [a.silent_since for a in Log(warehouse, SOURCE).timeline()] == [None, None]
+
+
+def test_a_restart_begins_the_silence_again(warehouse: Warehouse, tmp_path: Path) -> None:
+    place = Files(tmp_path / "landing")
+    at = event_time()
+    place.send(at)
+    first = followed(warehouse, place.connect(), lambda a: len(beats(a)) == 1)
+    # Nobody knows what the producers did in the meantime.
+    time.sleep(2.5)
+    again = followed(warehouse, place.connect(), closes(at))
+    assert again[0].arrival == first[-1].arrival + 1
+    assert again[0].after == first[-1].after
+    timeline = Log(warehouse, SOURCE).timeline()
+    assert [a.arrival for a in timeline] == list(range(len(timeline)))
+
+
+def test_a_source_without_an_arrival_has_no_heartbeat(warehouse: Warehouse, tmp_path: Path) -> None:
+    place = Files(tmp_path / "landing")
+    assert [a.rows for a in followed(warehouse, Delayed(place))] == [1]
+
+
+@dataclass
+class Delayed:
+    """A connector that finds nothing for two seconds, and then another file."""
+
+    place: Files
+    protects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.source, self._connector = self.place.source, self.place.connect()
+        self._due = time.monotonic() + 2
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        if time.monotonic() > self._due:
+            self.place.send(event_time())
+        return self._connector.pending(timeline)
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
+        return self._connector.read(spark, chunks)
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None
+
+
+def test_a_roll_up_closes_although_its_base_has_no_window_left(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    #  seconds from now   -54      -44                 6
+    #  base                [--------) [-------) ...    |
+    #  roll-up             [---------------------------)
+    place, end = Files(tmp_path / "landing"), time.time_ns() // 1000 + 6 * SECOND
+    offset = f"{end % (60 * SECOND)} microseconds"
+    base = replace(PER_MINUTE, name="base", window=Tumbling("10 seconds", offset))
+    whole = rollup(of=base, name="whole", window=Tumbling("1 minute", offset))
+    runs = Counter[str]()
+    direct = Direct([base, whole], lambda: warehouse, lambda facts: runs.update([facts.asset]))
+    place.send(end - 55 * SECOND)
+    found = followed(warehouse, place.connect(), lambda a: (a[-1].after or 0) >= end, direct)
+    direct(warehouse, NO_ARRIVALS)
+    (row,) = warehouse.take(whole.table).to_pylist()
+    assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
+    for asset in (base, whole):
+        assert parity(warehouse, asset).equal
+    # The event; the heartbeat that closes its window; at most one for each end of a base's window.
+    assert len(beats(found)) > runs["base"]
