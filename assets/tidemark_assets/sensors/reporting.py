@@ -95,7 +95,8 @@ def reporting_sensor(
 
     def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
         memory: dict[str, Any] = json.loads(context.cursor or "{}")
-        _ = context.instance  # Opened here: it must not be opened by two threads.
+        # Opened here, because two threads would open them twice.
+        _ = context.instance, context.resources
         ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
         with ThreadPoolExecutor(REPORTERS_AT_ONCE) as pool:
             found = dict(

@@ -40,7 +40,6 @@ _WHOLE = r"^[+-]?0*\d{1,18}$"
 _LONGER = r"^[+-]?0*\d{19}$"
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _NO_NUMBER = r"^(?i:nan|[+-]?inf(?:inity)?)$"
-_INFINITE = r"^(?i:[+-]?inf(?:inity)?)$"
 ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 

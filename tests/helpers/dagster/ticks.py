@@ -25,15 +25,11 @@ class Ticks:
     part: str = ""
 
     def tick(self) -> dg.SensorResult | dg.RunRequest | dg.SkipReason:
-        context = dg.build_sensor_context(
-            self.instance,
-            self.cursor,
-            resources=dict.fromkeys(
-                self.sensor.required_resource_keys, TidemarkResource(self.settings)
-            ),
-        )
-        # A direct call passes resources as arguments, which the daemon does not do.
-        result = inspect.unwrap(self.sensor)(context)
+        keys = self.sensor.required_resource_keys
+        given = dict.fromkeys(keys, TidemarkResource(self.settings))
+        with dg.build_sensor_context(self.instance, self.cursor, resources=given) as context:
+            # A direct call passes resources as arguments, which the daemon does not do.
+            result = inspect.unwrap(self.sensor)(context)
         if isinstance(result, dg.SensorResult):
             # The daemon also reports events first and then stores the cursor.
             for event in result.asset_events:

@@ -1,7 +1,9 @@
 """Test the sensor that reports: its parts do not disturb each other."""
 
+import inspect
 import json
 import threading
+import time
 
 import dagster as dg
 import pytest
@@ -10,6 +12,7 @@ from helpers.dagster.ticks import Ticks
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN
+from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors.reporting import Report, Reporter, Tick, reporting_sensor
 
 
@@ -65,3 +68,24 @@ def test_parts_wait_for_brokers_at_once(instance: dg.DagsterInstance, settings: 
     parts = [Reporter(name, wait) for name in "abc"]
     sensor = reporting_sensor(PLAIN, "some_reports", "Reports some.", parts)
     assert Ticks(sensor, instance, settings).skipped() == "a: met\nb: met\nc: met"
+
+
+def test_parts_share_the_resources(instance: dg.DagsterInstance, settings: Settings) -> None:
+    created, meeting = list[str](), threading.Barrier(3)
+
+    @dg.resource
+    def tidemark(_: dg.InitResourceContext) -> TidemarkResource:
+        created.append("tidemark")
+        time.sleep(0.2)
+        return TidemarkResource(settings)
+
+    def read(tick: Tick) -> Report:
+        meeting.wait(30)
+        return Report(str(tick.tidemark.settings.home))
+
+    sensor = reporting_sensor(
+        PLAIN, "some_reports", "Reports some.", [Reporter(name, read) for name in "abc"]
+    )
+    with dg.build_sensor_context(instance, resources={"tidemark": tidemark}) as context:
+        inspect.unwrap(sensor)(context)
+    assert created == ["tidemark"]

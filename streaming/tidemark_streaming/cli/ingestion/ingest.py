@@ -187,7 +187,6 @@ def _accept(connector: "Connector", what: str) -> "Connector":
         ),
     }[what]
     if not isinstance(connector, kinds):
-        option = {"loss": "--allow-data-loss", "change": "--allow-schema-change"}[what]
         raise DefinitionError(
             f"{option} can't be used for source '{connector.source.name}', which comes {elsewhere}."
         )
