@@ -1,0 +1,32 @@
+"""Compute the rows of a derived source."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.derived.join_rows import join_rows
+from tidemark.compute.derived.union_rows import union_rows
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import Join
+from tidemark.define.derived.union import Union
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Steps
+
+
+def compute_rows(source: DerivedSource, logs: Sequence[Log], steps: Steps) -> DataFrame:
+    """Return the rows that these steps bring to a derived source.
+
+    The columns are those of the source, `STEP` with the index of the step, `position`, `read_from`,
+    `correlation_id`, and for a join `DEAD`, which is not null for rows that take no part.
+
+    Args:
+        logs: the event logs of the bases, in their order.
+    """
+    match source.derivation:
+        case Join() as join:
+            return join_rows(source, join, logs, steps)
+        case Union() as union:
+            return union_rows(source, union, logs, steps)
+        case other:
+            raise DefinitionError(f"'{source.name}' has an unknown derivation: {other}.")

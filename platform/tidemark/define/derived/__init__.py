@@ -1,0 +1,1 @@
+"""Sources whose events are computed from the event logs of other sources."""

@@ -1,0 +1,136 @@
+"""Derived sources: sources whose events are computed from the event logs of other sources.
+
+The *bases* of a derived source are the sources that it reads. Each arrival of a base is one arrival
+of the derived source: a *step*. The timeline records the steps in their order, so everything else
+about a derived source is a function of the recorded steps and of the bases' event logs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import Column
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define import tables
+from tidemark.define.column_type import simple_type
+from tidemark.define.source import Source
+from tidemark.define.tables import Role, TableName
+from tidemark.define.watermarks.strategy import Watermark, newest_event_time
+
+INSTANT, NUMBER = "TIMESTAMP", "BIGINT"
+
+
+class Derivation(Protocol):
+    """The way in which a derived source is computed from its bases."""
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        """The bases, in the order that decides between arrivals of equal processing time."""
+        ...
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that it adds to those of the bases; a further derivation leaves them out."""
+        ...
+
+    @property
+    def look_back(self) -> tuple[int, ...]:
+        """For each base, how far the derived watermark stays behind the base's, in microseconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class WatermarkOfBases(Watermark):
+    """The watermark of a derived source, which its connector computes from those of the bases."""
+
+    def __str__(self) -> str:
+        return "the least of the bases' watermarks"
+
+    @property
+    def by_newest(self) -> bool:
+        return True
+
+    def observe(self, event_time: Column) -> Column:
+        return newest_event_time(event_time)
+
+    def arrival_watermark(self, observed: str | None, given: int | None) -> int | None:
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedSource(Source):
+    """A source that is computed from other sources; `tidemark.derive` creates it.
+
+    Args:
+        derivation: how it is computed.
+    """
+
+    derivation: Derivation
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        """The sources that it reads."""
+        return self.derivation.bases
+
+    @property
+    def dead_letters_table(self) -> TableName:
+        """The table of the bases' rows that take no part in the derivation, with the reason."""
+        return TableName(f"{self.name}_unjoined", tables.source(self.name), Role.DEAD_LETTERS)
+
+    def watermark_of(self, reached: Sequence[int | None]) -> int | None:
+        """Return the watermark of the derived source, given the watermarks of its bases.
+
+        `INFINITY` if all bases have ended; None if one of them has no watermark yet.
+        """
+        found = [
+            mark if mark is None or mark == INFINITY else mark - back
+            for mark, back in zip(reached, self.derivation.look_back, strict=True)
+        ]
+        known = [mark for mark in found if mark is not None]
+        return min(known) if len(known) == len(found) else None
+
+
+def own_columns(base: Source) -> list[str]:
+    """Return the columns of a base without those that its own derivation added."""
+    added = base.derivation.added if isinstance(base, DerivedSource) else ()
+    return [column for column in base.columns if column not in added or column == base.event_time]
+
+
+def name_columns(
+    name: str, columns: Sequence[tuple[str, str]], rename: Mapping[str, str], added: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """Return the name that each column of a base has in the derived source.
+
+    Args:
+        columns: the columns of the bases, each as the name of its base and its own.
+        rename: the new names, by `base.column`.
+        added: the columns that the derivation adds.
+
+    Raises:
+        DefinitionError: `rename` has an unknown column, or two columns have the same name.
+    """
+    by_text = {f"{base}.{column}": (base, column) for base, column in columns}
+    found = {key: key[1] for key in columns}
+    for old, new in rename.items():
+        if old not in by_text:
+            raise DefinitionError(
+                f"Derived source '{name}': rename has '{old}', which is not one of the columns "
+                f"{', '.join(by_text)}."
+            )
+        found[by_text[old]] = new
+    taken = {column: f"'{column}', which the derivation adds," for column in added}
+    for (base, column), new in found.items():
+        text = f"{base}.{column}"
+        if (other := taken.setdefault(new.lower(), text)) != text:
+            raise DefinitionError(
+                f"Derived source '{name}': the columns {other} and {text} would both be '{new}': "
+                f"rename one of them, as in rename={{'{text}': '{base}_{column}'}}."
+            )
+    return found
+
+
+def nullable(kind: str) -> str:
+    """Return a column's type without NOT NULL."""
+    return simple_type(kind)

@@ -1,0 +1,314 @@
+"""Joins: pairs of events of two sources with equal keys that are close in event time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, Protocol, get_args
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.base.arguments import check_arguments, checked_class
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import describe, duration
+from tidemark.define.column_type import simple_type
+from tidemark.define.derived.derived_source import (
+    INSTANT,
+    NUMBER,
+    DerivedSource,
+    WatermarkOfBases,
+    name_columns,
+    nullable,
+    own_columns,
+)
+from tidemark.define.source import Source
+from tidemark.define.windows import Tumbling, Window
+from tidemark.define.windows.kind import floor_to
+
+How = Literal["inner", "left", "full"]
+EventTime = Literal["latest", "left"]
+JOINED_AT = "joined_at"
+"""The column with the event time of a join with `event_time="latest"`."""
+LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
+"""The columns that identify the two rows of a pair in the event logs of the bases."""
+
+
+class Reach(Protocol):
+    """The event times of right rows with which a left row can pair.
+
+    `low` and `high` bound the distance from the left row's event time to the right row's, in
+    microseconds; if `exact`, the reach of every left row has these bounds.
+    """
+
+    @property
+    def low(self) -> int: ...
+
+    @property
+    def high(self) -> int: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    def covers(self, left: Column, right: Column) -> Column:
+        """Return whether two event times, BIGINT microseconds, can be those of a pair."""
+        ...
+
+    def left_end(self, time: Column) -> Column:
+        """Return the last event time of a right row with which a left row can pair."""
+        ...
+
+    def right_end(self, time: Column) -> Column:
+        """Return the last event time of a left row with which a right row can pair."""
+        ...
+
+
+@checked_class
+@dataclass(frozen=True, init=False)
+class Between:
+    """The range of event times of the right rows, relative to that of the left row.
+
+    Both ends are included.
+
+    Example:
+        Between("-5 minutes", "1 hour")  # from 5 minutes before the left row to 1 hour after it
+
+    Args:
+        start: the least difference of a right row's event time to the left row's.
+        end: the greatest difference.
+
+    Raises:
+        DefinitionError: the end is before the start, or a text is not a length of time.
+    """
+
+    low: int
+    high: int
+
+    exact = True
+
+    def __init__(self, start: str | timedelta, end: str | timedelta) -> None:
+        object.__setattr__(self, "low", duration(start))
+        object.__setattr__(self, "high", duration(end))
+        if self.high < self.low:
+            raise DefinitionError(
+                f"Between({start!r}, {end!r}) is empty: it ends before it begins. Exchange the "
+                "two, and mind that they are relative to the left row's event time."
+            )
+
+    def __str__(self) -> str:
+        return f"from {describe(self.low)} to {describe(self.high)} after the left row"
+
+    def covers(self, left: Column, right: Column) -> Column:
+        return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
+
+    def left_end(self, time: Column) -> Column:
+        return time + F.lit(self.high)
+
+    def right_end(self, time: Column) -> Column:
+        return time - F.lit(self.low)
+
+
+@dataclass(frozen=True)
+class SameWindow:
+    """Both rows are in the same tumbling window."""
+
+    window: Tumbling
+
+    exact = False
+
+    @property
+    def low(self) -> int:
+        return -self.high
+
+    @property
+    def high(self) -> int:
+        return self.window.size - 1
+
+    def __str__(self) -> str:
+        return f"within the same window ({self.window})"
+
+    def covers(self, left: Column, right: Column) -> Column:
+        return self._start(left) == self._start(right)
+
+    def left_end(self, time: Column) -> Column:
+        return self._start(time) + F.lit(self.high)
+
+    def right_end(self, time: Column) -> Column:
+        return self._start(time) + F.lit(self.high)
+
+    def _start(self, time: Column) -> Column:
+        return floor_to(time, self.window.size, self.window.offset)
+
+
+@dataclass(frozen=True)
+class Join:
+    """How a join is computed.
+
+    Args:
+        left, right: the bases.
+        on: the key columns, which both have.
+        reach: which event times can pair.
+        how: which rows without a partner are rows of the join: none, those of the left side, or
+            those of both.
+        lateness: how far a row may be behind its own base's watermark to take part, in
+            microseconds; None for any row.
+        condition: SQL over the structs `l` and `r`; None for none.
+        left_columns, right_columns: the columns of each base and their names in the join, without
+            the keys.
+        event_time: the event time of a pair: the later of the two, or the left row's.
+    """
+
+    left: Source
+    right: Source
+    on: tuple[str, ...]
+    reach: Reach
+    how: How
+    lateness: int | None
+    condition: str | None
+    left_columns: Mapping[str, str]
+    right_columns: Mapping[str, str]
+    event_time: EventTime
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        return self.left, self.right
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return (JOINED_AT, *LINEAGE) if self.event_time == "latest" else LINEAGE
+
+    @property
+    def look_back(self) -> tuple[int, ...]:
+        """How far results may be behind the watermarks of the bases and still be on time."""
+        before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
+        if self.how == "inner":
+            return (0, 0) if self.event_time == "latest" else (0, after)
+        lateness = self.lateness or 0
+        return (before + lateness if self.how == "full" else 0, after + lateness)
+
+
+@check_arguments
+def join(
+    *,
+    name: str,
+    left: Source,
+    right: Source,
+    on: Sequence[str],
+    within: Between | Window,
+    how: str = "inner",
+    allowed_lateness: str | timedelta | None = None,
+    where: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    event_time: str = "latest",
+) -> DerivedSource:
+    """Return a source with the pairs of two sources' events that belong together.
+
+    Two events are a pair if their keys are equal and not null, their event times are within reach
+    of each other, and the condition is true. The pairs do not depend on how the arrivals are cut
+    into runs: a batch over complete logs gives the same rows.
+
+    Example:
+        paid_orders = join(
+            name="paid_orders", left=orders, right=payments, on=["order_id"],
+            within=Between("-5 minutes", "1 hour"), how="left",
+            rename={"payments.at": "paid_at", "payments.amount": "paid"},
+        )
+
+    Args:
+        name: the name of the join, as of any source.
+        left, right: the sources to join, which may be derived sources.
+        on: the columns with the keys; each has one type in both sources.
+        within: a `Between`, or a `Tumbling` window that must contain both events.
+        how: "inner" gives pairs only. "left" also gives the left events that pair with no event,
+            once none can come any more: the right columns are null. "full" gives those of both
+            sides. A row is never both without a partner and part of a pair.
+        allowed_lateness: how far an event may be behind the watermark of its own source to take
+            part. By default, any event takes part in an inner join, and only events that are not
+            late in the others. Events that take no part are in the table `<name>_unjoined`.
+        where: a further condition, in SQL over the rows `l` and `r`, as in `"l.amount <= r.limit"`.
+        rename: new names of columns, by source and column, for those that both sources have.
+        event_time: the event time of a pair: "latest", the later of the two, in the column
+            `joined_at`, or "left", that of the left event, in its own column.
+
+    Raises:
+        DefinitionError: an argument is not possible; the message says what is.
+    """
+    if how not in get_args(How):
+        raise _refuse(name, f"how='{how}' is not possible: {', '.join(get_args(How))} are")
+    if event_time not in get_args(EventTime):
+        raise _refuse(name, f"event_time='{event_time}' is not possible: latest and left are")
+    if how == "full" and event_time == "left":
+        raise _refuse(
+            name,
+            "a full join also has rows without a left event, so its event time can't be the left "
+            'one\'s. Use event_time="latest"',
+        )
+    if isinstance(within, Between):
+        reach: Reach = within
+    elif isinstance(within, Tumbling):
+        reach = SameWindow(within)
+    else:
+        raise _refuse(
+            name,
+            f"{within} can't be the reach of a join, because an event has no single window. Use "
+            "Between(start, end) or a Tumbling window, or aggregate a union of the two sources",
+        )
+    if left.name == right.name:
+        raise _refuse(name, f"'{left.name}' can't be joined with itself")
+    keys = _check_keys(name, left, right, on)
+    lateness = None if allowed_lateness is None else duration(allowed_lateness)
+    if lateness is not None and lateness < 0:
+        raise _refuse(name, f"allowed_lateness must not be negative (got '{allowed_lateness}')")
+    if how != "inner" and lateness is None:
+        lateness = 0
+    sides = {left.name: left, right.name: right}
+    others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
+    added = (JOINED_AT, *LINEAGE) if event_time == "latest" else LINEAGE
+    names = name_columns(name, others, rename or {}, (*keys, *added))
+    time = JOINED_AT if event_time == "latest" else names[left.name, left.event_time]
+    columns = {key: nullable(left.columns[key]) for key in keys}
+    columns |= {new: nullable(sides[side].columns[old]) for (side, old), new in names.items()}
+    columns |= {JOINED_AT: INSTANT} if event_time == "latest" else {}
+    columns |= dict.fromkeys(LINEAGE, NUMBER)
+    return DerivedSource(
+        name=name,
+        columns=columns,
+        event_time=time,
+        watermark=WatermarkOfBases(),
+        derivation=Join(
+            left=left,
+            right=right,
+            on=keys,
+            reach=reach,
+            how=how,  # pyright: ignore[reportArgumentType]  (checked above)
+            lateness=lateness,
+            condition=where,
+            left_columns={old: new for (side, old), new in names.items() if side == left.name},
+            right_columns={old: new for (side, old), new in names.items() if side == right.name},
+            event_time=event_time,  # pyright: ignore[reportArgumentType]  (checked above)
+        ),
+    )
+
+
+def _check_keys(name: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:
+    if not on:
+        raise _refuse(name, "it has no keys. Give `on` at least one column of both sources")
+    for key in on:
+        for source in (left, right):
+            if key not in source.columns:
+                raise _refuse(
+                    name,
+                    f"the key '{key}' is not a column of '{source.name}': "
+                    f"{', '.join(source.columns)}",
+                )
+        types = [simple_type(source.columns[key]) for source in (left, right)]
+        if types[0] != types[1]:
+            raise _refuse(
+                name,
+                f"the key '{key}' is a {types[0]} in '{left.name}' and a {types[1]} in "
+                f"'{right.name}'. Declare it with one type in both",
+            )
+    return tuple(dict.fromkeys(on))
+
+
+def _refuse(name: str, why: str) -> DefinitionError:
+    return DefinitionError(f"Join '{name}': {why}.")

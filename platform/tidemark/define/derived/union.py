@@ -1,0 +1,103 @@
+"""Unions: the events of several sources as one source."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemark.base.arguments import check_arguments
+from tidemark.base.errors import DefinitionError
+from tidemark.define.column_type import simple_type
+from tidemark.define.derived.derived_source import (
+    NUMBER,
+    DerivedSource,
+    WatermarkOfBases,
+    nullable,
+    own_columns,
+)
+from tidemark.define.source import Source
+
+ORIGIN = "origin"
+"""The column with the name of an event's source."""
+LINEAGE = ("origin_arrival", "origin_position")
+"""The columns that identify an event in its source's event log."""
+
+
+@dataclass(frozen=True)
+class Union:
+    """How a union is computed.
+
+    Args:
+        bases: the sources.
+        columns: for each base, its columns and their names in the union.
+    """
+
+    bases: tuple[Source, ...]
+    columns: tuple[Mapping[str, str], ...]
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return (ORIGIN, *LINEAGE)
+
+    @property
+    def look_back(self) -> tuple[int, ...]:
+        return (0,) * len(self.bases)
+
+
+@check_arguments
+def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
+    """Return a source with the events of several sources.
+
+    Columns of the same name are one column, and it is null for events of a source without it. The
+    event time is in the column of the first source's event time. The column `origin` is the name of
+    an event's source. The watermark is the least of the sources' watermarks.
+
+    Example:
+        visits = union(name="visits", of=[clicks, purchases])
+
+    Args:
+        name: the name of the union, as of any source.
+        of: at least two sources, which may be derived sources.
+
+    Raises:
+        DefinitionError: there are fewer than two sources, or a column has two types.
+    """
+    if len({base.name for base in of}) != len(of) or len(of) < 2:
+        raise DefinitionError(f"Union '{name}' needs at least two different sources.")
+    time, types, owner = of[0].event_time, dict[str, str](), dict[str, str]()
+    mapped = list[Mapping[str, str]]()
+    for base in of:
+        names = {column: column for column in own_columns(base)}
+        for column in (ORIGIN, *LINEAGE):
+            if column in names:
+                raise DefinitionError(
+                    f"Union '{name}': '{base.name}' has a column '{column}', which a union adds. "
+                    "Rename it where the source is read."
+                )
+        if time in names and base.event_time != time:
+            raise DefinitionError(
+                f"Union '{name}': the event time of '{base.name}' is '{base.event_time}', but it "
+                f"also has a column '{time}', which is the event time of '{of[0].name}'. Rename "
+                "one of them where the source is read."
+            )
+        names[base.event_time] = time
+        for old, new in names.items():
+            kind = simple_type(base.columns[old])
+            first = owner.setdefault(new, base.name)
+            if types.setdefault(new, kind) != kind:
+                raise DefinitionError(
+                    f"Union '{name}': the column '{new}' is a {types[new]} in '{first}' and a "
+                    f"{kind} in '{base.name}'. Rename one of them where the source is read."
+                )
+        mapped.append(names)
+    columns = {
+        new: nullable(base.columns[old])
+        for base, names in zip(of, mapped, strict=True)
+        for old, new in names.items()
+    }
+    columns |= {ORIGIN: "STRING", **dict.fromkeys(LINEAGE, NUMBER)}
+    return DerivedSource(
+        name=name,
+        columns=columns,
+        event_time=time,
+        watermark=WatermarkOfBases(),
+        derivation=Union(bases=tuple(of), columns=tuple(mapped)),
+    )
