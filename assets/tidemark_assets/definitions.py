@@ -20,6 +20,7 @@ from tidemark_assets.tables.rollups import rollup_assets
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
 from tidemark_assets.tables.windows import DagsterOptions, transform_assets
 from tidemark_streaming.base.extra import import_modules
+from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.home import domains as packages
 
 __all__ = ["build_definitions", "domain_definitions"]
@@ -119,10 +120,9 @@ def _parts(
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for ingestion in found.ingestions.values():
         connector = ingestion.connector(Path(ingestion.source.name))
-        assets += [
-            connector_asset(connector, group, show, names),
-            source_assets(ingestion, group, show, names),
-        ]
+        if not isinstance(connector, DerivedConnector):
+            assets.append(connector_asset(connector, group, show, names))
+        assets.append(source_assets(ingestion, group, show, names))
         assets += reference_assets(ingestion.source, group, show, names)
     for t in found.transforms.values():
         match t:

@@ -38,6 +38,7 @@ __all__ = [
     "Connector",
     "Decoder",
     "Excerpt",
+    "InWarehouse",
     "Ingestion",
     "Landed",
     "Player",
@@ -153,6 +154,15 @@ class Decoder(Protocol):
             letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
                 chunk.
         """
+        ...
+
+
+@runtime_checkable
+class InWarehouse(Protocol):
+    """A connector that reads other tables of the warehouse that it ingests into."""
+
+    def in_warehouse(self, location: str, database: str) -> "Connector":
+        """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
         ...
 
 

@@ -13,6 +13,7 @@ from dagster import AssetExecutionContext
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import duration
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source, lookup_name
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import IngestConfig, failing_with_message
@@ -92,7 +93,7 @@ def source_assets(
     log = dg.AssetSpec(
         names.key(source.log_table),
         freshness_policy=live,
-        deps=[names.key(_connector(source))],
+        deps=_origins(source, names),
         description=f"The event log of {source.name}: every event, with the data of its arrival.",
         metadata={
             **describe.log(source),
@@ -133,6 +134,13 @@ def source_assets(
         yield from map(as_result, check_arrivals(names, source, tidemark.snapshot(), arrivals))
 
     return bring
+
+
+def _origins(source: Source, names: Names) -> list[dg.AssetKey]:
+    """Return the assets from which a source's events come."""
+    if isinstance(source, DerivedSource):
+        return [names.key(base.log_table) for base in source.bases]
+    return [names.key(_connector(source))]
 
 
 def _connector(source: Source) -> str:

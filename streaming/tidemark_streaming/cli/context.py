@@ -11,6 +11,7 @@ from tidemark_streaming.cli.console import step
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
+    from tidemark.define.derived.derived_source import DerivedSource
     from tidemark.define.source import Source
     from tidemark.store.integrity import Damage
     from tidemark.store.warehouse import Warehouse
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
 Asset = Annotated[str, typer.Argument(help="An asset; `tidemark status` lists them.")]
+AssetOrDerived = Annotated[
+    str, typer.Argument(help="An asset or a derived source; `tidemark status` lists them.")
+]
 SourceName = Annotated[str, typer.Argument(help="A source; `tidemark status` lists them.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 Bulk = Annotated[
@@ -87,6 +91,13 @@ class Home:
         from tidemark_streaming.home import domains
 
         return domains.source(self.settings, name)
+
+    def derived(self, name: str) -> "DerivedSource | None":
+        """Return the derived source with a name; None if there is none."""
+        from tidemark.define.derived.derived_source import DerivedSource
+
+        found = self.known.sources.get(name)
+        return found if isinstance(found, DerivedSource) else None
 
     def ingestion(self, source: str) -> "Ingestion":
         """Return the ingestion of a source, or a DefinitionError that lists them all."""

@@ -1,7 +1,7 @@
 """Connector of derived sources: each arrival of a base is an arrival."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,8 +17,13 @@ from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step, Steps
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.connector import CHUNK, Chunk
+from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.snapshot.tables import Tables
+
+
+def ingestion_of(source: DerivedSource) -> Ingestion:
+    """Return the connection of a derived source to its connector, which users do not write."""
+    return Ingestion(source=source, connector=lambda _: DerivedConnector(source))
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,16 @@ class DerivedConnector:
 
     Args:
         source: the derived source.
-        location, database: the warehouse with the event logs, as of a `Warehouse`.
+        location, database: the warehouse with the event logs, as of a `Warehouse`; `in_warehouse`
+            sets both.
     """
 
     source: DerivedSource
-    location: str
-    database: str
+    location: str = ""
+    database: str = ""
+
+    def in_warehouse(self, location: str, database: str) -> "DerivedConnector":
+        return replace(self, location=location, database=database)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
@@ -45,7 +54,10 @@ class DerivedConnector:
         now = None if last is None else Step.of_position(last.position)
         taken = {} if now is None else dict(now.taken)
         ids = self._ids(tables, {} if now is None else now.ids)
-        arrivals = self._arrivals(tables, taken)
+        arrivals = {
+            base.name: _arrivals(tables, base.timeline_table, taken.get(base.name, 0))
+            for base in self.source.bases
+        }
         reached = {
             base: next((a.after for a in found if a.arrival == taken.get(base)), None)
             for base, found in arrivals.items()
@@ -75,20 +87,16 @@ class DerivedConnector:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
-        steps = [Step.of_position(chunk.position) for chunk in chunks]
-        tables = Tables(f"{self.location}/{self.database}")
-        self._ids(tables, steps[-1].ids)
-        found = Steps(
-            [base.name for base in self.source.bases],
-            steps,
-            self._arrivals(tables, steps[0].before),
-        )
-        logs = [Log(warehouse, base) for base in self.source.bases]
-        for log in logs:
+        logs = {base.name: Log(warehouse, base) for base in self.source.bases}
+        for log in logs.values():
             # A base of which nothing has arrived yet may have no tables.
             if not warehouse.exists(log.source.log_table):
                 log.create()
-        rows = compute_rows(self.source, logs, found)
+        positions = [chunk.position for chunk in chunks]
+        steps = Steps.of_positions(
+            list(logs), positions, lambda base, first: logs[base].timeline(first - 1)
+        )
+        rows = compute_rows(self.source, list(logs.values()), steps)
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 
@@ -99,29 +107,24 @@ class DerivedConnector:
         """Return the id of each base's timeline.
 
         Raises:
-            DataError: a base was dropped and created again since its arrivals were taken.
+            DataError: a base was dropped, or dropped and created again, since its arrivals were
+                taken.
         """
         found = dict[str, str]()
         for base in self.source.bases:
             identity = tables.id(base.timeline_table)
             if base.name in known and known[base.name] != identity:
                 raise DataError(
-                    f"Source '{self.source.name}' is computed from '{base.name}', which was "
-                    "dropped or created again since then. Its new arrivals can't continue the old "
-                    f"ones: drop '{self.source.name}' too (`tidemark drop {self.source.name}`) and "
-                    "ingest it again."
+                    f"Source '{self.source.name}' is computed from '{base.name}', whose event log "
+                    "was dropped after its arrivals were taken. Those of another event log can't "
+                    f"continue them: drop '{self.source.name}' too (`tidemark drop "
+                    f"{self.source.name}`), and ingest it again."
                 )
             if identity is not None:
                 found[base.name] = identity
         return found
 
-    def _arrivals(self, tables: Tables, taken: Mapping[str, int]) -> dict[str, list[Arrival]]:
-        """Return the arrivals of each base, from the newest one that has been taken."""
-        found = dict[str, list[Arrival]]()
-        for base in self.source.bases:
-            first = max(taken.get(base.name, 0), 0)
-            rows = tables.read(
-                base.timeline_table, bounds=[at_least("arrival", first, instants=False)]
-            )
-            found[base.name] = [] if rows is None else read_arrivals(rows)
-        return found
+
+def _arrivals(tables: Tables, timeline: str, first: int) -> list[Arrival]:
+    rows = tables.read(timeline, bounds=[at_least("arrival", first)])
+    return [] if rows is None else read_arrivals(rows)

@@ -21,11 +21,13 @@ from tidemark.base.errors import DefinitionError, TidemarkError, describe_unknow
 from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define import tables
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.define.tables import REBUILD, TableName
 from tidemark_streaming.base.extra import Pipeline, find_extras
 from tidemark_streaming.connector import Ingestion
+from tidemark_streaming.derived import ingestion_of
 
 _MODULES = ("sources", "connectors", "transforms")
 T = TypeVar("T")
@@ -109,9 +111,12 @@ def check_names(domains: Iterable[str]) -> None:
 
 
 def _collect_domains(found: Sequence[ModuleType]) -> Domains:
+    sources = _collect(found, Source, lambda s: s.name)
+    derived = [s for s in sources.values() if isinstance(s, DerivedSource)]
     known = Domains(
-        sources=_collect(found, Source, lambda s: s.name),
-        ingestions=_collect(found, Ingestion, lambda i: i.source.name),
+        sources=sources,
+        ingestions=_collect(found, Ingestion, lambda i: i.source.name)
+        | {source.name: ingestion_of(source) for source in derived},
         transforms=_collect(found, Definition, lambda t: t.name),
         pipelines=[
             each

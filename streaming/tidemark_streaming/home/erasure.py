@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback, ignore_progress
@@ -86,6 +87,7 @@ def erase(
         DefinitionError: as `run.change.erase`.
     """
     source = wanted.source
+    _check_derived(known, source)
     own = [d for d in known.transforms.values() if d.source.name == source.name]
     if wanted.vacuum and not wanted.dry_run:
         _check_streams(settings, own)
@@ -130,6 +132,20 @@ def erase(
         kept = [each for each in vacuumed if each.spared]
         spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
         return replace(report, vacuumed=vacuumed, beyond=[*beyond, *spared])
+
+
+def _check_derived(known: Domains, source: Source) -> None:
+    """Refuse sources whose events are in the event log of a derived source too."""
+    derived = [s for s in known.all_sources() if isinstance(s, DerivedSource)]
+    for each in derived:
+        if source.name in (each.name, *(base.name for base in each.bases)):
+            bases = " and ".join(f"'{base.name}'" for base in each.bases)
+            raise DefinitionError(
+                f"The event log of '{each.name}' has copies of the events of {bases}, which an "
+                "erasure does not change. Drop it (`tidemark drop " + each.name + "`) and remove "
+                "it from the domain, erase the events of its bases, and then add it and ingest it "
+                "again."
+            )
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:

@@ -23,6 +23,7 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.base.telemetry import Clock
 from tidemark.compute.materialize import temp_tables
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.engine.queries.planning import Planning
@@ -34,7 +35,15 @@ from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
-from tidemark_streaming.connector import CHUNK, Ahead, Chunk, Connector, Ingestion, Noticing
+from tidemark_streaming.connector import (
+    CHUNK,
+    Ahead,
+    Chunk,
+    Connector,
+    Ingestion,
+    InWarehouse,
+    Noticing,
+)
 from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
 from tidemark_streaming.ingest.blocked_sources import record_error
@@ -173,7 +182,16 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
     Every window closes. A stream that has ended accepts no more events; ending it again changes
     nothing.
+
+    Raises:
+        DefinitionError: the source is computed from others, whose ends are its end.
     """
+    if isinstance(source, DerivedSource):
+        bases = " and ".join(f"'{base.name}'" for base in source.bases)
+        raise DefinitionError(
+            f"'{source.name}' is computed from {bases} and ends when they have ended: end them, "
+            f"and run `tidemark ingest {source.name}`."
+        )
     with _open_log(warehouse, source) as log:
         last = log.last()
         if last is not None and last.ends:
@@ -271,6 +289,8 @@ def _bring(
             f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
             "does not protect them: use a connector of Tidemark."
         )
+    if isinstance(connector, InWarehouse):
+        connector = connector.in_warehouse(log.warehouse.location, log.warehouse.database)
     chunks = list(connector.pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:

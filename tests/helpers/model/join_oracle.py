@@ -74,11 +74,8 @@ def join_by_definition(
                 paired |= {(0, left.place), (1, right.place)}
     for side in (0, 1)[: {"inner": 0, "left": 1, "full": 2}[how]]:
         for row in (p for p in sides[side] if (side, p.place) not in paired):
-            if side == 0:
-                end = reach(row.row["t"])[1]
-            else:
-                times = [t for t in _near(row.row["t"], reach)]
-                end = times[-1]
+            time = row.row["t"]
+            end = reach(time)[1] if side == 0 else _near(time, reach)[-1]
             step = _settled(steps, bases, 1 - side, end + (lateness or 0))
             if step is not None:
                 ids = (row.row["id"], None) if side == 0 else (None, row.row["id"])
@@ -89,8 +86,7 @@ def join_by_definition(
 def _near(time: int, reach: Callable[[int], tuple[int, int]]) -> list[int]:
     """Return the left event times, whole seconds, with which a right event time can pair."""
     around = range(time - 60_000_000, time + 61_000_000, 1_000_000)
-    found = [t for t in around if reach(t)[0] <= time <= reach(t)[1]]
-    return found
+    return [t for t in around if reach(t)[0] <= time <= reach(t)[1]]
 
 
 def _settled(

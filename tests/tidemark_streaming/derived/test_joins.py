@@ -1,4 +1,4 @@
-"""Joins: the event log of a join is the definition over whole logs, however the arrivals are cut."""
+"""The event log of a join or a union is its definition over whole logs, for any cut of arrivals."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from helpers.model.join_oracle import BaseArrival, derived_watermarks, join_by_d
 from tidemark.base.instants import INFINITY
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, Join, join
+from tidemark.define.derived.union import union
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
@@ -17,6 +18,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -75,7 +77,9 @@ def run_in_cuts(
             return
 
 
-def base_arrivals(warehouse: Warehouse, base: Source, given: Sequence[ScenarioArrival]) -> Any:
+def base_arrivals(
+    warehouse: Warehouse, base: Source, given: Sequence[ScenarioArrival]
+) -> list[BaseArrival]:
     timeline = Log(warehouse, base).timeline()
     return [
         BaseArrival(
@@ -103,7 +107,11 @@ REACHES: list[tuple[Any, Callable[[int], tuple[int, int]]]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(12))
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 24))]
+"""More than two take more than a minute."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) -> None:
     chance = random.Random(seed)
     within, reach = REACHES[seed % len(REACHES)]
@@ -131,6 +139,8 @@ def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) ->
         steps, bases, reach=reach, how=how, lateness=definition.lateness
     )
     rows = warehouse.take(source.log_table).to_pylist()
+    if definition.lateness is not None:
+        assert all(map(on_time, rows))
     assert sorted((r["arrival"], str(r["id"]), str(r["payment"])) for r in rows) == sorted(
         (step, str(left), str(right)) for step, left, right in joined
     )
@@ -142,9 +152,25 @@ def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) ->
     assert [a.after for a in timeline] == after
     assert timeline[-1].after == INFINITY
 
+    assert derived_parity(warehouse, source).equal
 
-def on_time(rows: Sequence[dict[str, Any]]) -> bool:
-    return all(
-        r["watermark"] is None or r["joined_at"] is None or r["joined_at"] >= r["watermark"]
-        for r in rows
+
+def on_time(row: dict[str, Any]) -> bool:
+    return row["watermark"] is None or row["joined_at"] >= row["watermark"]
+
+
+def test_a_union_has_the_events_of_its_sources_in_any_cut(warehouse: Warehouse) -> None:
+    chance = random.Random(5)
+    source = union(name="all", of=[LEFT, RIGHT])
+    arrivals = [random_arrivals(chance, name) for name in ("o", "p")]
+    run_in_cuts(warehouse, source, arrivals, chance)
+    steps = steps_of(Log(warehouse, source).timeline(), source)
+    rows = warehouse.take(source.log_table).to_pylist()
+    assert sorted(
+        (r["arrival"], r["position"], r["origin"], r["id"], r["k"]) for r in rows
+    ) == sorted(
+        (n, position, source.bases[side].name, row[2], row[1])
+        for n, (side, number) in enumerate(steps)
+        for position, row in enumerate(arrivals[side][number].rows)
     )
+    assert derived_parity(warehouse, source).equal

@@ -19,7 +19,7 @@ from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
 
-INSTANT, NUMBER = "TIMESTAMP", "BIGINT"
+INSTANT, NUMBER = "timestamp", "bigint"
 
 
 class Derivation(Protocol):

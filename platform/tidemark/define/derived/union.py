@@ -93,7 +93,7 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
         for base, names in zip(of, mapped, strict=True)
         for old, new in names.items()
     }
-    columns |= {ORIGIN: "STRING", **dict.fromkeys(LINEAGE, NUMBER)}
+    columns |= {ORIGIN: "string", **dict.fromkeys(LINEAGE, NUMBER)}
     return DerivedSource(
         name=name,
         columns=columns,

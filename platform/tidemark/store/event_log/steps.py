@@ -6,7 +6,7 @@ other arrivals under the same numbers.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.store.event_log.arrival import Arrival
@@ -73,6 +73,22 @@ class Steps:
     bases: Sequence[str]
     steps: Sequence[Step]
     arrivals: Mapping[str, Sequence[Arrival]] = field(repr=False)
+
+    @classmethod
+    def of_positions(
+        cls,
+        bases: Sequence[str],
+        positions: Sequence[str],
+        read: Callable[[str, int], Sequence[Arrival]],
+    ) -> "Steps":
+        """Return the steps that positions describe.
+
+        Args:
+            read: returns the arrivals of a base from a number on.
+        """
+        steps = [Step.of_position(position) for position in positions]
+        before = steps[0].before
+        return cls(bases, steps, {base: read(base, max(before.get(base, 0), 0)) for base in bases})
 
     def span(self, base: str) -> tuple[int, int]:
         """Return the newest arrival of a base that was taken before these steps, and after them."""

@@ -72,6 +72,7 @@ def command(
     """
     from tidemark.run.admission import Admission
     from tidemark_streaming.base import foreground
+    from tidemark_streaming.derived import DerivedConnector
     from tidemark_streaming.ingest.ingest import follow, furnish, ingest
 
     if run and not following:
@@ -103,6 +104,8 @@ def command(
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
+    # Each commit of a derived source is a query.
+    one_by_one = not bulk and not isinstance(connector, DerivedConnector)
     store = home.warehouse()
     furnish(store, ingestion)
     made: dict[str, RunFacts] = {}
@@ -110,7 +113,7 @@ def command(
     commits = (
         follow(store, connector, then=then, again=home.warehouse, on_progress=print_warning)
         if following
-        else ingest(store, connector, batch=None if bulk else 1)
+        else ingest(store, connector, batch=1 if one_by_one else None)
     )
     keeps = (
         foreground.running(settings, foreground.INGEST, source, tuple(run or ()))

@@ -9,11 +9,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import describe
 from tidemark_streaming.cli.console import format_keys, out, print_table, step
 from tidemark_streaming.cli.context import (
-    Asset,
+    AssetOrDerived,
     From,
     Home,
     SourceName,
@@ -24,6 +24,7 @@ from tidemark_streaming.cli.context import (
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from tidemark.define.derived.derived_source import DerivedSource
     from tidemark.verify.bounds import Lateness
     from tidemark.verify.parity import ParityReport
 
@@ -37,7 +38,7 @@ MEANING = {
 
 @with_json
 def parity(
-    asset: Asset,
+    asset: AssetOrDerived,
     begin: From = None,
     end: To = None,
     show: Annotated[int, typer.Option("--limit", min=0, help="How many differences to list.")] = 20,
@@ -46,7 +47,8 @@ def parity(
 
     The exit code is 0 if every row is equal, and 1 if any is missing, extra or different. A
     quarantined window is compared as if it were published, and reported. The result also appears on
-    the asset's page in Dagster.
+    the asset's page in Dagster. Of a derived source, such as a join, the event log is compared with
+    one pass over the event logs of its bases.
 
     Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
@@ -55,6 +57,12 @@ def parity(
 
     first, last = parse_range(begin, end)
     home = Home()
+    if (derived := home.derived(asset)) is not None:
+        if begin is not None or end is not None:
+            raise DefinitionError(
+                f"'{asset}' is a derived source, which has no windows: leave out --from and --to."
+            )
+        return _compare_with_bases(home, derived, show)
     transform = home.asset(asset)
     store = home.warehouse()
     start, stop = resolve_windows(store, transform, first, last)
@@ -69,6 +77,33 @@ def parity(
         lambda: print_report(report, show),
         None if report.equal else typer.Exit(1),
     )
+
+
+def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Output:
+    """Compare the event log of a derived source with a recomputation."""
+    from tidemark.verify.derived_parity import derived_parity
+
+    store = home.warehouse()
+    with step(f"parity {source.name}") as work:
+        report = derived_parity(store, source)
+        work.note = format_count(report.rows, "row")
+
+    def show() -> None:
+        if report.equal:
+            out().print(
+                f"[green]equal[/]: {format_count(report.rows, 'row')} of '{source.name}', compared "
+                f"with one pass over its bases through arrival {report.as_of:,}."
+            )
+            return
+        different = format_count(report.missing + report.extra, "difference")
+        title = f"{source.name}: {different} in {format_count(report.rows, 'row')}"
+        rows = (tuple(each.values()) for each in report.differences[:limit])
+        print_table(("kind", "arrival", "position", "row", "reason"), rows, title)
+        if (more := report.missing + report.extra - limit) > 0:
+            out().print(f"… and {more:,} more: increase --limit to list them.")
+
+    data = {"equal": report.equal, **asdict(report)}
+    return Output(data, show, None if report.equal else typer.Exit(1))
 
 
 def print_report(report: "ParityReport", show: int = 20) -> None:

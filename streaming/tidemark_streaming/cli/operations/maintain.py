@@ -9,10 +9,11 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import confirm, err, out, print_table, step
-from tidemark_streaming.cli.context import Asset, Home, Yes
+from tidemark_streaming.cli.context import AssetOrDerived, Home, Yes
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from tidemark.define.derived.derived_source import DerivedSource
     from tidemark.store.upkeep.maintenance import MaintenanceResult
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -62,17 +63,20 @@ def maintain(
 
 
 @with_json
-def drop(asset: Asset, yes: Yes = False) -> Output:
+def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
-    asset starts from the first arrival. Its roll-ups follow.
+    asset starts from the first arrival. Its roll-ups follow. Of a derived source, such as a join,
+    the command deletes the event log, which the next ingest computes again from its bases.
 
     Example: `tidemark drop departures_hourly`
     """
     from tidemark.store.upkeep.dropping import drop as remove
 
     home = Home()
+    if (derived := home.derived(asset)) is not None:
+        return _drop_derived(home, derived, yes=yes)
     transform = home.asset(asset)
     if (blocker := find_blocker(home.settings, asset)) is not None:
         raise DataError(blocker)
@@ -83,14 +87,45 @@ def drop(asset: Asset, yes: Yes = False) -> Output:
     with step(f"drop {asset}") as work:
         tables = remove(store, transform)
         work.note = format_count(len(tables), "table")
+    return Output({"asset": asset, "dropped": tables}, lambda: _show_dropped(asset, tables))
 
-    def show() -> None:
-        for table in tables:
-            out().print(table)
-        if not tables:
-            err().print(f"'{asset}' has no tables: nothing to drop.")
 
-    return Output({"asset": asset, "dropped": tables}, show)
+def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
+    """Delete the event log of a derived source.
+
+    Raises:
+        DataError: something has counted its events, whose arrivals may get other numbers.
+    """
+    from tidemark.define.derived.derived_source import DerivedSource
+    from tidemark_streaming.ingest.ingest_lock import lock_ingest
+
+    name = source.name
+    if not yes:
+        question = f"Delete the event log of '{name}'? It can be computed again from its bases."
+        confirm(f"delete the event log of '{name}'", question, "Nothing was deleted.")
+    store, known = home.warehouse(), home.known
+    above = [s for s in known.sources.values() if isinstance(s, DerivedSource)]
+    used = [t.name for t in known.transforms.values() if t.source.name == name]
+    used = [asset for asset in used if store.exists(known.transforms[asset].state_table)]
+    used += [s.name for s in above if source in s.bases and store.exists(s.log_table)]
+    if used:
+        raise DataError(
+            f"{' and '.join(used)} counted the events of '{name}', whose arrivals may get other "
+            f"numbers. Use `tidemark drop {used[0]}` first."
+        )
+    with step(f"drop {name}") as work, lock_ingest(store, source):
+        # The timeline determines which arrivals exist.
+        order = (source.timeline_table, source.log_table, source.dead_letters_table)
+        tables = [str(table) for table in order if store.drop(table)]
+        work.note = format_count(len(tables), "table")
+    return Output({"source": name, "dropped": tables}, lambda: _show_dropped(name, tables))
+
+
+def _show_dropped(name: str, tables: list[str]) -> None:
+    for table in tables:
+        out().print(table)
+    if not tables:
+        err().print(f"'{name}' has no tables: nothing to drop.")
 
 
 def find_blocker(settings: Settings, asset: str) -> str | None:

@@ -1,0 +1,195 @@
+"""Definitions of derived sources: their columns, and the message of each mistake."""
+
+from typing import Any
+
+import pytest
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY, duration
+from tidemark.derive import Between, DerivedSource, join, union
+from tidemark.source import Source
+from tidemark.watermark import BoundedOutOfOrderness, MonotonicTimestamps
+from tidemark.window import Sliding, Tumbling
+
+ORDERS = Source(
+    name="orders",
+    columns={"at": "TIMESTAMP NOT NULL", "id": "STRING", "amount": "BIGINT"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("1 minute"),
+)
+PAYMENTS = Source(
+    name="payments",
+    columns={"at": "TIMESTAMP", "id": "STRING", "paid": "BIGINT"},
+    event_time="at",
+    watermark=MonotonicTimestamps(),
+)
+GIVEN: dict[str, Any] = {
+    "name": "both",
+    "left": ORDERS,
+    "right": PAYMENTS,
+    "on": ["id"],
+    "within": Between("-1 minute", "5 minutes"),
+    "rename": {"payments.at": "paid_at"},
+}
+
+
+def test_the_columns_of_a_join() -> None:
+    found = join(**GIVEN)
+    assert found.columns == {
+        "id": "string",
+        "at": "timestamp",
+        "amount": "bigint",
+        "paid_at": "timestamp",
+        "paid": "bigint",
+        "joined_at": "timestamp",
+        "left_arrival": "bigint",
+        "left_position": "bigint",
+        "right_arrival": "bigint",
+        "right_position": "bigint",
+    }
+    assert found.event_time == "joined_at"
+    by_left = join(**GIVEN, event_time="left")
+    assert by_left.event_time == "at"
+    assert "joined_at" not in by_left.columns
+
+
+def test_a_join_of_a_join_leaves_out_the_inner_positions() -> None:
+    inner = join(**GIVEN)
+    other = Source(
+        name="returns",
+        columns={"returned_at": "TIMESTAMP", "id": "STRING"},
+        event_time="returned_at",
+        watermark=MonotonicTimestamps(),
+    )
+    outer = join(
+        name="all_three",
+        left=inner,
+        right=other,
+        on=["id"],
+        within=Between("0 seconds", "1 day"),
+        rename={"both.joined_at": "first_joined_at"},
+    )
+    assert list(outer.columns) == [
+        *("id", "at", "amount", "paid_at", "paid", "first_joined_at", "returned_at", "joined_at"),
+        *("left_arrival", "left_position", "right_arrival", "right_position"),
+    ]
+
+
+def test_the_columns_of_a_union() -> None:
+    found = union(name="all", of=[ORDERS, PAYMENTS])
+    assert found.columns == {
+        "at": "timestamp",
+        "id": "string",
+        "amount": "bigint",
+        "paid": "bigint",
+        "origin": "string",
+        "origin_arrival": "bigint",
+        "origin_position": "bigint",
+    }
+
+
+MINUTE = duration("1 minute")
+
+
+@pytest.mark.parametrize(
+    ("given", "back"),
+    [
+        ({}, (0, 0)),
+        ({"event_time": "left"}, (0, 5 * MINUTE)),
+        ({"how": "left"}, (0, 5 * MINUTE)),
+        ({"how": "left", "allowed_lateness": "2 minutes"}, (0, 7 * MINUTE)),
+        ({"how": "full", "allowed_lateness": "2 minutes"}, (3 * MINUTE, 7 * MINUTE)),
+        (
+            {"how": "full", "within": Tumbling("3 minutes")},
+            (3 * MINUTE - 1, 3 * MINUTE - 1),
+        ),
+    ],
+)
+def test_the_watermark_stays_behind_the_bases(given: dict[str, Any], back: tuple[int, int]) -> None:
+    found = join(**{**GIVEN, **given})
+    assert found.derivation.look_back == back
+    time = duration("100 days")
+    assert found.watermark_of([time, time]) == time - max(back)
+    assert found.watermark_of([time, None]) is None
+    assert found.watermark_of([INFINITY, time]) == time - back[1]
+    assert found.watermark_of([INFINITY, INFINITY]) == INFINITY
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"how": "right"}, "how='right' is not possible: inner, left, full are"),
+        ({"event_time": "right"}, "event_time='right' is not possible"),
+        ({"how": "full", "event_time": "left"}, "a full join also has rows without a left event"),
+        ({"within": Sliding("1 hour", "10 minutes")}, "aggregate a union of the two sources"),
+        ({"on": []}, "it has no keys"),
+        ({"on": ["amount"]}, "the key 'amount' is not a column of 'payments': at, id, paid"),
+        ({"right": ORDERS}, "'orders' can't be joined with itself"),
+        ({"rename": {}}, "the columns orders.at and payments.at would both be 'at'"),
+        ({"rename": {"payments.when": "x"}}, "rename has 'payments.when', which is not one of"),
+        (
+            {"rename": {"payments.at": "joined_at"}},
+            "'joined_at', which the derivation adds, and payments.at would both be 'joined_at'",
+        ),
+        ({"allowed_lateness": "-1 minute"}, "allowed_lateness must not be negative"),
+    ],
+)
+def test_a_mistake_in_a_join(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        join(**{**GIVEN, **given})
+    assert message in str(refused.value)
+
+
+def test_keys_of_two_types() -> None:
+    other = Source(
+        name="payments",
+        columns={"paid_at": "TIMESTAMP", "id": "BIGINT"},
+        event_time="paid_at",
+        watermark=MonotonicTimestamps(),
+    )
+    with pytest.raises(DefinitionError, match="is a string in 'orders' and a bigint in 'payments'"):
+        join(**{**GIVEN, "right": other, "rename": {}})
+
+
+def test_an_interval_that_ends_before_it_begins() -> None:
+    with pytest.raises(DefinitionError, match="it ends before it begins"):
+        Between("1 minute", "-1 minute")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"at": "TIMESTAMP", "amount": "STRING"}, "a bigint in 'orders' and a string in 'b'"),
+        ({"at": "TIMESTAMP", "origin": "STRING"}, "'b' has a column 'origin'"),
+    ],
+)
+def test_a_mistake_in_a_union(columns: dict[str, str], message: str) -> None:
+    other = Source(name="b", columns=columns, event_time="at", watermark=MonotonicTimestamps())
+    with pytest.raises(DefinitionError) as refused:
+        union(name="all", of=[ORDERS, other])
+    assert message in str(refused.value)
+
+
+def test_a_union_needs_two_sources() -> None:
+    with pytest.raises(DefinitionError, match="at least two different sources"):
+        union(name="all", of=[ORDERS])
+
+
+def test_two_event_times_of_different_names_are_one_column() -> None:
+    other = Source(
+        name="b",
+        columns={"happened": "TIMESTAMP", "id": "STRING"},
+        event_time="happened",
+        watermark=MonotonicTimestamps(),
+    )
+    found = union(name="all", of=[ORDERS, other])
+    assert isinstance(found, DerivedSource)
+    assert "happened" not in found.columns
+    clash = Source(
+        name="c",
+        columns={"happened": "TIMESTAMP", "at": "TIMESTAMP"},
+        event_time="happened",
+        watermark=MonotonicTimestamps(),
+    )
+    with pytest.raises(DefinitionError, match="it also has a column 'at'"):
+        union(name="all", of=[ORDERS, clash])

@@ -1,0 +1,122 @@
+"""The commands on derived sources: ingest, run, compare, end, erase and drop them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from helpers.processes.commands import call, surround
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
+
+ORDERS = [
+    {"at": "2026-01-01T10:00:00Z", "order_id": "1", "city": "Ulm"},
+    {"at": "2026-01-01T10:05:00Z", "order_id": "2", "city": "Ulm"},
+    {"at": "2026-01-01T10:06:00Z", "order_id": "3", "city": "Bern"},
+]
+PAYMENTS = [
+    {"at": "2026-01-01T10:30:00Z", "order_id": "1", "amount": 5.5},
+    {"at": "2026-01-01T11:10:00Z", "order_id": "2", "amount": 6},
+    {"at": None, "order_id": "3", "amount": 7},
+]
+
+
+@pytest.fixture(scope="module")
+def till(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Yield the settings of a home whose orders and payments have landed."""
+    landing = tmp_path_factory.mktemp("landing")
+    for name, rows in (("orders", ORDERS), ("payments", PAYMENTS)):
+        (landing / name).mkdir()
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (landing / name / "1.json").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(__file__).parents[3])
+        own = {"landing": landing, "database": f"till_{uuid4().hex[:12]}"}
+        surround(patch, engine.model_copy(update=own))
+        patch.setenv("TIDEMARK_DOMAINS", "till")
+        patch.setenv("COLUMNS", "100")
+        yield Settings()
+
+
+def done(*arguments: str) -> Any:  # noqa: ANN401
+    result = call(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark: Any) -> None:  # noqa: ANN401
+    early = call("parity", "paid_orders")
+    assert early.exit_code == 2
+    assert "run `tidemark ingest paid_orders`" in early.stderr
+    for source in ("orders", "payments"):
+        done("ingest", source, "--json")
+    for source in ("paid_orders", "movements"):
+        assert done("ingest", source, "--json")["arrivals"] == 2
+    store = Warehouse(spark, till.warehouse, till.database)
+    pairs = store.take("paid_orders_log").to_pylist()
+    assert [(r["order_id"], str(r["paid"])) for r in pairs] == [("1", "5.50")]
+    (unjoined,) = store.take("paid_orders_unjoined").to_pylist()
+    assert unjoined["reason"] == "no_event_time in payments"
+    assert json.loads(unjoined["bytes"]) == {"order_id": "3", "amount": 7.0}
+
+    refused = call("end", "paid_orders", "--yes")
+    assert refused.exit_code == 2
+    assert "is computed from 'orders' and 'payments'" in refused.stderr
+    for source in ("orders", "payments"):
+        done("end", source, "--yes", "--json")
+    for source in ("paid_orders", "movements"):
+        assert done("ingest", source, "--json")["arrivals"] == 2
+
+    rows = store.take("paid_orders_log").to_pylist()
+    assert sorted((r["order_id"], str(r["paid"])) for r in rows) == [
+        ("1", "5.50"),
+        ("2", "None"),
+        ("3", "None"),
+    ]
+    for asset in ("unpaid_hourly", "movements_hourly"):
+        done("run", asset, "--json")
+        assert done("parity", asset, "--json")["equal"]
+    windows = store.take("unpaid_hourly").to_pylist()
+    assert sorted((r["city"], r["orders"], r["unpaid"]) for r in windows) == [
+        ("Bern", 1, 1),
+        ("Ulm", 2, 1),
+    ]
+    for source in ("paid_orders", "movements"):
+        report = done("parity", source, "--json")
+        assert report["equal"]
+        assert report["rows"] == {"paid_orders": 4, "movements": 6}[source]
+
+    for source in ("orders", "paid_orders"):
+        refused = call("erase", source, "--where", "order_id = '1'", "--yes")
+        assert refused.exit_code == 2
+        assert "an erasure does not change" in refused.stderr
+    refused = call("drop", "paid_orders", "--yes")
+    assert refused.exit_code == 2
+    assert "Use `tidemark drop unpaid_hourly` first" in refused.stderr
+    done("drop", "unpaid_hourly", "--yes", "--json")
+    assert len(done("drop", "paid_orders", "--yes", "--json")["dropped"]) == 3
+    done("ingest", "paid_orders", "--json")
+    assert done("parity", "paid_orders", "--json")["rows"] == 4
+
+
+def test_a_changed_event_log_fails_parity(till: Settings, spark: Any) -> None:  # noqa: ANN401
+    store = Warehouse(spark, till.warehouse, till.database)
+    row = store.take("movements_log").slice(0, 1)
+    store.append(row, "movements_log")
+    result = call("parity", "movements", "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert (report["missing"], report["extra"]) == (0, 1)
+    assert [d["kind"] for d in report["differences"]] == ["extra"]
+    shown = call("parity", "movements")
+    assert shown.exit_code == 1
+    assert "1 difference in 6 rows" in shown.stdout
+
+
+def test_a_range_of_a_derived_source_is_refused(till: Settings) -> None:
+    refused = call("parity", "movements", "--from", "2026-01-01")
+    assert refused.exit_code == 2
+    assert "has no windows" in refused.stderr

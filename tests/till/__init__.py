@@ -1,0 +1,1 @@
+"""A domain with derived sources: the payments of orders."""

@@ -1,0 +1,7 @@
+"""The Dagster options of the domain."""
+
+import dagster as dg
+
+from tidemark_assets.build import DagsterOptions
+
+presentation = DagsterOptions(partitions=dg.DailyPartitionsDefinition(start_date="2026-01-01"))
