@@ -147,8 +147,9 @@ def test_keys_of_two_types() -> None:
         event_time="paid_at",
         watermark=MonotonicTimestamps(),
     )
+    given: dict[str, Any] = {**GIVEN, "right": other, "rename": {}}
     with pytest.raises(DefinitionError, match="is a string in 'orders' and a bigint in 'payments'"):
-        join(**{**GIVEN, "right": other, "rename": {}})
+        join(**given)
 
 
 def test_an_interval_that_ends_before_it_begins() -> None:

@@ -101,7 +101,7 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
         found, alone = _settle(found, join, steps)
         step = F.when(pair, step).otherwise(alone)
     found = found.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
-    dead = [_unjoined(rows[side.letter], side, source) for side in (left, right)]
+    dead = [_select_unjoined(rows[side.letter], side, source) for side in (left, right)]
     result = reduce(DataFrame.unionByName, [_pairs(found, join, source), *dead])
     order = Window.partitionBy(STEP).orderBy(_KIND, *LINEAGE)
     return result.select(
@@ -198,7 +198,7 @@ def _pairs(found: DataFrame, join: Join, source: DerivedSource) -> DataFrame:
     )
 
 
-def _unjoined(rows: DataFrame, side: _Side, source: DerivedSource) -> DataFrame:
+def _select_unjoined(rows: DataFrame, side: _Side, source: DerivedSource) -> DataFrame:
     """Return the new rows that take no part, as dead letters."""
     letter = side.letter
     reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {side.log.source.name}"))

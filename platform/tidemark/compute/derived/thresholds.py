@@ -40,10 +40,10 @@ def first_above(
     )
     with_value = rows.crossJoin(F.broadcast(table))
 
-    def passed(thresholds: Column) -> Column:
+    def count_passed(thresholds: Column) -> Column:
         return F.size(F.filter(thresholds, lambda threshold: threshold <= value))
 
-    group = passed(F.col(firsts)) - 1
-    inside = F.when(group >= 0, passed(F.get(F.col(inner), group)))
+    group = count_passed(F.col(firsts)) - 1
+    inside = F.when(group >= 0, count_passed(F.get(F.col(inner), group)))
     rank = F.when(group < 0, F.lit(0)).otherwise(group * F.lit(size) + inside)
     return with_value, F.when(value.isNotNull(), F.get(F.col(results), rank))

@@ -207,9 +207,22 @@ def join(
     into runs: a batch over complete logs gives the same rows.
 
     Example:
+        orders, payments = (
+            Source(
+                name=name,
+                columns={"at": "TIMESTAMP", "order_id": "STRING", "amount": "BIGINT"},
+                event_time="at",
+                watermark=BoundedOutOfOrderness("10 minutes"),
+            )
+            for name in ("orders", "payments")
+        )
         paid_orders = join(
-            name="paid_orders", left=orders, right=payments, on=["order_id"],
-            within=Between("-5 minutes", "1 hour"), how="left",
+            name="paid_orders",
+            left=orders,
+            right=payments,
+            on=["order_id"],
+            within=Between("-5 minutes", "1 hour"),
+            how="left",
             rename={"payments.at": "paid_at", "payments.amount": "paid"},
         )
 

@@ -51,7 +51,7 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
     an event's source. The watermark is the least of the sources' watermarks.
 
     Example:
-        visits = union(name="visits", of=[clicks, purchases])
+        movements = union(name="movements", of=[orders, payments])
 
     Args:
         name: the name of the union, as of any source.

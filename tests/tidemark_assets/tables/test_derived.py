@@ -1,0 +1,36 @@
+"""Derived sources in Dagster: the lineage, and the sensor that launches their ingest."""
+
+import dagster as dg
+
+from helpers.dagster.ticks import of as ticks_of
+from helpers.data.tables import arrive
+from tidemark.base.settings import Settings
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.sensors import arrivals
+from tidemark_streaming.home.domains import load
+
+TILL = load(["till"])
+
+
+def test_the_event_log_of_a_join_is_below_those_of_its_sources() -> None:
+    graph = build_definitions(["till"], {"tidemark": None}).resolve_asset_graph()
+    parents = {
+        node.key.to_user_string(): sorted(key.to_user_string() for key in node.parent_keys)
+        for node in graph.asset_nodes
+    }
+    assert parents["paid_orders_log"] == ["orders_log", "payments_log"]
+    assert parents["movements_log"] == ["orders_log", "payments_log"]
+    assert parents["unpaid_hourly"] == ["paid_orders_log"]
+    assert "paid_orders_connector" not in parents
+
+
+def test_arrivals_of_a_base_launch_the_ingest_of_a_join(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.landing(TILL.ingestions["paid_orders"]), instance, settings)
+    assert ticks.skipped() == "No new data is pending for 'paid_orders'."
+    arrive(settings, "orders", 0, 1)
+    request = ticks.tick()
+    assert isinstance(request, dg.RunRequest)
+    assert request.run_key is not None
+    assert request.run_key.startswith("paid_orders ")
