@@ -92,7 +92,7 @@ class Home:
 
         return domains.source(self.settings, name)
 
-    def derived(self, name: str) -> "DerivedSource | None":
+    def find_derived(self, name: str) -> "DerivedSource | None":
         """Return the derived source with a name; None if there is none."""
         from tidemark.define.derived.derived_source import DerivedSource
 

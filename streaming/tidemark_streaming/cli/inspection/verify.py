@@ -57,7 +57,7 @@ def parity(
 
     first, last = parse_range(begin, end)
     home = Home()
-    if (derived := home.derived(asset)) is not None:
+    if (derived := home.find_derived(asset)) is not None:
         if begin is not None or end is not None:
             raise DefinitionError(
                 f"'{asset}' is a derived source, which has no windows: leave out --from and --to."

@@ -75,7 +75,7 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     from tidemark.store.upkeep.dropping import drop as remove
 
     home = Home()
-    if (derived := home.derived(asset)) is not None:
+    if (derived := home.find_derived(asset)) is not None:
         return _drop_derived(home, derived, yes=yes)
     transform = home.asset(asset)
     if (blocker := find_blocker(home.settings, asset)) is not None:
@@ -87,7 +87,7 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     with step(f"drop {asset}") as work:
         tables = remove(store, transform)
         work.note = format_count(len(tables), "table")
-    return Output({"asset": asset, "dropped": tables}, lambda: _show_dropped(asset, tables))
+    return Output({"asset": asset, "dropped": tables}, lambda: _show_tables(asset, tables))
 
 
 def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
@@ -118,10 +118,10 @@ def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
         order = (source.timeline_table, source.log_table, source.dead_letters_table)
         tables = [str(table) for table in order if store.drop(table)]
         work.note = format_count(len(tables), "table")
-    return Output({"source": name, "dropped": tables}, lambda: _show_dropped(name, tables))
+    return Output({"source": name, "dropped": tables}, lambda: _show_tables(name, tables))
 
 
-def _show_dropped(name: str, tables: list[str]) -> None:
+def _show_tables(name: str, tables: list[str]) -> None:
     for table in tables:
         out().print(table)
     if not tables:
