@@ -121,6 +121,9 @@ class Csv:
         empty = pc.equal(pc.binary_length(texts), 0)
         if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
             return None
+        # Arrow removes a byte order mark at the beginning, which is a part of the first field.
+        if len(texts) and texts[0].as_py().startswith("\ufeff"):
+            return None
         # If the file ends with an empty field, Arrow takes it for a quoted one.
         flat = pa.concat_arrays([*texts.chunks, pa.array([""], pa.string())])
         every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)

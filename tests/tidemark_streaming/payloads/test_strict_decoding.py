@@ -389,6 +389,31 @@ def test_csv_values_are_exact_or_dead_letters(
         assert same(mine, wanted), (text, mine, wanted)
 
 
+pieces = st.one_of(st.sampled_from(["", '"', ",", "\ufeff", "\r", "\x00", " "]), texts, numbers)
+
+
+@pytest.mark.parametrize("form", [Csv(), Json()], ids=["csv", "json"])
+@given(st.data())
+def test_a_record_is_decoded_alike_wherever_it_is(form: Csv | Json, data: st.DataObject) -> None:
+    """A reader of many records at once must not treat the first of them differently."""
+    kind, columns = data.draw(st.sampled_from(KINDS)), {"x": "STRING"}
+    columns["y"] = kind
+    drawn = data.draw(st.lists(st.lists(pieces, max_size=4).map("".join), min_size=1, max_size=4))
+    values = [text.encode(errors="surrogatepass") for text in drawn]
+    if isinstance(form, Json):
+        values = [b'{"x": "' + value + b'", "y": ' + value + b"}" for value in values]
+    ahead, behind = form.decode(binary(values), columns), form.decode(binary(values[::-1]), columns)
+    for name in columns:
+        found, other = read(ahead, name, columns[name]), read(behind, name, columns[name])
+        assert all(map(same, found, other[::-1])), (values, found, other)
+
+
+def test_a_byte_order_mark_in_a_csv_field_stays() -> None:
+    """Concatenated files have it in the first field of a record."""
+    values = binary([b"\xef\xbb\xbfa", b"\xef\xbb\xbfb"])
+    assert read(Csv().decode(values, {"x": "STRING"}), "x", "STRING") == ["\ufeffa", "\ufeffb"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_difficult_texts_in_csv_are_exact_or_dead_letters(kind: str) -> None:
     plain = [t for t in NASTY if not set(t) & set('",\r\n')]
