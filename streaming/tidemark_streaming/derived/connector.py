@@ -62,6 +62,9 @@ class DerivedConnector:
             base: next((a.after for a in found if a.arrival == taken.get(base)), None)
             for base, found in arrivals.items()
         }
+        for base, number in taken.items():
+            if all(a.arrival != number for a in arrivals[base]):
+                raise self._refuse(base, f"no longer has arrival {number}, which was taken")
         waiting = sorted(
             (a.arrived_at, order, a.arrival, base, a)
             for order, (base, found) in enumerate(arrivals.items())
@@ -114,15 +117,17 @@ class DerivedConnector:
         for base in self.source.bases:
             identity = tables.id(base.timeline_table)
             if base.name in known and known[base.name] != identity:
-                raise DataError(
-                    f"Source '{self.source.name}' is computed from '{base.name}', whose event log "
-                    "was dropped after its arrivals were taken. Those of another event log can't "
-                    f"continue them: drop '{self.source.name}' too (`tidemark drop "
-                    f"{self.source.name}`), and ingest it again."
-                )
+                raise self._refuse(base.name, "was dropped after its arrivals were taken")
             if identity is not None:
                 found[base.name] = identity
         return found
+
+    def _refuse(self, base: str, why: str) -> DataError:
+        return DataError(
+            f"Source '{self.source.name}' is computed from the event log of '{base}', which {why}. "
+            "Other arrivals can't continue the old ones: drop it (`tidemark drop "
+            f"{self.source.name}`), and ingest it again."
+        )
 
 
 def _arrivals(tables: Tables, timeline: str, first: int) -> list[Arrival]:

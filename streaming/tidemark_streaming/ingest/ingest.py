@@ -273,7 +273,8 @@ def _open_log(warehouse: Warehouse, source: Source) -> Iterator[Log]:
 
 def _trim_log(warehouse: Warehouse, source: Source) -> Log:
     """Return the source's log, without rows that another writer left beyond the timeline."""
-    integrity.demand(warehouse, source)
+    for each in (source, *(source.bases if isinstance(source, DerivedSource) else ())):
+        integrity.demand(warehouse, each)
     log = Log(warehouse, source)
     log.create()
     log.recover()

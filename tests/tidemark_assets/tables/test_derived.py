@@ -1,12 +1,21 @@
 """Derived sources in Dagster: the lineage, and the sensor that launches their ingest."""
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import dagster as dg
+import pytest
 
 from helpers.dagster.ticks import of as ticks_of
 from helpers.data.tables import arrive
+from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.store.event_log.arrival import Arrival
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.sensors import arrivals
+from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.home.domains import load
 
 TILL = load(["till"])
@@ -34,3 +43,23 @@ def test_arrivals_of_a_base_launch_the_ingest_of_a_join(
     assert isinstance(request, dg.RunRequest)
     assert request.run_key is not None
     assert request.run_key.startswith("paid_orders ")
+
+
+def test_other_arrivals_of_a_base_do_not_continue_a_join(settings: Settings) -> None:
+    arrive(settings, "orders", 0, 1)
+    source = TILL.ingestions["paid_orders"].source
+    assert isinstance(source, DerivedSource)
+    connector = DerivedConnector(source, settings.warehouse, settings.database)
+    chunks = connector.pending([])
+    taken = [
+        Arrival(n, c.arrived_at, None, None, 0, None, None, 0, c.position)
+        for n, c in enumerate(chunks)
+    ]
+    assert connector.pending(taken) == []
+    later = taken[-1].position.replace('"arrival": 1', '"arrival": 7')
+    with pytest.raises(DataError, match="'orders', which no longer has arrival 7"):
+        connector.pending([*taken, replace(taken[-1], position=later)])
+    shutil.rmtree(Path(settings.warehouse) / settings.database / "orders_timeline")
+    arrive(settings, "orders", 0, 2)
+    with pytest.raises(DataError, match="'orders', which was dropped after its arrivals"):
+        connector.pending(taken)
