@@ -32,6 +32,7 @@ from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers import Merge
 from tidemark.store.rows import Rows, drop_deleted, frame
+from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
@@ -200,6 +201,7 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     return rows
 
 
+@shares_source
 def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Publish quarantined windows unchanged, marked `released`; return their starts (microseconds).
 
@@ -232,6 +234,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     return starts
 
 
+@shares_source
 def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Keep quarantined windows unpublished until their values change; return their starts.
 

@@ -12,7 +12,6 @@ The order of the writes makes a kill at any point harmless:
 Each step is a fail point (`base.failpoint`).
 """
 
-from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine, results
@@ -27,7 +26,6 @@ from tidemark.store.commits.ranges import within
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
-from tidemark.store.upkeep import erasures
 
 STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 
@@ -36,18 +34,8 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """Commit a run's partials to the state.
 
     Raises:
-        ConflictError: another run took the commit's number first, or an erasure deleted events that
-            this run may have counted. Nothing was stored.
+        ConflictError: another run took the commit's number first. Nothing was stored.
     """
-    source = asset.transform.source
-    # After its events have left the log, an erasure recomputes every asset that has a state table.
-    # This asset has one by now. So either that erasure finds it and commits to it, before or after
-    # this commit, or the events have left the log already, which this check detects.
-    if (
-        plan.erasures is not None
-        and erasures.count_erasures(asset.warehouse, source) != plan.erasures
-    ):
-        raise ConflictError(f"Events of '{source.name}' were erased during this run.")
     assert isinstance(plan.marker, StateCommit)
     pass_fail_point("state")
     asset.state.commit(partials, plan.marker)

@@ -51,8 +51,6 @@ class Plan:
         taken_up: true if another run began the commit, so that the duration of its steps is
             unknown.
         ended: end times of the steps so far in microseconds, by the ledger's column names.
-        erasures: for an asset's first commit, the number of erasures whose events had left the log
-            when it was planned; None for later commits.
     """
 
     marker: CommitInfo
@@ -63,11 +61,6 @@ class Plan:
     again: Planning | None = None
     limited_by: str | None = None
     ended: Mapping[str, int] = field(default_factory=dict[str, int])
-    erasures: int | None = None
-
-    def first(self, erasures: int) -> "Plan":
-        """Return the plan as the first commit of an asset."""
-        return replace(self, erasures=erasures, marker=replace(self.marker, erasures=erasures))
 
     @property
     def counting(self) -> Planning:
@@ -303,7 +296,6 @@ def _begin(asset: Asset, last: StateCommit, marker: C) -> C:
         definition=definition,
         defined=last.defined if same else number,
         promoted=last.promoted,
-        erasures=last.erasures,
         parts=None if same else parts(asset.transform),
     )
 

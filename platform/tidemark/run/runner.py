@@ -11,7 +11,8 @@ that fired.
 | correction | the windows that lack too-late events, which it replaces |
 | erasure | the windows whose events were erased, which it replaces |
 
-Each is safe to repeat, to kill at any point, and to run concurrently with the others.
+Each is safe to repeat, to kill at any point, and to run concurrently with the others. Only an
+erasure works alone: the other runs of its source wait (`store.upkeep.source_lock`).
 
 Every run passes through the same modules: `plan` decides what to do, `compute` computes the rows,
 the gate of `quality` validates them, and `commit` writes them. A run first publishes the commits
@@ -47,7 +48,7 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.table_swap import TableSwap
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
-from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 MAX_LISTED_CHANGES = 1000
@@ -241,6 +242,7 @@ def refuse_rollup(transform: Definition, verb: str) -> None:
         )
 
 
+@shares_source
 def _run(
     warehouse: Warehouse,
     transform: Definition,
@@ -309,17 +311,10 @@ def _attempt(
             _execute(asset, each, reported=False)
     elif last.commit_number < 0:
         asset.warehouse.register(*asset.transform.tables)
-    # Count the erasures before the log is read for the first time.
-    erased = (
-        erasures.count_erasures(asset.warehouse, asset.transform.source)
-        if last.commit_number < 0
-        else 0
-    )
     todo = planned(asset, last)
     if todo is None:
         return None
     if last.commit_number < 0:
-        todo = todo.first(erased)
         check(asset.log, asset.counting)
     if todo.marker.recomputed is not None and not todo.stored:
         todo = _store_partials(asset, todo, conflicts)
@@ -378,12 +373,6 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             else None,
         )
         asset.table_id = asset.table_id or asset.read_table_id()
-        newer = asset.state.since(marker.commit_number) if asset.rolls_up else []
-        if any(m.recomputed is not None for m in newer):
-            # An erasure recomputes the base, then each roll-up that has a table. This roll-up has a
-            # table by now. So either the erasure finds it, or this check detects that the base was
-            # recomputed, and no earlier value of the base is published.
-            raise ConflictError(f"The base of '{transform.name}' was recomputed during this run.")
         if asset.rolls_up and asset.read_table_id() != asset.table_id:
             raise ConflictError(
                 f"The kind of windows of '{transform.name}' changed during this run."

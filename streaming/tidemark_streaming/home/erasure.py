@@ -6,6 +6,7 @@ outside.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from tidemark.base.counts import format_count
@@ -102,7 +103,7 @@ def erase(
             found = marts.Marts(settings).build(address, names, full_refresh=True)
             marts.refuse(marts.describe_failure(found))
 
-    with lock_ingest(warehouse, source):
+    with nullcontext() if wanted.dry_run else lock_ingest(warehouse, source):
         done = run.erase(
             warehouse,
             source,

@@ -18,6 +18,7 @@ from tidemark.base.settings import FILE, Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.launch.file_lock import lock_folder
 from tidemark.engine.server import stop
+from tidemark.store import lock_files
 from tidemark_streaming.base import foreground
 from tidemark_streaming.home import orchestrator
 from tidemark_streaming.ingest import ingest_lock
@@ -98,14 +99,15 @@ def test_object_store_locks_follow_no_links_in_temporary_folders(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     for name in ("tidemark_s3___bucket_path", "tidemark_s3a___bucket_path"):
         (temporary / name).symlink_to(victim)
-    monkeypatch.setattr(ingest_lock, "_SHARED", tmp_path / "own")
+    monkeypatch.setattr(lock_files, "_SHARED", tmp_path / "own")
     warehouse: Any = SimpleNamespace(location="s3://bucket/path", database="some")
     source: Any = SimpleNamespace(name="orders")
     with ingest_lock.lock_ingest(warehouse, source):
         assert [*victim.iterdir(), *temporary.glob("*/*")] == []
-        (lock,) = (tmp_path / "own").rglob("*.lock")
-        assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)
-        assert lock.parent.name == "some", "each database has its own"
+        for lock in (tmp_path / "own").rglob("*.lock"):
+            assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)
+            assert lock.parent.name == "some", "each database has its own"
+        assert (tmp_path / "own").is_dir()
 
 
 @needs_a_stranger

@@ -20,8 +20,8 @@ _PATIENCE = 10.0
 def take(handle: int) -> bool:
     """Take the lock of an open file. Return False if another process holds it."""
     deadline = time.monotonic() + _PATIENCE
-    while not _try_lock(handle, fcntl.LOCK_EX):
-        if not _try_lock(handle, fcntl.LOCK_SH):
+    while not try_take(handle):
+        if not share(handle):
             return False
         fcntl.flock(handle, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
@@ -31,6 +31,16 @@ def take(handle: int) -> bool:
     return True
 
 
+def try_take(handle: int) -> bool:
+    """Take the lock of an open file. Return False if another process holds or shares it."""
+    return _try_lock(handle, fcntl.LOCK_EX)
+
+
+def share(handle: int) -> bool:
+    """Share the lock of an open file. Return False if another process holds it."""
+    return _try_lock(handle, fcntl.LOCK_SH)
+
+
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file."""
     try:
@@ -38,7 +48,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _try_lock(handle, fcntl.LOCK_SH)
+        return not share(handle)
     finally:
         os.close(handle)
 

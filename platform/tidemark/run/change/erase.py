@@ -1,17 +1,19 @@
 """Erasure: delete a person's events from a source's event log, and everything computed from them.
 
 The events leave the log in one commit. Every window that held one is then recomputed from the log
-and replaced, as in a backfill, so batch and stream still agree. Nothing that Tidemark records about
-an erasure reveals the events. Neither the condition nor a value is in a commit, in the record of
+and replaced, as in a backfill, so batch and stream still agree. The other runs of the source wait
+until the erasure has ended (`store.upkeep.source_lock`). Nothing that Tidemark records about an
+erasure reveals the events. Neither the condition nor a value is in a commit, in the record of
 erasures (`store.upkeep.erasures`) or in a log file.
 
 | a process that is killed | leaves |
 | --- | --- |
-| before the log's commit | nothing erased: request the erasure again |
+| before the log's commit | nothing erased, perhaps no tables of rebuilds: request it again |
 | after it | windows to recompute, which the source's next erasure of any kind does |
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +43,7 @@ from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import BEGUN, ENDED, VOID, Erasure
 from tidemark.store.upkeep.maintenance import own_tables
+from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 MAX_LISTED_WINDOWS = 1000
@@ -128,7 +131,8 @@ def erase(
 ) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
 
-    The caller must ensure that no ingest runs in the meantime (`lock_ingest`).
+    The caller must ensure that no ingest runs in the meantime (`lock_ingest`). A dry run needs
+    neither that nor the source for itself.
 
     Args:
         definitions: all assets of the source.
@@ -142,11 +146,29 @@ def erase(
         DefinitionError: the condition is invalid, or an asset's tables are incompatible with its
             definition.
         DataError: the source was never ingested.
-        ConflictError: other runs of an asset kept committing first.
+        ConflictError: the source's other runs did not end in time.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
+    # Check the condition before other runs have to wait.
+    affected_by_erasure.find_events(log, last.arrival, where)
+    with nullcontext() if dry_run else lock_source(warehouse, source, on_progress):
+        return _erase(log, definitions, where, texts, dry_run, then, on_progress)
+
+
+def _erase(
+    log: Log,
+    definitions: Sequence[Definition],
+    where: str,
+    texts: Sequence[str],
+    dry_run: bool,
+    then: Callable[[], None] | None,
+    on_progress: ProgressCallback,
+) -> ErasureReport:
+    warehouse, source = log.warehouse, log.source
+    last = log.last()
+    assert last is not None
     counted, rolled = _find_run_assets(warehouse, source, definitions)
     resumed = 0
     if not dry_run:
@@ -196,6 +218,9 @@ def erase(
         if not nothing:
             erasures.record(warehouse, erasure, BEGUN)
             pass_fail_point("erasure")
+            if erasure.events:
+                _drop_copies(warehouse, counted, found.removed)
+            pass_fail_point("copies")
             on_progress("delete the events from the event log")
             _empty_letters(log, erasure, letters, place)
             pass_fail_point("letters")
@@ -333,33 +358,21 @@ def _finish(
     then: Callable[[], None] | None,
     on_progress: ProgressCallback,
 ) -> bool:
-    """Recompute everything that held one of the events; return whether any event was deleted.
-
-    More assets may have a state by now than when the erasure searched: a first run may have read
-    the log before the erasure and created its state after. So each asset of the source with a state
-    table is recomputed here, even without a commit. A run that creates its table later detects
-    before its first commit that events have left the log (`commit.store`), and starts over.
-    """
+    """Recompute everything that held one of the events; return whether any event was deleted."""
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         erasures.record(warehouse, erasure, VOID)
         return False
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
-    # For an asset that was not searched, recompute all windows.
-    rest = dict.fromkeys(known, ()) if erasure.events else {}
-    for name, ranges in {**rest, **erasure.windows}.items():
+    for name, ranges in erasure.windows.items():
         exists = name in known and State(warehouse, known[name]).table_id() is not None
         if exists:
             on_progress(f"recompute {name}")
             _recompute(warehouse, known[name], ranges)
             pass_fail_point("counted")
-        elif name in erasure.windows:
+        else:
             _drop_remains(warehouse, name, erasure, defined=name in known)
-        # Only after the recomputation: an interrupted promotion reads these tables, and is
-        # finished by it.
-        for table in _list_side_tables(warehouse, name):
-            warehouse.drop(table)
         for roll in (r for r in own if exists and r.follows == name and warehouse.exists(r.table)):
             on_progress(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
@@ -396,18 +409,33 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
 
 
 def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    asset, commit_number = Asset(warehouse, definition), -1
-    # Repeat if a promotion was committed in between.
-    while commit_number < 0 or asset.state.at(commit_number).promoted > asset.state.forgotten():
-        last = asset.state.last()
-        if last.promoted > asset.state.forgotten():
-            # The backup of a promotion holds the events.
-            asset.state.forget(last.promoted)
-        if last.commit_number < 0:
-            commit_number = runner.backfill(warehouse, definition).commit_number
-        else:
-            commit_number = runner.recompute_erased(warehouse, definition, ranges).commit_number
+    # After an interruption, a promotion may have kept the old windows as a backup.
+    _drop_backup(warehouse, definition)
+    if State(warehouse, definition).last().commit_number < 0:
+        runner.backfill(warehouse, definition)
+    else:
+        runner.recompute_erased(warehouse, definition, ranges)
     _remove_old_values(warehouse, definition, ranges)
+
+
+def _drop_copies(
+    warehouse: Warehouse, counted: Sequence[Definition], tables: Sequence[str]
+) -> None:
+    """Delete the tables of rebuilds and side replays, and the backups of promotions.
+
+    They go before the events leave the log, so that what is made after that has none of the events.
+    """
+    for table in tables:
+        warehouse.drop(table)
+    for each in counted:
+        _drop_backup(warehouse, each)
+
+
+def _drop_backup(warehouse: Warehouse, definition: Definition) -> None:
+    state = State(warehouse, definition)
+    last = state.last()
+    if last.promoted > state.forgotten():
+        state.forget(last.promoted)
 
 
 def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:

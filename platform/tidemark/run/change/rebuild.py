@@ -9,10 +9,9 @@ the promotion. `discard` deletes the rebuilt tables and the backup.
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.definition import Definition
@@ -26,15 +25,11 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.table_swap import Promotion, Rollback, TableSwap
 from tidemark.store.ledger import RunFacts
-from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
-T = TypeVar("T")
-
 _MAX_ATTEMPTS = 60
-_MAX_ERASURES = 5
-"""Number of times that separate tables are started over because events were erased."""
 
 _PUBLISH_WAIT_SECONDS = 10.0
 """Seconds that a promotion waits for a run to publish its stored commit."""
@@ -77,6 +72,7 @@ def side_definition(
     return base_transform(transform).side(name)
 
 
+@shares_source
 def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
@@ -94,7 +90,10 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
             f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
             "tables."
         )
-    fill_without_erased(warehouse, side, lambda: _fill(warehouse, side))
+    if not _is_continuable(warehouse, side):
+        drop(warehouse, side)
+        runner.backfill(warehouse, side)
+    runner.incremental(warehouse, side)
     done = Asset(warehouse, side)
     return RebuildStatus(
         asset=transform.name,
@@ -106,6 +105,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     )
 
 
+@shares_source
 def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True) -> RunFacts:
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
@@ -126,12 +126,12 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
             # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
             return swap.finish(asset, last)
-        if not _can_continue(warehouse, side):
+        if not _is_continuable(warehouse, side):
             raise DataError(
                 f"There is nothing to promote: no tables were rebuilt with the definition of "
                 f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
             )
-        fill_without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
+        runner.incremental(warehouse, side)
         ready = Asset(warehouse, side)
         newest = ready.state.last()
         # Positions in two different event logs can't be compared.
@@ -159,6 +159,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
+@shares_source
 def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last promotion.
 
@@ -191,6 +192,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
+@shares_source
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Delete rebuilt tables that were not promoted, and the last promotion's backup.
 
@@ -203,53 +205,9 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     return tables
 
 
-def fill_without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
-    """Fill separate tables by `make` and return its result, with no erased event in the tables.
-
-    An erasure removes such tables after its events have left the log, but the process that fills
-    them may create some of them again. So this function checks the number of erasures when `make`
-    has finished. If no events have left the log in the meantime, any later erasure finds all the
-    tables. Otherwise the tables are dropped and made again from the current log. If the process is
-    killed in between, the tables' state still has the earlier number of erasures, so no run
-    continues them.
-
-    Raises:
-        ConflictError: events were erased during every attempt.
-    """
-    for _ in range(_MAX_ERASURES):
-        known = erasures.count_erasures(warehouse, side.source)
-        try:
-            made = make()
-        except Exception:
-            if erasures.count_erasures(warehouse, side.source) == known:
-                raise
-        else:
-            if erasures.count_erasures(warehouse, side.source) == known:
-                return made
-        # Also after an error, because an erasure drops the tables while they are written.
-        drop(warehouse, side)
-    raise ConflictError(
-        f"Gave up after {_MAX_ERASURES} attempts, because events of '{side.source.name}' were "
-        "erased during each of them. Try again."
-    )
-
-
-def _fill(warehouse: Warehouse, side: Definition) -> None:
-    if not _can_continue(warehouse, side):
-        # Not started, started with an outdated definition, or started before an erasure.
-        drop(warehouse, side)
-        runner.backfill(warehouse, side)
-    runner.incremental(warehouse, side)
-
-
-def _can_continue(warehouse: Warehouse, side: Definition) -> bool:
-    """Return whether a run can continue the separate tables.
-
-    They must be from this definition, and hold no event that was erased since they were started.
-    """
-    last = Asset(warehouse, side).state.last()
-    known = erasures.count_erasures(warehouse, side.source)
-    return last.definition == fingerprint(side) and last.erasures == known
+def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
+    """Return whether the separate tables were started with this definition."""
+    return Asset(warehouse, side).state.last().definition == fingerprint(side)
 
 
 def _retry() -> Iterator[None]:

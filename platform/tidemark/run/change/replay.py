@@ -20,6 +20,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep.dropping import drop
+from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 
@@ -90,6 +91,7 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
     return _report(warehouse, transform, transform, since, facts)
 
 
+@shares_source
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, since: int, name: str
 ) -> ReplayResult:
@@ -103,12 +105,8 @@ def replay_to_side_tables(
             definition can't run.
     """
     side = side_definition(transform, name)
-
-    def recompute() -> RunFacts | None:
-        drop(warehouse, side)
-        return runner.replay(warehouse, side, since, into_empty=True)
-
-    facts = rebuild.fill_without_erased(warehouse, side, recompute)
+    drop(warehouse, side)
+    facts = runner.replay(warehouse, side, since, into_empty=True)
     return _report(warehouse, transform, side, since, facts)
 
 

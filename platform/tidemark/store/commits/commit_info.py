@@ -117,8 +117,6 @@ class StateCommit(CommitInfo):
             rows; -1 if none does.
         open_from: for session windows, the start of the first session that later arrivals may still
             change, in microseconds; None means unbounded.
-        erasures: the number of erasures whose events had left the event log when the asset's first
-            run began (`store.upkeep.erasures`).
     """
 
     can_repeat: ClassVar[bool] = True
@@ -131,7 +129,6 @@ class StateCommit(CommitInfo):
     parts: Mapping[str, Part] | None = None
     promoted: int = -1
     open_from: int | None = None
-    erasures: int = 0
 
     @abstractmethod
     def scope(self) -> Scope:

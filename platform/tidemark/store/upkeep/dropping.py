@@ -8,9 +8,11 @@ tables.
 
 from tidemark.define.definition import Definition
 from tidemark.store.upkeep import checkpoints
+from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
 
 
+@shares_source
 def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Remove an asset's tables, and return those that existed. None of its runs may be in progress.
 

@@ -108,20 +108,6 @@ def count_erased_events(warehouse: Warehouse, source: Source) -> Counter[int]:
     return found
 
 
-def count_erasures(warehouse: Warehouse, source: Source) -> int:
-    """Return the number of erasures whose events have left a source's event log.
-
-    A run that counts events takes this number before it reads the event log, and checks it again
-    before it commits. If the number has grown, the run may have counted erased events.
-    """
-    rows = _rows(warehouse, source)
-    over = {row["erasure"] for row in rows if row["phase"] != BEGUN}
-    under_way = [_erasure(row).app for row in rows if row["erasure"] not in over]
-    return sum(row["phase"] == ENDED for row in rows) + sum(
-        warehouse.transaction(source.log_table, app) >= 0 for app in under_way
-    )
-
-
 def arrival_ranges(counts: Mapping[int, int]) -> Ranges:
     """Return the arrivals that have a count, as ranges."""
     return merge_ranges((n, n + 1) for n in counts)

@@ -52,6 +52,7 @@ def parity(
 
     Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
+    from tidemark.store.upkeep.source_lock import share_source
     from tidemark.verify import record
     from tidemark.verify.parity import parity as compare
 
@@ -66,12 +67,12 @@ def parity(
     transform = home.asset(asset)
     store = home.warehouse()
     start, stop = resolve_windows(store, transform, first, last)
-    with step(f"parity {asset}") as work:
+    with step(f"parity {asset}") as work, share_source(store, transform.source):
         report = compare(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
-    if report.windows == 0:
-        raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
-    record.append(store, report, start, stop)
+        if report.windows == 0:
+            raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
+        record.append(store, report, start, stop)
     return Output(
         {"equal": report.equal, **asdict(report)},
         lambda: print_report(report, show),

@@ -1,0 +1,68 @@
+"""Locate and open the lock files of sources, which are on this machine next to their tables."""
+
+import errno
+import os
+from pathlib import Path
+
+from tidemark.base.errors import DataError
+from tidemark.base.files.private import make_folder, open_lock
+from tidemark.engine.launch import cache
+from tidemark.store.warehouse import Warehouse
+
+_SHARED = cache.folder("locks")
+"""The folder of the lock files for all warehouses in object stores that this user works with."""
+
+
+def lock_file(location: str, database: str, name: str) -> Path:
+    """Return the path of a file on this machine next to a database's tables.
+
+    For tables in an object store, it is in a folder of this user: in a shared temporary folder,
+    another user could place a link.
+    """
+    location = location.rstrip("/").removeprefix("file://")
+    if "://" in location:
+        bucket = location.replace("/", "_").replace(":", "_")
+        return _SHARED / bucket / database / name
+    return Path(location) / database / name
+
+
+def open_lock_file(warehouse: Warehouse, name: str) -> int:
+    """Open a lock file, create it if it is missing, and return its handle.
+
+    Raises:
+        DataError: the lock file can't be written.
+    """
+    path = lock_file(warehouse.location, warehouse.database, name)
+    try:
+        if path.is_relative_to(_SHARED):
+            make_folder(path.parent)
+        else:
+            # This folder is next to tables, which others may be allowed to read.
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return open_lock(path)
+    except OSError as error:
+        raise _unwritable(warehouse, error) from error
+
+
+def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
+    """Replace the text of a lock file.
+
+    Raises:
+        DataError: the lock file can't be written.
+    """
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, text.encode(), 0)
+    except OSError as error:
+        raise _unwritable(warehouse, error) from error
+
+
+def read_note(handle: int) -> str:
+    """Return the text of a lock file."""
+    return os.pread(handle, 200, 0).decode()
+
+
+def _unwritable(warehouse: Warehouse, error: OSError) -> DataError:
+    """Return the error for a lock file that can't be written."""
+    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
+    return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")
