@@ -26,6 +26,7 @@ from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
+from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
@@ -230,7 +231,10 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     leaving = Merge(
         on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
     )
-    warehouse.merge(rows, transform.quarantine_table, leaving)
+    # If the published table loses its commit, these windows must not be missing from both tables.
+    warehouse.version(transform.table)
+    vouches = integrity.vouches(warehouse, asset.app, [transform.table])
+    warehouse.merge(rows, transform.quarantine_table, leaving, vouches=vouches)
     return starts
 
 

@@ -13,6 +13,7 @@ tables. It reads transaction logs, file sizes and a few columns.
 | timeline | has the arrivals that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
 | published tables, validation results | at the version that the ledger vouches for |
+| published table | at the version that the quarantine vouches for, since a release |
 | ledger | lacks only commits of the state that the next run can publish again |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
@@ -353,7 +354,7 @@ def _of_asset(
 ) -> Iterator[Damage]:
     own, state_table = definition.name, definition.state_table
     others = [table for table in definition.tables if table != state_table]
-    for table in others:
+    for table in reversed(others):
         tables.open(table, own)
     tables.open(CHECKS)
     state = tables.open(state_table, definition.follows or own)
@@ -365,6 +366,13 @@ def _of_asset(
         vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
         if vouched is not None and table not in tables.broken and tables.version(table) < vouched:
             yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
+    if lacks_release(tables, definition, app):
+        yield Damage(
+            definition.table,
+            f"lacks windows that were released from '{definition.quarantine_table}' (version "
+            f"{tables.version(definition.table)})",
+            own,
+        )
     if definition.follows is not None:
         return
     commit_number = last_commit(state)
@@ -381,6 +389,19 @@ def _of_asset(
     published = None if ledger is None else ledger.transaction_version(app)
     if commit_number - (-1 if published is None else published) > 1:
         yield from _find_unpublished(tables, state, app, commit_number, own)
+
+
+def lacks_release(tables: Tables, definition: Definition, app: str) -> bool:
+    """Return whether the published table lacks windows that were released from the quarantine.
+
+    A run can't publish them again, because it only repeats the decisions of earlier runs.
+    """
+    released = tables.transaction(definition.quarantine_table, _vouch(app, definition.table))
+    return (
+        released is not None
+        and definition.table not in tables.broken
+        and tables.version(definition.table) < released
+    )
 
 
 def asset_app(tables: Tables, definition: Definition) -> str | None:

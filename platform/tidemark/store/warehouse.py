@@ -338,13 +338,20 @@ class Warehouse:
         return self.committer.replace(*place, also=also, vouches=vouches)
 
     def merge(
-        self, rows: Rows, table: str, merge: Merge, app: str | None = None, version: int = 0
+        self,
+        rows: Rows,
+        table: str,
+        merge: Merge,
+        app: str | None = None,
+        version: int = 0,
+        *,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Merge rows into a table, and return the number of rows written.
 
         Otherwise like `append`.
         """
-        return self.committer.merge(table, rows, merge, app, version)
+        return self.committer.merge(table, rows, merge, app, version, vouches=vouches)
 
     def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
         """Merge rows that are read after the table was opened. Return the number of rows written.

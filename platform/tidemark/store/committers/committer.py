@@ -248,7 +248,14 @@ class Committer:
         return self._commit_once(table, app, version, write, upon=upon, vouches=vouches)
 
     def merge(
-        self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
+        self,
+        table: str,
+        rows: Rows,
+        merge: Merge,
+        app: str | None,
+        version: int,
+        *,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Merge rows into the table. Return the number of rows inserted, updated or deleted."""
         source = fetch_rows(rows)
@@ -257,6 +264,7 @@ class Committer:
             app,
             version,
             lambda opened, properties: merge_rows(opened, source, merge, properties),
+            vouches=vouches,
         )
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:

@@ -15,6 +15,8 @@ ingest and no run may be in progress.
 | | of them have; the next run publishes the later ones again, for the tables that lack them |
 | an asset's state, against its other tables or | the state is removed; the next run recomputes |
 | the timeline | it from the event log and replaces the rows of the other tables |
+| released windows, against the quarantine | as for an asset's state; the windows are quarantined |
+| | again |
 | a roll-up's tables, against the ledger | they are removed; the next run recomputes them |
 | validation results, against the ledger | the remaining results are kept; assets are unchanged |
 """
@@ -200,6 +202,8 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
         return False
     for table in own:
         tables.open(table)
+    if integrity.lacks_release(tables, definition, app):
+        return False
     transactions = [tables.transaction(table, app) for table in lacking]
     through = min(-1 if commit_number is None else commit_number for commit_number in transactions)
     commits = integrity.commits_after(state, through)
@@ -244,7 +248,8 @@ def _recompute(folder: str, asset: str, definition: Definition | None) -> Iterat
     else:
         yield (
             f"The state of '{asset}' was removed: its next run recomputes it from the event log, "
-            "and replaces the rows of its other tables. Decisions about quarantined windows stay. "
+            "and replaces the rows of its other tables. Decisions about quarantined windows stay, "
+            "but windows whose release was lost are quarantined again. "
             "If too-late events were counted, run `tidemark correct` again."
         )
 

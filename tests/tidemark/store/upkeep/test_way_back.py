@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
 from tidemark import quality as q
 from tidemark.define.tables import CHECKS, LEDGER, TableName
+from tidemark.quality import quarantine
 from tidemark.run.runner import incremental
 from tidemark.store.committers.durable import LOG
 from tidemark.store.integrity import DamageError, check, entries
@@ -104,17 +105,17 @@ def test_tables_that_lack_a_commit_are_restored(
     restored(spark, home, moments)
 
 
-@pytest.mark.parametrize("quarantine", [True, False], ids=["quarantine", "published"])
+@pytest.mark.parametrize("decided", [True, False], ids=["quarantine", "published"])
 def test_quarantine_decisions_survive_the_loss_of_several_commits(
     spark: SparkSession,
     moments: list[Path],
     tmp_path: Path,
-    quarantine: bool,
+    decided: bool,
 ) -> None:
     """The validation results are lost too, so the decisions come from the other table."""
     home = tmp_path / "home"
     shutil.copytree(moments[-1], home)
-    for table in (ASSET.quarantine_table if quarantine else ASSET.table, CHECKS):
+    for table in (ASSET.quarantine_table if decided else ASSET.table, CHECKS):
         for entry in entries(str(home / table))[-2:]:
             entry.unlink()
     identity = opened(spark, home).head(ASSET.state_table)
@@ -123,6 +124,23 @@ def test_quarantine_decisions_survive_the_loss_of_several_commits(
     assert identity is not None
     assert now is not None
     assert now.table_id == identity.table_id
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
+def test_windows_whose_release_is_lost_are_quarantined_again(
+    spark: SparkSession, moments: list[Path], tmp_path: Path, followed: bool
+) -> None:
+    shutil.copytree(moments[-2 if followed else -1], tmp_path / "released")
+    warehouse = opened(spark, tmp_path / "released")
+    assert quarantine.release(warehouse, ASSET, quarantine.Choice())
+    if followed:
+        ingest(warehouse, READINGS, ARRIVALS[-1:])
+        incremental(warehouse, ASSET)
+    home = tmp_path / "home"
+    shutil.copytree(tmp_path / "released", home)
+    for entry in entries(str(home / ASSET.table))[-1 - followed :]:
+        entry.unlink()
+    restored(spark, home, moments)
 
 
 def test_a_copy_of_a_live_home_is_restored(
