@@ -1,6 +1,6 @@
 """Erase events in tables, marts and old files, and report copies that are out of reach.
 
-`run.change.erase` deletes events and recomputes the windows that had them. This module handles the
+`run.erase.erase` deletes events and recomputes the windows that had them. This module handles the
 rest: no ingest may run during an erasure, marts must be rebuilt, and the same events may exist
 outside.
 """
@@ -18,8 +18,8 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback, ignore_progress
-from tidemark.run.change import erase as run
-from tidemark.run.change.erase import ErasureReport
+from tidemark.run.erase import erase as run
+from tidemark.run.erase.erase import ErasureReport
 from tidemark.store.upkeep.maintenance import RETENTION, MaintenanceResult, own_tables, purge
 from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
@@ -37,7 +37,7 @@ class Wanted:
     """A request to erase events of a source.
 
     Args:
-        where, texts, dry_run: as for `run.change.erase`.
+        where, texts, dry_run: as for `run.erase.erase`.
         vacuum: true to remove old files immediately.
     """
 
@@ -85,7 +85,7 @@ def erase(
         ConflictError: the source is being ingested.
         DataError: with `vacuum`, a stream of one of its assets is requested; or a mart can't be
             built.
-        DefinitionError: as `run.change.erase`.
+        DefinitionError: as `run.erase.erase`.
     """
     source = wanted.source
     _check_derived(known, source)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from helpers.data.landing import SOURCE
 from tidemark.base.settings import Settings
-from tidemark.run.change.erase import ErasureReport
+from tidemark.run.erase.erase import ErasureReport
 from tidemark_streaming.home import erasure
 from tidemark_streaming.home.domains import Domains
 

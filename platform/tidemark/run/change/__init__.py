@@ -1,1 +1,1 @@
-"""Change published windows: rebuild a definition, replay arrivals, and erase events."""
+"""Change published windows: rebuild a definition, and replay arrivals."""

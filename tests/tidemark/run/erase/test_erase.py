@@ -25,8 +25,8 @@ from tidemark.define import aggregates as agg
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Session
 from tidemark.quality import results
-from tidemark.run.change import erase as erasing
-from tidemark.run.change.erase import erase
+from tidemark.run.erase import deletion
+from tidemark.run.erase.erase import erase, list_tables
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.maintenance import purge
@@ -112,7 +112,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
 
     again = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
     assert (again.events, again.id, again.places) == (0, None, [])
-    list(purge(warehouse, erasing.list_tables(READINGS, EVERY), did.at))
+    list(purge(warehouse, list_tables(READINGS, EVERY), did.at))
     assert found(place, ANN) == []
     assert all(parity(warehouse, asset).equal for asset in EVERY)
     run_all(warehouse, KEYED)
@@ -133,7 +133,7 @@ def test_a_killed_erasure_is_completed_by_the_next(
     where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
 
     with monkeypatch.context() as dying:
-        dying.setattr(erasing, "pass_fail_point", killed_at(point))
+        dying.setattr(deletion, "pass_fail_point", killed_at(point))
         with pytest.raises(KeyboardInterrupt):
             erase(shared, READINGS, [asset], where)
     done = erase(shared, READINGS, [asset], where)
@@ -152,7 +152,7 @@ def test_a_dropped_asset_does_not_block_an_erasure(
     ingest(warehouse, READINGS, ARRIVALS)
     run_all(warehouse, KEYED)
     with monkeypatch.context() as dying:
-        dying.setattr(erasing, "pass_fail_point", killed_at("erased"))
+        dying.setattr(deletion, "pass_fail_point", killed_at("erased"))
         with pytest.raises(KeyboardInterrupt):
             erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
     with pytest.raises(DataError, match=r"or delete its tables \(keyed_state, keyed, keyed_late"):

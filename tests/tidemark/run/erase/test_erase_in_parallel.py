@@ -24,10 +24,10 @@ from tidemark.define.definition import Definition
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
 from tidemark.run import commit
-from tidemark.run.change import erase as erasing
 from tidemark.run.change import rebuild
-from tidemark.run.change.erase import erase
 from tidemark.run.change.replay import replay_to_side_tables
+from tidemark.run.erase import deletion, recovery
+from tidemark.run.erase.erase import erase
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
@@ -194,7 +194,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
         assert not any(warehouse.exists(table) for table in (streamed.state_table, "fresh_state"))
 
     # The events are still in the log.
-    before(monkeypatch, erasing, "pass_fail_point", "letters", begin)
+    before(monkeypatch, deletion, "pass_fail_point", "letters", begin)
     erase(warehouse, READINGS, [PER_MINUTE], f"sensor = '{ANN}'")
     for thread in threads:
         thread.join()
@@ -221,7 +221,8 @@ def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
     changed = replace(WIDER, expectations=())
     rebuild.rebuild(warehouse, changed)
     with monkeypatch.context() as dying:
-        before(dying, erasing, "pass_fail_point", point, die)
+        for module in (deletion, recovery):
+            before(dying, module, "pass_fail_point", point, die)
         with pytest.raises(KeyboardInterrupt):
             beside.erase()
     incremental(warehouse, PER_MINUTE)

@@ -1,0 +1,126 @@
+"""Recompute everything that held an erased event, also after the erasure was killed."""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from tidemark.base.errors import DataError
+from tidemark.base.failpoint import pass_fail_point
+from tidemark.define.definition import Definition
+from tidemark.define.tables import Role
+from tidemark.engine.process import ProgressCallback
+from tidemark.quality import results
+from tidemark.run import runner
+from tidemark.run.erase.deletion import discard_backup
+from tidemark.run.erase.search import list_owned
+from tidemark.store.asset import Asset
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.committers import Merge
+from tidemark.store.event_log.log import Log
+from tidemark.store.state import State
+from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.erasures import ENDED, VOID, Erasure
+from tidemark.store.warehouse import Warehouse
+
+
+def finish(
+    log: Log,
+    definitions: Sequence[Definition],
+    erasure: Erasure,
+    then: Callable[[], None] | None,
+    on_progress: ProgressCallback,
+) -> bool:
+    """Finish an erasure that was recorded. Return whether any of its events was deleted.
+
+    Args:
+        definitions: all assets of the source.
+        then: called before the erasure is recorded as finished.
+        on_progress: receives a progress message at each step.
+    """
+    warehouse = log.warehouse
+    if warehouse.transaction(log.source.log_table, erasure.app) < 0:
+        erasures.record(warehouse, erasure, VOID)
+        return False
+    own = [d for d in definitions if d.source.name == log.source.name]
+    known = {d.name: d for d in own if d.follows is None}
+    for name, ranges in erasure.windows.items():
+        definition = known.get(name)
+        if definition is None or State(warehouse, definition).table_id() is None:
+            _drop_remains(warehouse, name, erasure, defined=definition is not None)
+            continue
+        on_progress(f"recompute {name}")
+        _recompute(warehouse, definition, ranges)
+        pass_fail_point("counted")
+        for roll in (r for r in own if r.follows == name and warehouse.exists(r.table)):
+            on_progress(f"recompute {roll.name}")
+            runner.incremental(warehouse, roll)
+            _remove_old_values(warehouse, roll, ranges)
+    if then is not None:
+        then()
+    erasures.record(warehouse, erasure, ENDED)
+    return True
+
+
+def _recompute(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
+    # After an interruption, a promotion may have kept the old windows as a backup.
+    discard_backup(warehouse, definition)
+    if State(warehouse, definition).last().commit_number < 0:
+        runner.backfill(warehouse, definition)
+    else:
+        runner.recompute_erased(warehouse, definition, ranges)
+    _remove_old_values(warehouse, definition, ranges)
+
+
+def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
+    """Delete all remains of an asset that was dropped since the erasure began.
+
+    Dropping it deleted its events. If it is still defined, its next run counts again from the log.
+
+    Raises:
+        DataError: its tables exist, but there is no definition to recompute them with.
+    """
+    # The state table of a defined asset may be that of a run that has just begun.
+    left = [
+        table
+        for table in list_owned(warehouse, name)
+        if not table.side and not (defined and table.role is Role.STATE)
+    ]
+    if left and not defined:
+        raise DataError(
+            f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
+            f"recomputed, and '{name}' is no longer defined. Define it again, or delete its tables "
+            f"({', '.join(left)})."
+        )
+    for table in left:
+        # An interrupted drop left it behind.
+        warehouse.drop(table)
+
+
+def _remove_old_values(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
+    """Delete the published rows of windows that are now quarantined, and silence check results.
+
+    Only results from before the recomputation are silenced: they may show values of erased events.
+    """
+    asset = Asset(warehouse, definition)
+    newest = asset.published_commit_number()
+    if warehouse.exists(definition.quarantine_table):
+        by = definition.by_window
+        quarantined = warehouse.take(definition.quarantine_table, columns=[*by, "commit_number"])
+        # A quarantined window keeps its last good row, which was computed with the erased events.
+        earlier = Merge(on=by, delete="t.commit_number < s.commit_number", update=None, insert=None)
+        if quarantined.num_rows:
+            warehouse.merge(
+                _filter_by_ranges(quarantined, ranges, definition), definition.table, earlier
+            )
+    results.delete_observations(asset, ranges, newest)
+
+
+def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
+    """Return the quarantined windows that start in one of the ranges.
+
+    Return all of them if there is no range, or for a roll-up.
+    """
+    if not ranges or definition.follows is not None:
+        return quarantined
+    return quarantined.filter(InRanges("window_start", ranges).expression())

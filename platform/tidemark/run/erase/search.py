@@ -1,0 +1,123 @@
+"""Search for the events and dead letters to erase, and for everything that was made of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidemark.compute.affected import by_erasure as affected_by_erasure
+from tidemark.compute.materialize import TempTables
+from tidemark.define import tables as tables_of
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.define.tables import Role, TableName
+from tidemark.store.asset import Asset
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.event_log.log import Log
+from tidemark.store.upkeep.erasures import Erasure
+from tidemark.store.upkeep.maintenance import own_tables
+from tidemark.store.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The events and dead letters to erase, and what was made of them.
+
+    Args:
+        erasure: the erasure to record.
+        events: the events' places in the event log.
+        letters: the dead letters' places.
+        counted: the assets that have counted events.
+        rolled: the roll-ups that have run.
+        copies: the tables of rebuilds and side replays, if an event is erased.
+    """
+
+    erasure: Erasure
+    events: DataFrame
+    letters: DataFrame
+    counted: Sequence[Definition]
+    rolled: Sequence[Definition]
+    copies: Sequence[TableName]
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to erase."""
+        return not self.erasure.events and not self.erasure.letters
+
+
+def search(
+    log: Log, definitions: Sequence[Definition], where: str, texts: Sequence[str], place: TempTables
+) -> SearchResult:
+    """Search the source's log, dead letters and assets.
+
+    Args:
+        definitions: all assets of the source.
+        where: SQL condition on the columns of the log.
+        texts: texts that the dead letters to erase contain.
+        place: keeps the places of the events and dead letters.
+    """
+    warehouse, source = log.warehouse, log.source
+    last = log.last()
+    through = -1 if last is None else last.arrival
+    events = place.materialize_frame(affected_by_erasure.find_events(log, through, where))
+    letters = place.materialize_frame(
+        affected_by_erasure.find_dead_letters(warehouse, log, through, texts)
+    )
+    counted = find_counted(warehouse, source, definitions)
+    erasure = Erasure(
+        source=source.name,
+        through=through,
+        events=_count_by_arrival(events),
+        letters=_count_by_arrival(letters),
+        windows=_find_affected_windows(log, counted, events, through),
+    )
+    return SearchResult(
+        erasure,
+        events,
+        letters,
+        counted,
+        find_rolled(warehouse, source, definitions),
+        _find_copies(warehouse, source, definitions) if erasure.events else [],
+    )
+
+
+def find_counted(
+    warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
+) -> list[Definition]:
+    """Return the assets of a source that have counted events."""
+    own = [d for d in definitions if d.source.name == source.name and d.follows is None]
+    return [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
+
+
+def find_rolled(
+    warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
+) -> list[Definition]:
+    """Return the roll-ups of a source that have run."""
+    own = [d for d in definitions if d.source.name == source.name and d.follows is not None]
+    return [d for d in own if warehouse.exists(d.table)]
+
+
+def list_owned(warehouse: Warehouse, asset: str) -> list[TableName]:
+    """Return the tables that belong to an asset, in the order to drop them: states first."""
+    found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
+    return sorted(found, key=lambda table: (table.role is not Role.STATE, table))
+
+
+def _find_copies(
+    warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
+) -> list[TableName]:
+    own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
+    return [table for name in own for table in list_owned(warehouse, name) if table.side]
+
+
+def _find_affected_windows(
+    log: Log, counted: Sequence[Definition], events: DataFrame, through: int
+) -> dict[str, Ranges]:
+    found = {
+        d.name: affected_by_erasure.find_affected_windows(log, d, events, through) for d in counted
+    }
+    return {name: ranges for name, ranges in found.items() if ranges is not None}
+
+
+def _count_by_arrival(places: DataFrame) -> dict[int, int]:
+    return {int(r[0]): int(r[1]) for r in places.groupBy("arrival").count().collect()}
