@@ -6,13 +6,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidemark.base.errors import ConflictError
 from tidemark.define.source import Source
@@ -106,6 +110,35 @@ def test_runs_share_a_source_and_an_erasure_waits_for_them(warehouse: Warehouse)
     for thread in (first, erasing, later):
         thread.join()
     assert order == ["wait for the runs of orders", "run", "erasure", "later run"]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.integers(0, 8)), max_size=12))
+def test_nothing_overlaps_an_erasure(plan: list[tuple[bool, int, int]]) -> None:
+    """Each thread erases or runs, after some milliseconds and for some milliseconds."""
+    guard = threading.Lock()
+    active, most = Counter[bool](), list[Counter[bool]]()
+
+    def work(erases: bool, after: int, lasts: int) -> None:
+        time.sleep(after / 1000)
+        with (lock_source if erases else share_source)(found, SOURCE):
+            with guard:
+                active[erases] += 1
+                most.append(active.copy())
+            time.sleep(lasts / 1000)
+            with guard:
+                active[erases] -= 1
+
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_lock, "_POLL_SECONDS", 0.001)
+        found: Any = SimpleNamespace(location=folder, database="d", exists=lambda _: False)
+        threads = [threading.Thread(target=work, args=each) for each in plan]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(most) == len(plan)
+    assert all(at[True] + bool(at[False]) <= 1 for at in most)
 
 
 def test_a_killed_run_does_not_block_an_erasure(warehouse: Warehouse) -> None:
