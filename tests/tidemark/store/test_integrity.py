@@ -256,6 +256,28 @@ def test_only_the_state_is_removed_if_it_lost_a_commit(
     assert versions(home) == before | {ASSET.state_table: 0}
 
 
+@pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
+def test_a_lost_release_is_found_and_undone(home: Path, followed: bool) -> None:
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    app = Asset(store, ASSET).app
+    # As a release: the window enters the published table, then leaves the quarantine.
+    store.append(WINDOWS, ASSET.table)
+    vouches = integrity.vouches(store, app, [ASSET.table])
+    store.append(WINDOWS.slice(0, 0), ASSET.quarantine_table, vouches=vouches)
+    if followed:
+        arrive(store, 4)
+        run(store, 4)
+    assert checked(home) == []
+    for _ in range(1 + followed):
+        without_commit(home / ASSET.table)
+    lacks = f"lacks windows that were released from '{ASSET.quarantine_table}'"
+    assert any(lacks in damage.problem for damage in check(str(home), [SOURCE], [ASSET]))
+    # The next run computes all windows again, because no run repeats a release.
+    assert "windows whose release was lost are quarantined again" in repaired(home)[-1]
+    assert versions(home)[ASSET.state_table] == 0
+    assert checked(home) == []
+
+
 def test_a_lost_commit_of_a_roll_up_is_found(home: Path) -> None:
     hourly = rollup(of=ASSET, name="hourly", window=Tumbling("1 hour"))
     store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
