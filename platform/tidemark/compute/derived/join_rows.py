@@ -157,7 +157,7 @@ def _prepare(side: _Side, rows: DataFrame, join: Join) -> DataFrame:
 
 
 def _settle(found: DataFrame, join: Join, steps: Steps) -> tuple[DataFrame, Column]:
-    """Return the rows with what is needed for, and the step of each row without a partner."""
+    """Return rows with helper columns, and the step at which a row is known to have no partner."""
     ends = {
         "l": join.reach.left_end(F.col(f"l{TIME}")),
         "r": join.reach.right_end(F.col(f"r{TIME}")),

@@ -47,8 +47,8 @@ def parity(
 
     The exit code is 0 if every row is equal, and 1 if any is missing, extra or different. A
     quarantined window is compared as if it were published, and reported. The result also appears on
-    the asset's page in Dagster. Of a derived source, such as a join, the event log is compared with
-    one pass over the event logs of its bases.
+    the asset's page in Dagster. For a derived source, such as a join, the event log is compared
+    with one pass over the event logs of its bases.
 
     Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """

@@ -67,7 +67,7 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     """Delete an asset's tables: state, windows, late events and quarantined rows.
 
     The event log of its source stays, and so do the records of runs and checks. The next run of the
-    asset starts from the first arrival. Its roll-ups follow. Of a derived source, such as a join,
+    asset starts from the first arrival. Its roll-ups follow. For a derived source, such as a join,
     the command deletes the event log, which the next ingest computes again from its bases.
 
     Example: `tidemark drop departures_hourly`
