@@ -125,7 +125,7 @@ def lock_source(
     try:
         _wait(
             lambda: locks.try_take(erasure),
-            lambda: on_progress(f"wait for {_describe(source, erasure)}"),
+            lambda: on_progress(f"wait for the erasure of {source.name}{_details(erasure)}"),
             MAX_ERASURE_SECONDS,
             lambda: _still_erasing(source, erasure),
         )
@@ -153,7 +153,9 @@ def _wait_for_erasure(warehouse: Warehouse, source: Source, then: Callable[[], b
     try:
         _wait(
             lambda: locks.share(erasure) and then(),
-            lambda: _log.warning("Waiting for %s.", _describe(source, erasure)),
+            lambda: _log.warning(
+                "Waiting for the erasure of source '%s'%s.", source.name, _details(erasure)
+            ),
             MAX_ERASURE_SECONDS,
             lambda: _still_erasing(source, erasure),
             REPORT_SECONDS,
@@ -162,9 +164,10 @@ def _wait_for_erasure(warehouse: Warehouse, source: Source, then: Callable[[], b
         if left[1] and left not in _reported:
             _reported.add(left)
             _log.warning(
-                "%s was interrupted. Run the same `tidemark erase %s` command again: until then, "
-                "tables may contain erased events.",
-                _describe(source, erasure).replace("the", "The", 1),
+                "The erasure of source '%s'%s was interrupted. Run the same `tidemark erase %s` "
+                "command again: until then, tables may contain erased events.",
+                source.name,
+                _details(erasure),
                 source.name,
             )
     finally:
@@ -190,16 +193,16 @@ def _wait(
         time.sleep(_POLL_SECONDS)
 
 
-def _describe(source: Source, erasure: int) -> str:
+def _details(erasure: int) -> str:
     note = read_note(erasure)
-    return f"the erasure of source '{source.name}'" + (f" ({note})" if note else "")
+    return f" ({note})" if note else ""
 
 
 def _still_erasing(source: Source, erasure: int) -> str:
     return (
-        f"Gave up after {MAX_ERASURE_SECONDS:,.0f} seconds of waiting for "
-        f"{_describe(source, erasure)}. Retry when it has ended; if you stop it, run the same "
-        f"`tidemark erase {source.name}` command again."
+        f"Gave up after {MAX_ERASURE_SECONDS:,.0f} seconds of waiting for the erasure of source "
+        f"'{source.name}'{_details(erasure)}. Retry when it has ended; if you stop it, run the "
+        f"same `tidemark erase {source.name}` command again."
     )
 
 
