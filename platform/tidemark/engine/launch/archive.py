@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -72,31 +71,32 @@ def make(
     with lock_folder(folder):
         if options(java, paths, folder):
             return False
-        _make(java, folder, _key(java, paths), train)
+        archive = folder / _key(java, paths)
+        try:
+            _make(java, archive, train)
+        except BaseException:
+            shutil.rmtree(archive, ignore_errors=True)
+            raise
+        for other in folder.iterdir():
+            if other != archive:
+                shutil.rmtree(other, ignore_errors=True)
     return True
 
 
-def _make(java: Java, folder: Path, key: str, train: Callable[[str], None]) -> None:
-    with tempfile.TemporaryDirectory(prefix=".make-", dir=folder) as scratch:
-        made = Path(scratch) / key
-        made.mkdir()
-        base = f"-XX:SharedArchiveFile={made / _BASE}"
-        done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
-        if not (made / _BASE).is_file():
-            output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-            raise EngineError(
-                f"'{java.command}' can't create an archive of its classes: {output[-1]}"
-            )
-        train(f'"{base}" "-XX:ArchiveClassesAtExit={made / _TOP}"')
-        if not (made / _TOP).is_file():
-            raise EngineError(
-                f"'{java.command}' did not create an archive of the engine's classes."
-            )
-        (made / _SEAL).write_text(_seal(made))
-        for other in folder.iterdir():
-            if other != Path(scratch):
-                shutil.rmtree(other, ignore_errors=True)
-        made.rename(folder / key)
+def _make(java: Java, archive: Path, train: Callable[[str], None]) -> None:
+    # In its final folder: Java 21 refuses a top archive whose base has another path than before.
+    shutil.rmtree(archive, ignore_errors=True)
+    archive.mkdir()
+    base = f"-XX:SharedArchiveFile={archive / _BASE}"
+    done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
+    if not (archive / _BASE).is_file():
+        output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+        raise EngineError(f"'{java.command}' can't create an archive of its classes: {output[-1]}")
+    train(f'"{base}" "-XX:ArchiveClassesAtExit={archive / _TOP}"')
+    if not (archive / _TOP).is_file():
+        raise EngineError(f"'{java.command}' did not create an archive of the engine's classes.")
+    # Without the seal, no server uses the archive.
+    (archive / _SEAL).write_text(_seal(archive))
 
 
 def _is_whole(archive: Path) -> bool:

@@ -208,7 +208,21 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
         reasons = done.stderr.strip().splitlines() or ["no output"]
         raise EngineError(f"Spark's launcher failed with '{java.command}': {reasons[0]}")
     program, *rest = app_arguments.split("\0")[:-1]
+    classes = rest.index("-cp") + 1
+    rest[classes] = _name_each_once(rest[classes])
     return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
+
+
+def _name_each_once(class_path: str) -> str:
+    """Return a class path with each existing jar and folder once, without wildcards.
+
+    With duplicates, Java 21 refuses the AppCDS archive of the same class path.
+    """
+    found = dict[Path, None]()
+    for entry in map(Path, class_path.split(os.pathsep)):
+        each = sorted(entry.parent.glob("*.jar")) if entry.name == "*" else [entry]
+        found |= dict.fromkeys(path for path in each if path.exists())
+    return os.pathsep.join(map(str, found))
 
 
 def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:

