@@ -138,6 +138,9 @@ KAFKA_POLL_RECORDS = 10_000
 FILE_BLOCK_BYTES = 8 << 20
 """The approximate size of the part of a file that is decoded at once. Memory."""
 
+PARQUET_BATCH_ROWS = 1 << 16
+"""The number of rows of a Parquet file that are decoded at once. Memory."""
+
 LOG_FILE_BYTES = 32 << 20
 """The approximate size of a file that an ingest writes to an event log. Benchmark:
 `benchmarks.latency` (a backlog).

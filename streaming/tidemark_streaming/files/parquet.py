@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
@@ -23,9 +24,6 @@ from tidemark_streaming.payloads.arrow_values import (
 )
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import Decoded, Results
-
-BATCH_ROWS = 1 << 16
-"""The number of rows that are decoded at once."""
 
 _ZONE = "timeZone"
 
@@ -98,8 +96,8 @@ def _batches(path: Path, source: Source) -> Iterator[Batch]:
         nanos: Iterator[pa.RecordBatch | None] = repeat(None)
         if int96:
             other = open_.enter_context(pq.ParquetFile(path))
-            nanos = other.iter_batches(BATCH_ROWS, columns=sorted(int96))
-        for batch in file.iter_batches(BATCH_ROWS, columns=list(names.values())):
+            nanos = other.iter_batches(thresholds.PARQUET_BATCH_ROWS, columns=sorted(int96))
+        for batch in file.iter_batches(thresholds.PARQUET_BATCH_ROWS, columns=list(names.values())):
             yield names, batch, next(nanos)
         if not file.metadata.num_rows:
             yield {}, pa.RecordBatch.from_pydict({}), None

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.data.landing import NO_ENGINE
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.connector import DEAD
-from tidemark_streaming.files import FileConnector, parquet
+from tidemark_streaming.files import FileConnector
 from tidemark_streaming.payloads.column_types import arrow_type
 
 Array = Any
@@ -234,7 +235,7 @@ def test_numbers_of_any_width_are_exact(
 
 
 def test_positions_continue_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
+    monkeypatch.setattr(thresholds, "PARQUET_BATCH_ROWS", 7)
     found, dead = read(tmp_path, "TINYINT", pa.array(range(300)), row_group_size=100)
     assert found == [*range(128), *[None] * 172]
     assert dead == [*range(128, 300)]
