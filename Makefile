@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup broker demo test test-slow stress faults lint bench archive docs screenshots wheel up down lock clean
+.PHONY: setup broker demo test test-slow stress faults mutants lint bench archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -41,6 +41,11 @@ stress: setup
 faults: setup archive broker
 	PYTHONPATH=tests $(PYTHON) -m campaign --kills $(KILLS) --minutes $(MINUTES) \
 		$(if $(SEED),--seed $(SEED))
+
+# Changes the pure modules in thousands of small ways, and counts those that no test notices; a part
+# of the names chooses some of them: `make mutants ONLY=watermarks`.
+mutants: setup
+	$(PYTHON) tools/mutants.py --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
 lint: setup
 	.venv/bin/ruff check

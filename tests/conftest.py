@@ -27,6 +27,9 @@ BROKER = "TIDEMARK_TEST_BROKER"
 """The variable with the home of a broker that sessions reuse, for repeated runs of a few tests. It
 must not be the engine's home, because tests search those files for protected values."""
 
+MUTANT = "MUTANT_UNDER_TEST"
+"""The variable with the name of the change that mutmut tests, for `make mutants`."""
+
 SHORT_LIVED = f"{INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Java options of a short-lived engine: only the C1 compiler, and a code cache that does not fill
 up within a minute."""
@@ -39,7 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     untimed = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=untimed)
-    hypothesis.settings.load_profile("untimed")
+    # A mutant is killed by any failing example, and by the same ones each time.
+    hypothesis.settings.register_profile(
+        "mutants",
+        hypothesis.settings.get_profile("untimed"),
+        derandomize=True,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    )
+    hypothesis.settings.load_profile("mutants" if MUTANT in os.environ else "untimed")
     os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
     os.environ.setdefault("TIDEMARK_DURABLE", "false")
     if not hasattr(config, "workerinput"):

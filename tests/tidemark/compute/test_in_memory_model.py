@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.data.support import PER_MINUTE, same
@@ -180,7 +180,6 @@ def expected(
     )["windows"]
 
 
-@settings(max_examples=200)
 @given(
     st.lists(ARRIVALS, min_size=1, max_size=8),
     st.integers(0, 8),
