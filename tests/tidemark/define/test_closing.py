@@ -82,6 +82,11 @@ def test_the_last_of_aligned_windows_is_the_oracles(
     assert window.last_window_end(end * 1_000_000) == max(ends)
 
 
+def test_the_last_window_may_be_a_microsecond_long() -> None:
+    assert [Tumbling("1 microsecond").last_window_end(end) for end in (-1, 0, 5)] == [-1, 0, 5]
+    assert Tumbling("1 hour").last_window_end(1) == duration("1 hour")
+
+
 ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata")
 
 

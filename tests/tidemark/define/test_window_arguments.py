@@ -52,6 +52,10 @@ def test_the_steps_of_a_cumulating_window_divide_its_size() -> None:
             Sliding("1 hour", "90 minutes", "-1 minute"),
             "sliding 1 hour every 90 minutes, offset -1 minutes, with uncovered gaps of 30 minutes",
         ),
+        (
+            Sliding(LEAST, "2 microseconds"),
+            "sliding 1 microsecond every 2 microseconds, with uncovered gaps of 1 microsecond",
+        ),
         (Cumulating("1 day", "1 hour"), "cumulating 1 day by 1 hour"),
         (Cumulating("1 day", "1 hour", "1 hour"), "cumulating 1 day by 1 hour, offset 1 hour"),
         (Calendar("week"), "calendar week in UTC"),
@@ -95,6 +99,9 @@ def test_a_trigger_is_described(trigger: Trigger, text: str) -> None:
         (Calendar("day", "Asia/Kolkata"), Tumbling("1 hour"), False),
         (Calendar("day", "Asia/Kolkata"), Tumbling("30 minutes"), True),
         (Calendar("day", "Asia/Kolkata"), Tumbling("1 hour", "30 minutes"), True),
+        # 12 or 13 hours and 45 minutes ahead of UTC.
+        (Calendar("day", "Pacific/Chatham"), Tumbling("1 hour", "15 minutes"), True),
+        (Calendar("day", "Pacific/Chatham"), Tumbling("1 hour", "45 minutes"), False),
         (Calendar("day"), Tumbling("5 hours"), False),
         (Calendar("day"), Session("1 hour"), False),
         (Tumbling("1 day"), Calendar("day"), False),
