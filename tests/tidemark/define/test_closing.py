@@ -13,6 +13,8 @@ from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
 from tidemark.define.windows import Calendar, Cumulating, Global, Sliding, Tumbling, Window
 
 HALF_HOUR = duration("30 minutes")
+DST_CHANGES = ("2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18", "2010-11-07")
+"""Days on which midnight may be skipped or occur twice."""
 
 
 @pytest.mark.parametrize(
@@ -30,10 +32,7 @@ HALF_HOUR = duration("30 minutes")
     ],
     ids=str,
 )
-# Days of DST changes, on which midnight may be skipped or occur twice.
-@pytest.mark.parametrize(
-    "day", ["2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18", "2010-11-07"]
-)
+@pytest.mark.parametrize("day", DST_CHANGES)
 def test_last_window_end_matches_the_assigned_windows(
     spark: SparkSession, window: Window, day: str
 ) -> None:
@@ -94,7 +93,15 @@ ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "America/St_Johns", "Asia/
 @given(
     st.sampled_from(["day", "week", "month", "year"]),
     st.sampled_from(ZONES),
-    st.integers(duration("-900 weeks"), instant("2030-01-01")),
+    st.one_of(
+        st.integers(duration("-900 weeks"), instant("2030-01-01")),
+        st.builds(
+            lambda day, half_hours, micros: instant(day) + half_hours * HALF_HOUR + micros,
+            st.sampled_from(DST_CHANGES),
+            st.integers(-12, 60),
+            st.integers(-1, 2),
+        ),
+    ),
 )
 def test_the_last_calendar_window_is_the_oracles(unit: str, zone: str, end: int) -> None:
     spec = {"calendar": {"unit": unit, "timezone": zone}}
