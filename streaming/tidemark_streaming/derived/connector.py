@@ -12,6 +12,7 @@ from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import Join
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
@@ -19,6 +20,9 @@ from tidemark.store.event_log.steps import Step, Steps
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.snapshot.tables import Tables
+
+INVALID_EXPRESSION = ("22", "42")
+"""The SQL states of an expression that is invalid or fails on the data."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -104,7 +108,15 @@ class DerivedConnector:
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        return None
+        derivation = self.source.derivation
+        condition = derivation.condition if isinstance(derivation, Join) else None
+        if condition is None or (error.getSqlState() or "")[:2] not in INVALID_EXPRESSION:
+            return None
+        reason = str(error).strip().splitlines()[0]
+        return DataError(
+            f"The condition of join '{self.source.name}' can't be computed: {reason} Correct "
+            f"where={condition!r}: it is SQL over the rows `l` and `r`. Nothing was ingested."
+        )
 
     def _ids(self, tables: Tables, known: Mapping[str, str]) -> dict[str, str]:
         """Return the id of each base's timeline.

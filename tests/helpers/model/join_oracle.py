@@ -39,6 +39,7 @@ def join_by_definition(
     reach: Callable[[int], tuple[int, int]],
     how: str,
     lateness: int | None,
+    where: Callable[[str, str], bool],
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Return the rows of a join, and those that take no part.
 
@@ -48,6 +49,7 @@ def join_by_definition(
     Args:
         steps: for each step, the side and the number of the base's arrival.
         reach: the first and the last event time of right rows for a left event time.
+        where: the condition on the `id` of both rows.
     """
     taken = [
         _Taken(row, n, side, (number, place), bases[side][number].before)
@@ -69,7 +71,8 @@ def join_by_definition(
         first, last = reach(left.row["t"])
         for right in sides[1]:
             equal = left.row["k"] is not None and left.row["k"] == right.row["k"]
-            if equal and first <= right.row["t"] <= last:
+            near = equal and first <= right.row["t"] <= last
+            if near and where(left.row["id"], right.row["id"]):
                 joined.append((max(left.step, right.step), left.row["id"], right.row["id"]))
                 paired |= {(0, left.place), (1, right.place)}
     for side in (0, 1)[: {"inner": 0, "left": 1, "full": 2}[how]]:

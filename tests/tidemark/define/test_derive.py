@@ -131,6 +131,7 @@ def test_the_watermark_stays_behind_the_bases(given: dict[str, Any], back: tuple
             {"rename": {"payments.at": "joined_at"}},
             "'joined_at', which the derivation adds, and payments.at would both be 'joined_at'",
         ),
+        ({"name": "Paid"}, "is not valid for a table"),
         ({"allowed_lateness": "-1 minute"}, "allowed_lateness must not be negative"),
     ],
 )

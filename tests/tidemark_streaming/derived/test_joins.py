@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.model.join_oracle import BaseArrival, derived_watermarks, join_by_definition
+from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, Join, join
@@ -117,6 +118,7 @@ def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) ->
     within, reach = REACHES[seed % len(REACHES)]
     how = chance.choice(["inner", "left", "full"])
     lateness = chance.choice([None, "0 seconds", "2 seconds"])
+    excluded = chance.choice([None, "o1p1", "o2p1"])
     source = join(
         name="paid",
         left=LEFT,
@@ -126,6 +128,7 @@ def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) ->
         how=how,
         allowed_lateness=lateness,
         rename=RENAME,
+        where=None if excluded is None else f"concat(l.id, r.id) <> '{excluded}'",
     )
     arrivals = [random_arrivals(chance, name) for name in ("o", "p")]
     run_in_cuts(warehouse, source, arrivals, chance)
@@ -136,7 +139,12 @@ def test_a_join_is_its_definition_in_any_cut(warehouse: Warehouse, seed: int) ->
     definition = source.derivation
     assert isinstance(definition, Join)
     joined, unjoined = join_by_definition(
-        steps, bases, reach=reach, how=how, lateness=definition.lateness
+        steps,
+        bases,
+        reach=reach,
+        how=how,
+        lateness=definition.lateness,
+        where=lambda left, right: left + right != excluded,
     )
     rows = warehouse.take(source.log_table).to_pylist()
     if definition.lateness is not None:
@@ -174,3 +182,25 @@ def test_a_union_has_the_events_of_its_sources_in_any_cut(warehouse: Warehouse) 
         for position, row in enumerate(arrivals[side][number].rows)
     )
     assert derived_parity(warehouse, source).equal
+
+
+@pytest.mark.parametrize("condition", ["l.amount > 1", "l.id >", "CAST(l.id AS INT) > 1"])
+def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: str) -> None:
+    source = join(
+        name="paid",
+        left=LEFT,
+        right=RIGHT,
+        on=["k"],
+        within=Between("0 seconds", "1 second"),
+        rename=RENAME,
+        where=condition,
+    )
+    for base in (LEFT, RIGHT):
+        arrival = ScenarioArrival(((0, "a", "x"),), 0)
+        list(ingest(warehouse, MemoryConnector(base, [arrival])))
+    with pytest.raises(
+        DataError, match="The condition of join 'paid' can't be computed"
+    ) as refused:
+        list(ingest(warehouse, derived(warehouse, source), batch=None))
+    assert f"Correct where={condition!r}" in str(refused.value)
+    assert Log(warehouse, source).timeline() == []

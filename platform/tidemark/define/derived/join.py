@@ -320,6 +320,8 @@ def _check_keys(name: str, left: Source, right: Source, on: Sequence[str]) -> tu
                 f"the key '{key}' is a {types[0]} in '{left.name}' and a {types[1]} in "
                 f"'{right.name}'. Declare it with one type in both",
             )
+        if "map<" in types[0]:
+            raise _refuse(name, f"the key '{key}' is a {types[0]}, which the engine can't compare")
     return tuple(dict.fromkeys(on))
 
 
