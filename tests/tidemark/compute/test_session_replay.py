@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.model.oracle import simulate
@@ -16,7 +16,7 @@ from tidemark.define.triggers import firings
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Never, Trigger
 
 SECOND = 1_000_000
-GAP, BOUND, INTERVAL = 10, 5, 7
+GAP, BOUND = 10, 5
 TIMING = {EARLY: "EARLY", ON_TIME: "ON_TIME", LATE: "LATE", FINAL: "LATE"}
 Side = tuple[firings.Firing, dict[str, Any]]
 """A firing of a trigger, and the same as the oracle has it."""
@@ -25,7 +25,8 @@ FIRINGS: tuple[Side, ...] = (
     (Never(), {"never": {}}),
     (EachArrival(), {"arrival": {}}),
     (Count(2), {"count": 2}),
-    (Every(f"{INTERVAL} seconds"), {"every": f"{INTERVAL} seconds"}),
+    (Every("7 seconds"), {"every": "7 seconds"}),
+    (Every("4 seconds"), {"every": "4 seconds"}),
 )
 
 
@@ -69,16 +70,23 @@ def micros(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * SECOND
 
 
+def due(moments: list[Moment], clock: int, interval: int | None) -> tuple[int | None, int | None]:
+    """Return the first arrival at or after the next tick, and the watermark before it."""
+    if interval is None:
+        return None, None
+    seconds = interval // SECOND
+    tick = (clock // seconds + 1) * seconds
+    reached = next((n for n, moment in enumerate(moments) if moment.clock >= tick), None)
+    return reached, None if reached is None else micros(moments[reached].before)
+
+
 def fragments(
     history: list[Arrival], trigger: Trigger, lateness: int
 ) -> Iterator[tuple[int, Fragment]]:
     """Yield the number of each event that counts, and its fragment."""
     moments, number = list(timeline(history)), 0
     for n, (arrival, moment) in enumerate(zip(history, moments, strict=True)):
-        tick = (moment.clock // INTERVAL + 1) * INTERVAL
-        due = next((i for i, m in enumerate(moments) if m.clock >= tick), None)
-        ticked = (due, None if due is None else micros(moments[due].before))
-        sides = [ticked if side.clock else (None, None) for side in (trigger.early, trigger.late)]
+        sides = [due(moments, moment.clock, side.clock) for side in (trigger.early, trigger.late)]
         facts = (micros(moment.before), micros(moment.after), *sides[0], *sides[1])
         for position, at in enumerate(arrival.events):
             if moment.before is None or moment.before < at + GAP + lateness:
@@ -155,6 +163,13 @@ def test_replayed_firings_equal_the_oracles(
     )
 
 
+# The window becomes final before the clock reaches the next tick.
+@example(
+    [*map(Arrival, (0, 0, 0, 0, 9), ([0], [], [1], [], []), (0, 12, 0, 60, 60))],
+    FIRINGS[0],
+    FIRINGS[-1],
+    30,
+)
 @given(HISTORIES, st.sampled_from(FIRINGS), st.sampled_from(FIRINGS), st.integers(0, 30))
 def test_an_arrival_adds_the_firings_that_it_caused(
     history: list[Arrival], early: Side, late: Side, lateness: int
