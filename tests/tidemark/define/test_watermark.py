@@ -263,6 +263,10 @@ def test_strategies_describe_themselves() -> None:
         "for 90 seconds"
     )
     assert str(Punctuated("mark")) == "maximum of mark"
+    assert str(Perfect()) == "none until the source ends"
+    assert str(Manual()) == "set by the connector"
+    assert str(BoundedOutOfOrderness("1 hour")) == "newest event time - 1 hour"
+    assert str(MonotonicTimestamps()) == "newest event time"
 
 
 def test_the_documented_custom_strategy_works() -> None:
