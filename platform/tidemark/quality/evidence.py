@@ -165,5 +165,15 @@ class Batch:
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _read_rows(self, table: str, back: int) -> DataFrame:
-        ranges = self.ranges(back)
-        return self.asset.warehouse.read(table, InRanges("window_start", ranges))
+        """Return earlier rows of windows of the commit; no row if another definition made them."""
+        rows = self.asset.warehouse.read(table, InRanges("window_start", self.ranges(back)))
+        # Only a commit that replaces all rows can follow those of another definition.
+        if self.marker.overwritten != ():
+            return rows
+        own, kinds, names = self.unvalidated_rows.dtypes, dict(rows.dtypes), rows.columns
+        declared = {*self.transform.keys, *self.transform.aggregates}
+        earlier = names[names.index("window_end") + 1 : names.index("events")]
+        if {*earlier} == declared and all(kinds[n] == kind for n, kind in own if n in declared):
+            return rows
+        lacking = [F.lit(None).cast(kinds[n]).alias(n) for n in names if n not in dict(own)]
+        return self.unvalidated_rows.where("false").select("*", *lacking)

@@ -7,7 +7,7 @@ results, and commits them.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -116,7 +116,7 @@ def _split(
 ) -> GateResult:
     """Separate the rows to publish from those to quarantine."""
     marked = _mark_failing(rows, failed, together)
-    settled = quarantine.compute_changes(batch, marked)
+    settled = quarantine.compute_changes(replace(batch, rows=rows), marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
         F.when(F.col(IS_DELETED), None)

@@ -247,7 +247,8 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
 
     def find_failures() -> list[Failure]:
         sent = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
-        missed = ask(frame(batch.asset.warehouse.spark, sent), batch).select(
+        own = frame(batch.asset.warehouse.spark, sent)
+        missed = ask(own, replace(batch, rows=own)).select(
             F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
         )
         return [Failure(*row) for row in missed.collect()]

@@ -140,6 +140,32 @@ def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: War
     assert parity(warehouse, BELOW_5).equal
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregates": {"n": agg.count(), "most": agg.max("value"), "lowest": agg.min("value")}},
+        {"keys": ()},
+    ],
+    ids=["aggregates", "keys"],
+)
+def test_a_backfill_by_another_definition_keeps_no_earlier_row(
+    warehouse: Warehouse, changes: dict[str, Any]
+) -> None:
+    ingest(
+        warehouse, READINGS, [[reading(0.2, "a", 1), reading(0.4, "b", 9), reading(1.2, "a", 1)]]
+    )
+    before = incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", most=10),)))
+    assert before is not None
+    assert (before.windows, before.quarantined) == (3, 0)
+    column = "lowest" if "aggregates" in changes else "most"
+    checks = (*BELOW_5.expectations, q.max_change_after_close(0.1, column), q.no_gap(5))
+    facts = backfill(warehouse, replace(BELOW_5, expectations=checks, **changes))
+    assert facts.quarantined == 1
+    left = warehouse.read("per_minute")
+    assert [r["most"] for r in left.collect()] == [1.0] * (1 if "keys" in changes else 2)
+    assert {*changes.get("aggregates", ())} <= {*left.columns}
+
+
 def test_warnings_publish_and_a_row_set_fails_as_a_whole(
     warehouse: Warehouse,
     gxe: Any,  # noqa: ANN401
