@@ -174,9 +174,8 @@ def compute_windows(
     # A later commit may have replaced partials of one that is published again, so that its counts
     # are too low.
     unsure = not adds or marker.begins or plan.taken_up
-    if isinstance(marker, StateCommit) and (
-        missed or (unsure and warehouse.exists(own.late_table))
-    ):
+    missed = missed or (unsure and warehouse.exists(own.late_table))
+    if isinstance(marker, StateCommit) and missed:
         lacking = state.lacking()
         loss = late_loss(state.rows(lacking), own, asset.log, marker)
         comment = f"Changes that too-late events would make in {transform.name}"
@@ -195,7 +194,8 @@ def compute_windows(
                 Output(own.late_table, materialized, comment, marker.recomputed, grows=True)
             )
     open_from = None if opened is None else sessions.find_first_open(transform, marker, opened.get)
-    reach = _affected_condition(asset, marker)
+    end = closed_end(transform, marker.before) if adds else None
+    reach = "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
     return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
 
 
@@ -343,13 +343,6 @@ def _read_affected(
         if planning is Planning.FEW
         else lifecycle(transform).repartition_for_merge(rows, transform)
     )
-
-
-def _affected_condition(asset: Asset, marker: CommitInfo) -> str:
-    """Return a SQL condition on the published rows that a commit can have changed."""
-    adds = marker.recomputed is None
-    end = closed_end(asset.transform, marker.before) if adds else None
-    return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
 
 
 def select_published(rows: Rows) -> Rows:
