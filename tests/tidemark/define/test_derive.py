@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from helpers.suite.pages import fences
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, duration
+from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.derive import Between, DerivedSource, join, union
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness, MonotonicTimestamps
 from tidemark.window import Sliding, Tumbling
+from till import sources, transforms
 
 ORDERS = Source(
     name="orders",
@@ -195,3 +198,14 @@ def test_two_event_times_of_different_names_are_one_column() -> None:
     )
     with pytest.raises(DefinitionError, match="it also has a column 'at'"):
         union(name="all", of=[ORDERS, clash])
+
+
+def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
+    """The commands of the page are run with that domain: see `derived/test_commands.py`."""
+    defined = dict[str, Any]()
+    for block in fences("docs/joins.md"):
+        if block.language == "py":
+            exec(compile(block.text, "joins.md", "exec"), defined)
+    assert defined["paid_orders"] == sources.paid_orders
+    assert defined["movements"] == sources.movements
+    assert fingerprint(defined["unpaid_hourly"]) == fingerprint(transforms.unpaid_hourly)

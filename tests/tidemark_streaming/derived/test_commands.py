@@ -1,4 +1,7 @@
-"""The commands on derived sources: ingest, run, compare, end, erase and drop them."""
+"""The commands on derived sources: ingest, run, compare, end, erase and drop them.
+
+Among them are the commands of the page `joins.md`.
+"""
 
 import json
 from collections.abc import Iterator
