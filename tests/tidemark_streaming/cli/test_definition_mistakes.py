@@ -113,6 +113,9 @@ def test_a_definition_error_is_one_line_with_its_place(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TIDEMARK_DOMAINS", domain.name)
     monkeypatch.chdir(domain)
+    # A session of an earlier test would let functions of Spark return columns.
+    for mode in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+        monkeypatch.delenv(mode, raising=False)
     result = call("status")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {said.rstrip('.')}"), result.stderr
