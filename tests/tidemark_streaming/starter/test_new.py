@@ -110,8 +110,8 @@ def test_bad_lines_in_a_csv_file_are_reported(here: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert (
         "own.csv has 2 lines with another number of fields, 1 row of 'at' without a valid "
-        "TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark ingest` will make "
-        "them dead letters"
+        "TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark ingest` will write "
+        "them to the dead letters"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()
     assert '"at": "TIMESTAMP"' in sources
