@@ -26,8 +26,11 @@ def lock_file(location: str, database: str, name: str) -> Path:
     return Path(location) / database / name
 
 
-def open_lock_file(warehouse: Warehouse, name: str) -> int:
+def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) -> int:
     """Open a lock file, create it if it is missing, and return its handle.
+
+    Args:
+        writable: as for `open_lock`.
 
     Raises:
         DataError: the lock file can't be written.
@@ -39,7 +42,7 @@ def open_lock_file(warehouse: Warehouse, name: str) -> int:
         else:
             # This folder is next to tables, which others may be allowed to read.
             path.parent.mkdir(parents=True, exist_ok=True)
-        return open_lock(path)
+        return open_lock(path, writable=writable)
     except OSError as error:
         raise _unwritable(warehouse, error) from error
 

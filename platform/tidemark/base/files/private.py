@@ -22,15 +22,20 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def open_lock(file: Path) -> int:
+def open_lock(file: Path, *, writable: bool = True) -> int:
     """Open a file for its lock, create it if it is missing, and return its handle.
 
     Only its owner can open it: anyone who can open a file can hold its lock forever.
 
+    Args:
+        writable: false to share the lock only. An existing file is then opened on a read-only file
+            system, too, and keeps none from becoming read-only.
+
     Raises:
         OSError: it can't be opened, or is a symbolic link.
     """
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    access = os.O_RDWR if writable else os.O_RDONLY
+    return os.open(file, access | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def foreign_owner(file: Path) -> str | None:

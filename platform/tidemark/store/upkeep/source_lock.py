@@ -74,7 +74,7 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
     if path in _held.paths:
         yield
         return
-    runs = _open(warehouse, source, "runs")
+    runs = _open(warehouse, source, "runs", writable=False)
     try:
         # An erasure that was just killed may still hold the second file for an instant.
         _wait_for_erasure(warehouse, source, then=lambda: locks.share(runs))
@@ -121,7 +121,7 @@ def lock_source(
         DataError: the lock files can't be written.
     """
     path = _path(warehouse, source)
-    erasure, runs = (_open(warehouse, source, name) for name in ("erasure", "runs"))
+    erasure, runs = (_open(warehouse, source, name, writable=True) for name in ("erasure", "runs"))
     try:
         _wait(
             lambda: locks.try_take(erasure),
@@ -149,7 +149,7 @@ def lock_source(
 
 
 def _wait_for_erasure(warehouse: Warehouse, source: Source, then: Callable[[], bool]) -> None:
-    erasure = _open(warehouse, source, "erasure")
+    erasure = _open(warehouse, source, "erasure", writable=False)
     try:
         _wait(
             lambda: locks.share(erasure) and then(),
@@ -222,8 +222,8 @@ def _path(warehouse: Warehouse, source: Source) -> Path:
     return lock_file(warehouse.location, warehouse.database, _name(source, "runs"))
 
 
-def _open(warehouse: Warehouse, source: Source, kind: str) -> int:
-    return open_lock_file(warehouse, _name(source, kind))
+def _open(warehouse: Warehouse, source: Source, kind: str, *, writable: bool) -> int:
+    return open_lock_file(warehouse, _name(source, kind), writable=writable)
 
 
 def _name(source: Source, kind: str) -> str:
