@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 from pyspark import cloudpickle
 
+from tidemark.base import thresholds
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.sink import writer
 
