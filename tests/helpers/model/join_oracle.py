@@ -100,9 +100,10 @@ def _settled(
 ) -> int | None:
     """Return the first step after which the watermark of a base is past `end`."""
     for n, (of, number) in enumerate(steps):
-        after = bases[side][number].after
-        if of == side and after is not None and after > end:
-            return n
+        if of == side:
+            after = bases[side][number].after
+            if after is not None and after > end:
+                return n
     return None
 
 
