@@ -59,7 +59,8 @@ def _contents(path: Path) -> Iterator[bytes]:
         # A running process may delete its files.
         return
     yield content
-    if path.suffix == ".parquet" and content:
+    # A killed process may leave a file without a footer, which no reader opens.
+    if path.suffix == ".parquet" and content[4:].endswith(b"PAR1"):
         yield _uncompressed(pq.read_table(path))
     yield from _unpacked(content)
 
