@@ -16,6 +16,7 @@ from tidemark.base.instants import INFINITY, iso
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.watermarks import after_heartbeat
 from tidemark.define.windows import Session
 from tidemark_streaming.scenario.read.parse import Scenario, load
 
@@ -44,6 +45,10 @@ def steps(scenario: Scenario) -> list[Step]:
         watermark, _ = source.watermark.advance(
             None, before, seen, arrival.clock, arrival.watermark
         )
+        if arrival.silent_since is not None:
+            watermark = after_heartbeat(
+                source.watermark, watermark, arrival.clock, arrival.silent_since
+            )
         watermark = INFINITY if arrival.ends else watermark
         found.append(Step(number, arrival.clock, arrival.rows, before, watermark))
     return found
