@@ -204,15 +204,15 @@ def test_mart_rows_that_depend_on_a_window_are_found(
     assert row is not None
     marts, window = Marts(platform.settings), row.asDict()
     found = resting_on(platform.warehouse, marts, departures_by_carrier, window)
-    told = {mart.mart: mart for mart in found}
-    assert set(told) == {"asset_reliability", MART, "delay_by_weather"}
-    assert told["asset_reliability"].by is None
+    by_name = {mart.mart: mart for mart in found}
+    assert set(by_name) == {"asset_reliability", MART, "delay_by_weather"}
+    assert by_name["asset_reliability"].by is None
     by = {"day": date(2013, 1, 1), "origin": row.origin, "carrier": row.carrier}
-    assert told[MART].by == by
-    (mine,) = told[MART].rows
+    assert by_name[MART].by == by
+    (mine,) = by_name[MART].rows
     assert mine.items() >= by.items()
     # This mart was not built.
-    assert told["delay_by_weather"].by is None
+    assert by_name["delay_by_weather"].by is None
 
 
 def test_a_late_event_updates_only_its_day_in_the_mart(
@@ -415,8 +415,8 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     [assets] = mart_assets(platform.settings)
     now = json.dumps({"builds": {platform.settings.database: time.time_ns()}})
     sensor = mart_sensor(platform.settings, assets)
-    told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
-    assert told.skipped() == "builds: No new builds."
+    reports = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
+    assert reports.skipped() == "builds: No new builds."
 
     _, one, _ = commands("docs/dbt.md")
     assert one == ["marts", MART]
@@ -425,17 +425,17 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     result = call(*one)
     assert result.exit_code == 2, result.stdout
     assert "failed" in result.stderr
-    assert told.skipped() == "builds: Reported 4 marts and tests."
+    assert reports.skipped() == "builds: Reported 4 marts and tests."
     stood = platform.latest(MART)
     assert stood is not None
     assert stood.metadata["made by"].value == "the command line"
     assert platform.checks(assets, MART) == [False, True]
-    assert told.skipped() == "builds: No new builds."
+    assert reports.skipped() == "builds: No new builds."
 
     assert call(*one, "--full-refresh").exit_code == 0
     assert platform.mart() == platform.counted()
     assert platform.marked() == set()
-    told.tick()
+    reports.tick()
     assert platform.checks(assets, MART) == [True, True]
 
     [trials] = mart_assets(platform.settings, "trials")
@@ -464,9 +464,9 @@ def test_logs_of_dbt_and_dagster_never_contain_the_token(platform: Platform) -> 
     assert any(p.name == "dbt.log" for p in written)
     assert not [p for p in written if token.encode() in p.read_bytes()]
     instance = platform.instance
-    told = [str(entry) for r in instance.get_runs() for entry in instance.all_logs(r.run_id)]
-    assert len(told) > 50
-    assert not [text for text in told if token in text]
+    logged = [str(entry) for r in instance.get_runs() for entry in instance.all_logs(r.run_id)]
+    assert len(logged) > 50
+    assert not [text for text in logged if token in text]
 
 
 def test_a_missing_dbt_project_defines_no_marts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Orders, payments, and what is computed from both."""
+"""Orders and payments, and the sources that are computed from them."""
 
 from tidemark.derive import Between, join, union
 from tidemark.source import Source

@@ -29,7 +29,7 @@ from tidemark_assets.base.steps import of_assets
 from tidemark_assets.jobs.step_job import Step, asset_job
 from tidemark_assets.sensors.frame import create_sensor, is_running
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
-from tidemark_streaming.connector import Ingestion, InWarehouse
+from tidemark_streaming.connector import Ingestion, in_warehouse
 from tidemark_streaming.home.orchestrator import catch_up
 from tidemark_streaming.ingest import polls
 from tidemark_streaming.ingest.blocked_sources import blocking_error
@@ -53,10 +53,9 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
         polls.note(tidemark.settings, name)
         snapshot = tidemark.snapshot()
         timeline = snapshot.timeline(name)
+        own = tidemark.settings
         connector = ingestion.connector(tidemark.landing(source))
-        if isinstance(connector, InWarehouse):
-            own = tidemark.settings
-            connector = connector.in_warehouse(own.warehouse, own.database)
+        connector = in_warehouse(connector, own.warehouse, own.database)
         pending = connector.pending(timeline)
         if not pending:
             return dg.SkipReason(f"No new data is pending for '{name}'.")

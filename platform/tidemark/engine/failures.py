@@ -32,13 +32,18 @@ def translate_failures(asset: str) -> Iterator[None]:
         raise DataError(f"Asset '{asset}': {found}") from error
 
 
+def is_expression_invalid(error: PySparkException) -> bool:
+    """Return whether an expression is invalid or fails on the data."""
+    return (error.getSqlState() or "")[:2] in _OURS
+
+
 def find_cause(error: PySparkException) -> str | None:
     """Return why a definition or its data made the engine fail; None if it is not known."""
     raised = user_code.find_in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
     expression = _expression(error)
-    if (error.getSqlState() or "")[:2] not in _OURS or expression is None:
+    if not is_expression_invalid(error) or expression is None:
         return None
     lines = str(error).strip().splitlines() or [""]
     reason = _CLASS.sub("", lines[0]).split(" SQLSTATE:")[0].rstrip(". ")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
@@ -19,7 +19,6 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.steps import Steps
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -65,26 +64,23 @@ def derived_parity(
         raise DataError(
             f"Nothing has arrived for '{source.name}' yet: run `tidemark ingest {source.name}`."
         )
-    logs = {base.name: Log(warehouse, base) for base in source.bases}
-    steps = Steps.of_positions(
-        list(logs),
-        [a.position for a in timeline],
-        lambda base, first: logs[base].timeline(first - 1),
-    )
-    few = all(log.few() for log in logs.values())
+    few = all(Log(warehouse, base).few() for base in source.bases)
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
         last = timeline[-1].arrival
-        recorded = _comparable(own.read(-1, last), source).unionByName(
-            _dead(warehouse.read(source.dead_letters_table), source)
+        joined = F.to_json(F.struct(*(F.col(f"`{name}`") for name in source.columns)))
+        unjoined, none = F.col("bytes").cast("string"), F.lit(None).cast("string")
+        recorded = _comparable(own.read(-1, last), joined, none).unionByName(
+            _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
         )
-        computed = compute_rows(source, list(logs.values()), steps)
+        computed = compute_rows(warehouse, source, [a.position for a in timeline])
         computed = computed.withColumnRenamed(STEP, "arrival")
         if DEAD in computed.columns:
-            alive, dead = computed.where(f"{DEAD} IS NULL"), computed.where(f"{DEAD} IS NOT NULL")
-            dead = dead.select("*", f"{DEAD}.reason", f"{DEAD}.bytes")
-            computed = _comparable(alive, source).unionByName(_dead(dead, source))
+            dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
+            computed = _comparable(computed.where(f"{DEAD} IS NULL"), joined, none).unionByName(
+                _comparable(dead, unjoined, F.col("reason"))
+            )
         else:
-            computed = _comparable(computed, source)
+            computed = _comparable(computed, joined, none)
         missing = place.materialize_frame(computed.exceptAll(recorded), few=few)
         extra = place.materialize_frame(recorded.exceptAll(computed), few=few)
         rows = sum(a.rows + a.dead_letters for a in timeline)
@@ -98,23 +94,10 @@ def derived_parity(
         )
 
 
-def _comparable(rows: DataFrame, source: DerivedSource) -> DataFrame:
+def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
     """Return rows as text, because the engine can't compare all types."""
-    return rows.select(
-        F.col("arrival").cast("bigint").alias("arrival"),
-        F.col("position").cast("bigint").alias("position"),
-        F.to_json(F.struct(*(F.col(f"`{name}`") for name in source.columns))).alias("row"),
-        F.lit(None).cast("string").alias("reason"),
-    )
-
-
-def _dead(rows: DataFrame, source: DerivedSource) -> DataFrame:
-    return rows.select(
-        F.col("arrival").cast("bigint").alias("arrival"),
-        F.col("position").cast("bigint").alias("position"),
-        F.col("bytes").cast("string").alias("row"),
-        "reason",
-    )
+    numbers = (F.col(name).cast("bigint").alias(name) for name in ("arrival", "position"))
+    return rows.select(*numbers, row.alias("row"), reason.alias("reason"))
 
 
 def _first(rows: DataFrame, kind: str, most: int) -> Sequence[dict[str, Any]]:

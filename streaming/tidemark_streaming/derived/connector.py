@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,16 +14,15 @@ from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
+from tidemark.define.source import Source
+from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.steps import Step, Steps
+from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.snapshot.tables import Tables
-
-INVALID_EXPRESSION = ("22", "42")
-"""The SQL states of an expression that is invalid or fails on the data."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -54,14 +54,10 @@ class DerivedConnector:
         last = timeline[-1] if timeline else None
         if last is not None and last.ends:
             return []
-        tables = Tables(f"{self.location}/{self.database}")
         now = None if last is None else Step.of_position(last.position)
         taken = {} if now is None else dict(now.taken)
-        ids = self._ids(tables, {} if now is None else now.ids)
-        arrivals = {
-            base.name: _arrivals(tables, base.timeline_table, taken.get(base.name, 0))
-            for base in self.source.bases
-        }
+        ids = self._ids({} if now is None else now.ids)
+        arrivals = {b.name: self._arrivals(b, taken.get(b.name, 0)) for b in self.source.bases}
         reached = {
             base: next((a.after for a in found if a.arrival == taken.get(base)), None)
             for base, found in arrivals.items()
@@ -94,23 +90,18 @@ class DerivedConnector:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
-        logs = {base.name: Log(warehouse, base) for base in self.source.bases}
-        for log in logs.values():
+        for base in self.source.bases:
             # A base of which nothing has arrived yet may have no tables.
-            if not warehouse.exists(log.source.log_table):
-                log.create()
-        positions = [chunk.position for chunk in chunks]
-        steps = Steps.of_positions(
-            list(logs), positions, lambda base, first: logs[base].timeline(first - 1)
-        )
-        rows = compute_rows(self.source, list(logs.values()), steps)
+            if not warehouse.exists(base.log_table):
+                Log(warehouse, base).create()
+        rows = compute_rows(warehouse, self.source, [chunk.position for chunk in chunks])
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 
     def explain(self, error: PySparkException) -> DataError | None:
         derivation = self.source.derivation
         condition = derivation.condition if isinstance(derivation, Join) else None
-        if condition is None or (error.getSqlState() or "")[:2] not in INVALID_EXPRESSION:
+        if condition is None or not is_expression_invalid(error):
             return None
         reason = str(error).strip().splitlines()[0]
         return DataError(
@@ -118,7 +109,16 @@ class DerivedConnector:
             f"where={condition!r}: it is SQL over the rows `l` and `r`. Nothing was ingested."
         )
 
-    def _ids(self, tables: Tables, known: Mapping[str, str]) -> dict[str, str]:
+    @cached_property
+    def _tables(self) -> Tables:
+        return Tables(f"{self.location}/{self.database}")
+
+    def _arrivals(self, base: Source, first: int) -> list[Arrival]:
+        """Return the arrivals of a base from a number on."""
+        rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
+        return [] if rows is None else read_arrivals(rows)
+
+    def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
         """Return the id of each base's timeline.
 
         Raises:
@@ -127,7 +127,7 @@ class DerivedConnector:
         """
         found = dict[str, str]()
         for base in self.source.bases:
-            identity = tables.id(base.timeline_table)
+            identity = self._tables.id(base.timeline_table)
             if base.name in known and known[base.name] != identity:
                 raise self._refuse(base.name, "was dropped after its arrivals were taken")
             if identity is not None:
@@ -140,8 +140,3 @@ class DerivedConnector:
             "Other arrivals can't continue the old ones: drop it (`tidemark drop "
             f"{self.source.name}`), and ingest it again."
         )
-
-
-def _arrivals(tables: Tables, timeline: str, first: int) -> list[Arrival]:
-    rows = tables.read(timeline, bounds=[at_least("arrival", first)])
-    return [] if rows is None else read_arrivals(rows)

@@ -52,6 +52,11 @@ class Domains:
         used = [*self.ingestions.values(), *self.transforms.values()]
         return {**self.sources, **{each.source.name: each.source for each in used}}.values()
 
+    def derived_from(self, source: Source) -> list[DerivedSource]:
+        """Return the derived sources that read a source's event log."""
+        derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
+        return [s for s in derived if source.name in (base.name for base in s.bases)]
+
     def tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
         ingestions, definitions = self.ingestions.values(), self.transforms.values()

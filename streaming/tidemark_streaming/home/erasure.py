@@ -137,16 +137,14 @@ def erase(
 
 def _check_derived(known: Domains, source: Source) -> None:
     """Refuse sources whose events are in the event log of a derived source too."""
-    derived = [s for s in known.all_sources() if isinstance(s, DerivedSource)]
+    derived = [source] if isinstance(source, DerivedSource) else known.derived_from(source)
     for each in derived:
-        if source.name in (each.name, *(base.name for base in each.bases)):
-            bases = " and ".join(f"'{base.name}'" for base in each.bases)
-            raise DefinitionError(
-                f"The event log of '{each.name}' has copies of the events of {bases}, which an "
-                "erasure does not change. Drop it (`tidemark drop " + each.name + "`) and remove "
-                "it from the domain, erase the events of its bases, and then add it and ingest it "
-                "again."
-            )
+        bases = " and ".join(f"'{base.name}'" for base in each.bases)
+        raise DefinitionError(
+            f"The event log of '{each.name}' has copies of the events of {bases}, which an erasure "
+            f"does not change. Drop it (`tidemark drop {each.name}`) and remove it from the "
+            "domain, erase the events of its bases, and then add it and ingest it again."
+        )
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:

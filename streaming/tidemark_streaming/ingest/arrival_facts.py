@@ -14,6 +14,7 @@ from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
+from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
@@ -21,9 +22,6 @@ from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
-
-_MISTAKES = ("22", "42")
-"""The SQL states of an expression that is invalid or fails on the data."""
 
 _PER_PART = [
     *(([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max"), ("ahead", "sum")),
@@ -181,7 +179,7 @@ def _by_engine(
     try:
         found = facts.collect()
     except PySparkException as error:
-        if (error.getSqlState() or "")[:2] not in _MISTAKES:
+        if not is_expression_invalid(error):
             raise
         # If the rows can't be read at all, this raises the connector's error.
         _ = rows.schema

@@ -41,8 +41,8 @@ from tidemark_streaming.connector import (
     Chunk,
     Connector,
     Ingestion,
-    InWarehouse,
     Noticing,
+    in_warehouse,
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
@@ -97,6 +97,7 @@ def ingest(
         DataError: the data can't be read, or the warehouse can't be written.
         DefinitionError: the source's watermark can't be computed from its columns.
     """
+    connector = in_warehouse(connector, warehouse.location, warehouse.database)
     with _open_log(warehouse, connector.source) as log:
         yield from _bring(log, log.timeline(), connector, batch)
 
@@ -128,6 +129,7 @@ def follow(
     Raises:
         ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
     """
+    connector = in_warehouse(connector, warehouse.location, warehouse.database)
     source, outage = connector.source, Outage(on_progress)
     log: Log | None = None
     timeline: list[Arrival] = []
@@ -290,8 +292,6 @@ def _bring(
             f"Source '{log.source.name}' has protected columns, and {type(connector).__name__} "
             "does not protect them: use a connector of Tidemark."
         )
-    if isinstance(connector, InWarehouse):
-        connector = connector.in_warehouse(log.warehouse.location, log.warehouse.database)
     chunks = list(connector.pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:

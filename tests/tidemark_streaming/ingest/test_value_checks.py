@@ -102,8 +102,8 @@ def text_rows() -> pa.Table:
 
 def test_texts_that_are_not_utf8_are_dead_letters_in_memory() -> None:
     rows = text_rows()
-    told = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
-    for part, wanted in ((rows, [None, *told]), (rows.slice(2), told[1:])):
+    texts = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
+    for part, wanted in ((rows, [None, *texts]), (rows.slice(2), texts[1:])):
         found = check_values(source(**TEXTS), part)
         assert isinstance(found, pa.Table)
         assert reasons(found) == wanted
@@ -165,8 +165,8 @@ def test_times_out_of_range_in_a_delta_table_are_dead_letters(
     rows = table({n: [row[n] for row in drawn] for n in kinds}, kinds)
     rows = rows.add_column(0, "at", pa.array(range(len(drawn))).cast(arrow_type("TIMESTAMP")))
     of = source(**kinds)
-    told = [f"The field '{name}' has a time outside the years 1 to 9999." for name in "abcde"]
-    wanted = [None, None, *told]
+    texts = [f"The field '{name}' has a time outside the years 1 to 9999." for name in "abcde"]
+    wanted = [None, None, *texts]
     for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
         assert reasons(fetch_rows(check_values(of, given_rows))) == wanted
     broken = text_rows()
@@ -177,4 +177,4 @@ def test_times_out_of_range_in_a_delta_table_are_dead_letters(
     (commit,) = ingest(warehouse, DeltaConnector(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)
     letters = warehouse.take(of.dead_letters_table).sort_by("position")
-    assert letters["reason"].to_pylist() == told
+    assert letters["reason"].to_pylist() == texts

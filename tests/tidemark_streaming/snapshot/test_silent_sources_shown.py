@@ -27,9 +27,9 @@ def test_a_silent_source_is_shown_until_data_arrives(
 
     def seen() -> tuple[str | None, int | None]:
         """Return since when the source is silent: as `status` and as the page show it."""
-        told = call("status", "--json")
-        assert told.exit_code == 0, told.stderr
-        (source,) = json.loads(told.stdout)["sources"]
+        result = call("status", "--json")
+        assert result.exit_code == 0, result.stderr
+        (source,) = json.loads(result.stdout)["sources"]
         (on_page,) = page.state(Monitor(settings).read(), "tidemark", 1)["sources"]
         assert iso(kept.source(SOURCE).silent_since) == source["silent_since"]
         return source["silent_since"], on_page["silentSince"]

@@ -1,12 +1,9 @@
 """Read the rows of a base, with the facts that a derivation needs."""
 
-from collections.abc import Mapping, Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.define.helper_columns import helper
-from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -58,13 +55,3 @@ def read_between(
         F.concat(F.lit(f"{source.name} "), "arrival", F.lit("#"), "position").alias(ORIGIN),
         F.col("correlation_id").alias(CORRELATION),
     )
-
-
-def fields(row: str, names: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Return the fields of a row and their new names, as pairs of SQL and name."""
-    return [(f"{row}.`{old}`", new) for old, new in names.items()]
-
-
-def of_source(logs: Sequence[Log], source: Source) -> Log:
-    """Return the event log of a base."""
-    return next(log for log in logs if log.source.name == source.name)

@@ -24,7 +24,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.derived import thresholds
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
@@ -34,9 +33,9 @@ from tidemark.compute.derived.base_rows import (
     ROW,
     STEP,
     TIME,
-    fields,
     read_between,
 )
+from tidemark.compute.derived.settling import find_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, LINEAGE, Join
 from tidemark.define.helper_columns import helper
@@ -48,7 +47,7 @@ LATE = "too_late"
 UNDATED = "no_event_time"
 
 _HOW = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
-_KIND, _SETTLED = map(helper, ("kind", "settled"))
+_KIND = helper("kind")
 _COLUMNS = (STEP, TIME, ARRIVAL, POSITION, ORIGIN, CORRELATION)
 _Range = tuple[int, int]
 
@@ -60,7 +59,6 @@ class _Side:
     Args:
         letter: `l` or `r`.
         low, high: the bounds of the distance from its rows' event times to their partners'.
-        kept: whether its rows without a partner are rows of the join.
         new: the range of event times of its rows in these steps that may take part.
         settled: the range of event times of its rows whose reach may end in these steps.
     """
@@ -69,7 +67,6 @@ class _Side:
     log: Log
     low: int
     high: int
-    kept: bool
     new: _Range | None
     settled: _Range | None
 
@@ -98,11 +95,10 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
     pair = F.col(f"l{STEP}").isNotNull() & F.col(f"r{STEP}").isNotNull()
     step = F.greatest(f"l{STEP}", f"r{STEP}")
     if join.how != "inner":
-        found, alone = _settle(found, join, steps)
-        step = F.when(pair, step).otherwise(alone)
+        step = F.when(pair, step).otherwise(_settle(join, steps))
     found = found.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
     dead = [_select_unjoined(rows[side.letter], side, source) for side in (left, right)]
-    result = reduce(DataFrame.unionByName, [_pairs(found, join, source), *dead])
+    result = reduce(DataFrame.unionByName, [_pairs(found, join), *dead])
     order = Window.partitionBy(STEP).orderBy(_KIND, *LINEAGE)
     return result.select(
         "*", (F.row_number().over(order) - 1).cast("bigint").alias("position")
@@ -129,7 +125,7 @@ def _sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]
                 BEGINNING if before is None else before - lateness - high - 1,
                 INFINITY if advances[-1][0] == INFINITY else advances[-1][0] - lateness - least,
             )
-        found.append(_Side(letter, logs[n], low, high, kept[n], new, settled))
+        found.append(_Side(letter, logs[n], low, high, new, settled))
     return found[0], found[1]
 
 
@@ -156,8 +152,8 @@ def _prepare(side: _Side, rows: DataFrame, join: Join) -> DataFrame:
     )
 
 
-def _settle(found: DataFrame, join: Join, steps: Steps) -> tuple[DataFrame, Column]:
-    """Return rows with helper columns, and the step at which a row is known to have no partner."""
+def _settle(join: Join, steps: Steps) -> Column:
+    """Return the step of a row without a partner; null if it may still get one."""
     ends = {
         "l": join.reach.left_end(F.col(f"l{TIME}")),
         "r": join.reach.right_end(F.col(f"r{TIME}")),
@@ -167,22 +163,22 @@ def _settle(found: DataFrame, join: Join, steps: Steps) -> tuple[DataFrame, Colu
         if letter == "r" and join.how != "full":
             continue
         end = ends[letter] + F.lit(join.lateness or 0)
-        found, settled = thresholds.first_above(
-            found, end, steps.watermark_before(partner.name), steps.advances(partner.name), letter
+        settled = find_settling_step(
+            end, steps.watermark_before(partner.name), steps.advances(partner.name)
         )
         step = F.greatest(f"{letter}{STEP}", settled)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
         step = F.when(settled.isNotNull(), step)
         alone = F.when(F.col(f"{letter}{STEP}").isNotNull(), step).otherwise(alone)
-    return found, alone
+    return alone
 
 
-def _pairs(found: DataFrame, join: Join, source: DerivedSource) -> DataFrame:
+def _pairs(found: DataFrame, join: Join) -> DataFrame:
     """Return pairs and rows without a partner, with the columns of the join."""
     times = [F.timestamp_micros(f"{letter}{TIME}") for letter in "lr"]
     columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in join.on]
-    columns += [F.expr(sql).alias(new) for sql, new in fields("l", join.left_columns)]
-    columns += [F.expr(sql).alias(new) for sql, new in fields("r", join.right_columns)]
+    for letter, names in (("l", join.left_columns), ("r", join.right_columns)):
+        columns += [F.col(f"{letter}.`{old}`").alias(new) for old, new in names.items()]
     if join.event_time == "latest":
         columns.append(F.greatest(*times).alias(JOINED_AT))
     of_base = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]

@@ -12,17 +12,22 @@ from tidemark.define.derived.join import Join
 from tidemark.define.derived.union import Union
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
+from tidemark.store.warehouse import Warehouse
 
 
-def compute_rows(source: DerivedSource, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    """Return the rows that these steps bring to a derived source.
+def compute_rows(
+    warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]
+) -> DataFrame:
+    """Return the rows that consecutive steps bring to a derived source.
 
     The columns are those of the source, `STEP` with the index of the step, `position`, `read_from`,
     `correlation_id`, and for a join `DEAD`, which is not null for rows that take no part.
 
     Args:
-        logs: the event logs of the bases, in their order.
+        positions: the positions of the steps.
     """
+    logs = [Log(warehouse, base) for base in source.bases]
+    steps = Steps.of_positions(logs, positions)
     match source.derivation:
         case Join() as join:
             return join_rows(source, join, logs, steps)

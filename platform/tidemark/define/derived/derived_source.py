@@ -14,7 +14,6 @@ from pyspark.sql import Column
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.define import tables
-from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
@@ -129,8 +128,3 @@ def name_columns(
                 f"rename one of them, as in rename={{'{text}': '{base}_{column}'}}."
             )
     return found
-
-
-def nullable(kind: str) -> str:
-    """Return a column's type without NOT NULL."""
-    return simple_type(kind)

@@ -18,7 +18,6 @@ from tidemark.define.derived.derived_source import (
     DerivedSource,
     WatermarkOfBases,
     name_columns,
-    nullable,
     own_columns,
 )
 from tidemark.define.source import Source
@@ -174,7 +173,7 @@ class Join:
 
     @property
     def added(self) -> tuple[str, ...]:
-        return (JOINED_AT, *LINEAGE) if self.event_time == "latest" else LINEAGE
+        return tuple(_added_columns(self.event_time))
 
     @property
     def look_back(self) -> tuple[int, ...]:
@@ -275,13 +274,12 @@ def join(
         lateness = 0
     sides = {left.name: left, right.name: right}
     others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
-    added = (JOINED_AT, *LINEAGE) if event_time == "latest" else LINEAGE
+    added = _added_columns(event_time)
     names = name_columns(name, others, rename or {}, (*keys, *added))
     time = JOINED_AT if event_time == "latest" else names[left.name, left.event_time]
-    columns = {key: nullable(left.columns[key]) for key in keys}
-    columns |= {new: nullable(sides[side].columns[old]) for (side, old), new in names.items()}
-    columns |= {JOINED_AT: INSTANT} if event_time == "latest" else {}
-    columns |= dict.fromkeys(LINEAGE, NUMBER)
+    columns = {key: simple_type(left.columns[key]) for key in keys}
+    columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
+    columns |= added
     return DerivedSource(
         name=name,
         columns=columns,
@@ -300,6 +298,12 @@ def join(
             event_time=event_time,  # pyright: ignore[reportArgumentType]  (checked above)
         ),
     )
+
+
+def _added_columns(event_time: str) -> dict[str, str]:
+    """Return the columns that a join adds, with their types."""
+    own = {JOINED_AT: INSTANT} if event_time == "latest" else {}
+    return own | dict.fromkeys(LINEAGE, NUMBER)
 
 
 def _check_keys(name: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:

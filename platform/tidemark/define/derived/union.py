@@ -10,7 +10,6 @@ from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
     WatermarkOfBases,
-    nullable,
     own_columns,
 )
 from tidemark.define.source import Source
@@ -89,7 +88,7 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
                 )
         mapped.append(names)
     columns = {
-        new: nullable(base.columns[old])
+        new: simple_type(base.columns[old])
         for base, names in zip(of, mapped, strict=True)
         for old, new in names.items()
     }

@@ -6,10 +6,11 @@ other arrivals under the same numbers.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.log import Log
 
 
 @dataclass(frozen=True)
@@ -65,30 +66,25 @@ class Steps:
     """Consecutive steps, with the watermarks of the bases.
 
     Args:
-        bases: the names of the bases, in the order of the definition.
         steps: the steps.
         arrivals: for each base, its arrivals in these steps, and the newest one before them.
     """
 
-    bases: Sequence[str]
     steps: Sequence[Step]
     arrivals: Mapping[str, Sequence[Arrival]] = field(repr=False)
 
     @classmethod
-    def of_positions(
-        cls,
-        bases: Sequence[str],
-        positions: Sequence[str],
-        read: Callable[[str, int], Sequence[Arrival]],
-    ) -> "Steps":
+    def of_positions(cls, logs: Sequence[Log], positions: Sequence[str]) -> "Steps":
         """Return the steps that positions describe.
 
         Args:
-            read: returns the arrivals of a base from a number on.
+            logs: the event logs of the bases.
         """
         steps = [Step.of_position(position) for position in positions]
         before = steps[0].before
-        return cls(bases, steps, {base: read(base, max(before.get(base, 0), 0)) for base in bases})
+        names = [log.source.name for log in logs]
+        read = [log.timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
+        return cls(steps, dict(zip(names, read, strict=True)))
 
     def span(self, base: str) -> tuple[int, int]:
         """Return the newest arrival of a base that was taken before these steps, and after them."""
@@ -118,7 +114,8 @@ class Steps:
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""
-        taken = [a for a in self.arrivals[base] if a.arrival in self.numbers(base)]
+        numbers = self.numbers(base)
+        taken = [a for a in self.arrivals[base] if a.arrival in numbers]
         oldest = [a.min_event_time for a in taken if a.min_event_time is not None]
         newest = [a.max_event_time for a in taken if a.max_event_time is not None]
         return (min(oldest), max(newest)) if oldest and newest else None

@@ -7,6 +7,7 @@ tables.
 """
 
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
@@ -20,3 +21,13 @@ def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
     """
     checkpoints.remove(warehouse, transform.name)
     return [table for table in transform.tables if warehouse.drop(table)]
+
+
+def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
+    """Remove the tables of a derived source, and return those that existed.
+
+    No ingest of it may be in progress. After an interruption, call it again.
+    """
+    # The timeline determines which arrivals exist.
+    order = (source.timeline_table, source.log_table, source.dead_letters_table)
+    return [table for table in order if warehouse.drop(table)]

@@ -96,7 +96,7 @@ def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
     Raises:
         DataError: something has counted its events, whose arrivals may get other numbers.
     """
-    from tidemark.define.derived.derived_source import DerivedSource
+    from tidemark.store.upkeep.dropping import drop_event_log
     from tidemark_streaming.ingest.ingest_lock import lock_ingest
 
     name = source.name
@@ -104,19 +104,16 @@ def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
         question = f"Delete the event log of '{name}'? It can be computed again from its bases."
         confirm(f"delete the event log of '{name}'", question, "Nothing was deleted.")
     store, known = home.warehouse(), home.known
-    above = [s for s in known.sources.values() if isinstance(s, DerivedSource)]
-    used = [t.name for t in known.transforms.values() if t.source.name == name]
-    used = [asset for asset in used if store.exists(known.transforms[asset].state_table)]
-    used += [s.name for s in above if source in s.bases and store.exists(s.log_table)]
+    assets = [t for t in known.transforms.values() if t.source.name == name]
+    used = [asset.name for asset in assets if store.exists(asset.state_table)]
+    used += [s.name for s in known.derived_from(source) if store.exists(s.log_table)]
     if used:
         raise DataError(
             f"{' and '.join(used)} counted the events of '{name}', whose arrivals may get other "
             f"numbers. Use `tidemark drop {used[0]}` first."
         )
     with step(f"drop {name}") as work, lock_ingest(store, source):
-        # The timeline determines which arrivals exist.
-        order = (source.timeline_table, source.log_table, source.dead_letters_table)
-        tables = [str(table) for table in order if store.drop(table)]
+        tables = drop_event_log(store, source)
         work.note = format_count(len(tables), "table")
     return Output({"source": name, "dropped": tables}, lambda: _show_tables(name, tables))
 

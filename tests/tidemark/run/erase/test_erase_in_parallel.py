@@ -75,11 +75,11 @@ class Erasing:
             assert self.waits.wait(60), "it does not wait for the run"
 
     def erase(self) -> None:
-        def tell(progress: str) -> None:
+        def watch(progress: str) -> None:
             if progress == WAITS:
                 self.waits.set()
 
-        erase(self.warehouse, READINGS, self.assets, f"sensor = '{ANN}'", on_progress=tell)
+        erase(self.warehouse, READINGS, self.assets, f"sensor = '{ANN}'", on_progress=watch)
 
     def join(self) -> None:
         assert self.thread is not None, "it has not begun"
@@ -87,7 +87,7 @@ class Erasing:
 
 
 @pytest.fixture
-def beside(warehouse: Warehouse) -> Erasing:
+def erasing(warehouse: Warehouse) -> Erasing:
     ingest(warehouse, READINGS, ARRIVALS)
     return Erasing(warehouse)
 
@@ -118,47 +118,47 @@ PUBLISHES: Moment = (commit, "pass_fail_point", "late")
 )
 def test_an_erasure_waits_for_a_first_run(
     warehouse: Warehouse,
-    beside: Erasing,
+    erasing: Erasing,
     monkeypatch: pytest.MonkeyPatch,
     way: Callable[[Warehouse, Definition], object],
     moment: Moment,
 ) -> None:
-    before(monkeypatch, *moment, beside.begin)
+    before(monkeypatch, *moment, erasing.begin)
     way(warehouse, PER_MINUTE)
-    beside.join()
+    erasing.join()
     assert hers(warehouse) == []
     assert published(warehouse, PER_MINUTE) == LEFT
     assert parity(warehouse, PER_MINUTE).equal
 
 
 def test_an_erasure_waits_for_a_roll_up(
-    warehouse: Warehouse, beside: Erasing, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     incremental(warehouse, PER_MINUTE)
-    before(monkeypatch, Warehouse, "create", "sixes", beside.begin)
+    before(monkeypatch, Warehouse, "create", "sixes", erasing.begin)
     incremental(warehouse, SIXES)
-    beside.join()
+    erasing.join()
     assert hers(warehouse) == []
     assert parity(warehouse, SIXES).equal
 
 
 @pytest.mark.parametrize("moment", [CREATES, STORES, PUBLISHES])
 def test_an_erasure_waits_for_a_replay_and_a_rebuild_with_its_promotion(
-    warehouse: Warehouse, beside: Erasing, monkeypatch: pytest.MonkeyPatch, moment: Moment
+    warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, moment: Moment
 ) -> None:
     incremental(warehouse, PER_MINUTE)
     if moment is CREATES:
-        before(monkeypatch, *moment, beside.begin)
+        before(monkeypatch, *moment, erasing.begin)
         replay_to_side_tables(warehouse, PER_MINUTE, 0, "tried")
     elif moment is STORES:
-        before(monkeypatch, *moment, beside.begin)
+        before(monkeypatch, *moment, erasing.begin)
         rebuild.rebuild(warehouse, WIDER)
     else:
         rebuild.rebuild(warehouse, WIDER)
-        beside.assets = (WIDER,)
-        before(monkeypatch, rebuild.swap, "finish", None, beside.begin)
+        erasing.assets = (WIDER,)
+        before(monkeypatch, rebuild.swap, "finish", None, erasing.begin)
         rebuild.promote(warehouse, WIDER)
-    beside.join()
+    erasing.join()
     assert hers(warehouse) == []
     assert not any(table.side for table in own_tables(warehouse))
     if moment is PUBLISHES:
@@ -166,7 +166,7 @@ def test_an_erasure_waits_for_a_replay_and_a_rebuild_with_its_promotion(
 
 
 def test_runs_that_begin_during_an_erasure_wait_for_it(
-    warehouse: Warehouse, beside: Erasing, monkeypatch: pytest.MonkeyPatch
+    warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streamed, fresh = renamed(PER_MINUTE, "streamed"), renamed(PER_MINUTE, "fresh")
     incremental(warehouse, PER_MINUTE)
@@ -211,7 +211,7 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
 
 @pytest.mark.parametrize("point", ["erasure", "copies", "letters", "erased", "counted"])
 def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
-    warehouse: Warehouse, beside: Erasing, monkeypatch: pytest.MonkeyPatch, point: str
+    warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def die() -> None:
         raise KeyboardInterrupt
@@ -224,12 +224,12 @@ def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
         for module in (deletion, recovery):
             before(dying, module, "pass_fail_point", point, die)
         with pytest.raises(KeyboardInterrupt):
-            beside.erase()
+            erasing.erase()
     incremental(warehouse, PER_MINUTE)
     rebuild.rebuild(warehouse, changed)
     rebuild.promote(warehouse, changed)
-    beside.assets = (changed,)
-    beside.erase()
+    erasing.assets = (changed,)
+    erasing.erase()
     assert hers(warehouse) == []
     assert erasures.find_unfinished(warehouse, READINGS) == []
     assert State(warehouse, changed).forgotten() >= State(warehouse, changed).last().promoted

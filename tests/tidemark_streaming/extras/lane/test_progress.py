@@ -40,8 +40,8 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
         (place / folder).mkdir(parents=True)
     # Checkpoints that Spark has completed, and one that it has begun.
     for number, ends in ((0, {"0": 1}), (1, {"0": 3, "1": 2}), (2, {"0": 5, "1": 2})):
-        told = f"v1\n{{}}\n{json.dumps({name: ends})}"
-        (place / "offsets" / str(number)).write_text(told)
+        offsets = f"v1\n{{}}\n{json.dumps({name: ends})}"
+        (place / "offsets" / str(number)).write_text(offsets)
     (place / "commits" / "0").write_text("v1\n{}")
     own = {"lane": "clicks_out", "topic": name}
 
