@@ -139,7 +139,7 @@ def source_assets(
 def _origins(source: Source, names: Names) -> list[dg.AssetKey]:
     """Return the assets from which a source's events come."""
     if isinstance(source, DerivedSource):
-        return [names.key(base.log_table) for base in source.bases]
+        return [names.key(table) for table in source.inputs]
     return [names.key(_connector(source))]
 
 

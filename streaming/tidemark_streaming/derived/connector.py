@@ -13,7 +13,6 @@ from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.derived.join import Join
 from tidemark.define.source import Source
 from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.commits.conditions import at_least
@@ -99,14 +98,14 @@ class DerivedConnector:
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        derivation = self.source.derivation
-        condition = derivation.condition if isinstance(derivation, Join) else None
-        if condition is None or not is_expression_invalid(error):
+        expressions = self.source.derivation.expressions
+        if not expressions or not is_expression_invalid(error):
             return None
         reason = str(error).strip().splitlines()[0]
+        given = " or ".join(f"{name}={text!r}" for name, text in expressions.items())
         return DataError(
-            f"The condition of join '{self.source.name}' can't be computed: {reason} Correct "
-            f"where={condition!r}: it is SQL over the rows `l` and `r`. Nothing was ingested."
+            f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}: it is "
+            "SQL over the rows `l` and `r`. Nothing was ingested."
         )
 
     @cached_property

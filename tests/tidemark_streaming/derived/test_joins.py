@@ -198,9 +198,7 @@ def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: s
     for base in (LEFT, RIGHT):
         arrival = ScenarioArrival(((0, "a", "x"),), 0)
         list(ingest(warehouse, MemoryConnector(base, [arrival])))
-    with pytest.raises(
-        DataError, match="The condition of join 'paid' can't be computed"
-    ) as refused:
+    with pytest.raises(DataError, match="The rows of 'paid' can't be computed") as refused:
         list(ingest(warehouse, derived(warehouse, source), batch=None))
     assert f"Correct where={condition!r}" in str(refused.value)
     assert Log(warehouse, source).timeline() == []

@@ -1,10 +1,10 @@
 """Compute the rows of a derived source."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidemark.base.errors import DefinitionError
 from tidemark.compute.derived.join_rows import join_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.define.derived.derived_source import DerivedSource
@@ -13,6 +13,10 @@ from tidemark.define.derived.union import Union
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 from tidemark.store.warehouse import Warehouse
+
+# Each kind of derived source has a function of its own.
+_Compute = Callable[[DerivedSource, Any, Sequence[Log], Steps], DataFrame]
+_BY_KIND: Mapping[type[object], _Compute] = {Join: join_rows, Union: union_rows}
 
 
 def compute_rows(
@@ -28,10 +32,4 @@ def compute_rows(
     """
     logs = [Log(warehouse, base) for base in source.bases]
     steps = Steps.of_positions(logs, positions)
-    match source.derivation:
-        case Join() as join:
-            return join_rows(source, join, logs, steps)
-        case Union() as union:
-            return union_rows(source, union, logs, steps)
-        case other:
-            raise DefinitionError(f"'{source.name}' has an unknown derivation: {other}.")
+    return _BY_KIND[type(source.derivation)](source, source.derivation, logs, steps)

@@ -14,6 +14,7 @@ from pyspark.sql import Column
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.define import tables
+from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
@@ -37,6 +38,19 @@ class Derivation(Protocol):
     @property
     def look_back(self) -> tuple[int, ...]:
         """For each base, how far the derived watermark stays behind the base's, in microseconds."""
+        ...
+
+    @property
+    def asset(self) -> Definition | None:
+        """The asset whose results are its rows; None if its rows come from the bases' event logs.
+
+        Its steps then go only as far as the asset has published the arrivals of the base.
+        """
+        ...
+
+    @property
+    def expressions(self) -> Mapping[str, str]:
+        """The SQL expressions of the definition, by argument."""
         ...
 
 
@@ -72,6 +86,12 @@ class DerivedSource(Source):
     def bases(self) -> tuple[Source, ...]:
         """The sources that it reads."""
         return self.derivation.bases
+
+    @property
+    def inputs(self) -> list[TableName]:
+        """The tables whose rows it is computed from."""
+        asset = self.derivation.asset
+        return [base.log_table for base in self.bases] if asset is None else [asset.table]
 
     @property
     def dead_letters_table(self) -> TableName:

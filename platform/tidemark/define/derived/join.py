@@ -167,6 +167,12 @@ class Join:
     right_columns: Mapping[str, str]
     event_time: EventTime
 
+    asset = None
+
+    @property
+    def expressions(self) -> Mapping[str, str]:
+        return {} if self.condition is None else {"where": self.condition}
+
     @property
     def bases(self) -> tuple[Source, ...]:
         return self.left, self.right

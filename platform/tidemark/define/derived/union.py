@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
@@ -31,6 +32,9 @@ class Union:
 
     bases: tuple[Source, ...]
     columns: tuple[Mapping[str, str], ...]
+
+    asset = None
+    expressions = MappingProxyType[str, str]({})
 
     @property
     def added(self) -> tuple[str, ...]:
