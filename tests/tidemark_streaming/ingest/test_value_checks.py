@@ -170,9 +170,9 @@ def test_times_out_of_range_in_a_delta_table_are_dead_letters(
     for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
         assert reasons(fetch_rows(check_values(of, given_rows))) == wanted
     broken = text_rows()
-    texts = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
+    not_utf8 = [f"The field '{name}' has a text that is not valid UTF-8." for name in TEXTS]
     for given_rows in (broken, to_dataframe(warehouse.spark, broken)):
-        assert reasons(fetch_rows(check_values(source(**TEXTS), given_rows))) == [None, *texts]
+        assert reasons(fetch_rows(check_values(source(**TEXTS), given_rows))) == [None, *not_utf8]
     write_deltalake(tmp_path / "table", rows)
     (commit,) = ingest(warehouse, DeltaConnector(of, str(tmp_path / "table")))
     assert (commit.arrivals[0].rows, commit.arrivals[0].dead_letters) == (2, 5)

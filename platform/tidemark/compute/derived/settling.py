@@ -28,7 +28,8 @@ def find_settling_step(
     marks = np.array([mark for mark, _ in known], np.int64)
     steps = pa.array([*(step for _, step in known), None], pa.int32())
 
-    @F.arrow_udf("int", F.ArrowUDFType.SCALAR)
+    # Spark infers the kind of function, and warns if it is given, which its stubs require.
+    @F.arrow_udf("int")  # pyright: ignore[reportCallIssue]
     def find(instants: pa.Array) -> pa.Array:
         ranks = np.searchsorted(marks, instants.fill_null(0).to_numpy(), side="right")
         return steps.take(pa.array(ranks, mask=instants.is_null().to_numpy(zero_copy_only=False)))
