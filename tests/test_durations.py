@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 from helpers.suite.durations import longest_first
+from helpers.suite.longest import EXPECTED_SECONDS
 
+ROOT = Path(__file__).parents[1]
 CONFTEST = """
 from helpers.suite.durations import Durations
 
@@ -31,13 +33,20 @@ def session(folder: Path, *options: str) -> str:
 def test_new_files_run_first_and_then_the_longest() -> None:
     seconds = {"a.py::one": 1.0, "b.py::one": 2.0, "b.py::two": 2.0, "c.py::one": 3.0}
     tests = ["a.py::one", "a.py::two", "b.py::one", "b.py::two", "c.py::one", "d.py::one"]
-    assert longest_first(tests, seconds) == ["d.py", "b.py", "c.py", "a.py"]
+    assert longest_first(tests, seconds, {}) == ["d.py", "b.py", "c.py", "a.py"]
     # Only selected tests count.
-    assert longest_first(["a.py::one", "b.py::one", "c.py::one"], seconds) == [
-        "c.py",
-        "b.py",
-        "a.py",
-    ]
+    tests = ["a.py::one", "b.py::one", "c.py::one"]
+    assert longest_first(tests, seconds, {}) == ["c.py", "b.py", "a.py"]
+
+
+def test_files_that_were_never_measured_run_by_their_expected_durations() -> None:
+    tests = ["a.py::one", "a.py::two", "b.py::one", "c.py::one", "d.py::one"]
+    expected = {"a.py": 5.0, "b.py": 2.0, "c.py": 3.0}
+    assert longest_first(tests, {}, expected) == ["d.py", "a.py", "c.py", "b.py"]
+    # Some tests of a file have run before, all of another.
+    seconds = {"a.py::one": 1.0, "b.py::one": 4.0, "d.py::one": 6.0}
+    assert longest_first(tests, seconds, expected) == ["d.py", "a.py", "b.py", "c.py"]
+    assert [file for file in EXPECTED_SECONDS if not (ROOT / file).is_file()] == []
 
 
 def test_durations_are_kept_between_runs_and_order_the_files(tmp_path: Path) -> None:

@@ -72,23 +72,25 @@ def test_lock_files_have_a_hash_per_package_and_no_url() -> None:
 
 
 def test_the_two_test_tiers_cover_all_tests() -> None:
-    """Each target selects tests by marker only, and CI runs both."""
+    """Each target selects tests by marker only, and CI runs all."""
     makefile = (ROOT / "Makefile").read_text()
     command = r"\$\(PYTHON\) -m pytest -n \$\(WORKERS\) --dist loadfile --no-loadscope-reorder"
     assert re.search(rf"^PYTEST = {command} --durations 15$", makefile, re.MULTILINE)
     assert re.findall(r"^\t.*\$\(PYTEST\)(.*)$", makefile, re.MULTILINE) == [
         ' -m "not slow"',
         " -m slow",
+        "",
     ]
     steps = (ROOT / ".ci/run").read_text().splitlines()
-    assert [step for step in steps if "make " in step] == ["make test", "make test-slow"]
+    assert [step for step in steps if step.startswith("make ")] == ["make setup", "make test-all"]
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
     assert not any(option.startswith(("-m", "-k", "--deselect")) for option in options["addopts"])
 
 
 @pytest.mark.parametrize(
-    ("target", "fetches"), [("test", True), ("test-slow", True), ("demo", False)]
+    ("target", "fetches"),
+    [("test", True), ("test-slow", True), ("test-all", True), ("demo", False)],
 )
 def test_only_test_targets_fetch_the_brokers_jars(target: str, fetches: bool) -> None:
     command = ["make", "--dry-run", "--no-print-directory", target]

@@ -4,8 +4,11 @@ Otherwise a worker may start a long file when the others have finished.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import pytest
+
+from helpers.suite.longest import EXPECTED_SECONDS
 
 _KEY = "tidemark/durations"
 _SLOW_SECONDS = 20.0
@@ -44,7 +47,8 @@ class Durations:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Order the files of a worker: new files first, because they may take long."""
         if self._is_worker:
-            in_order = longest_first([item.nodeid for item in items], self._known())
+            tests = [item.nodeid for item in items]
+            in_order = longest_first(tests, self._known(), EXPECTED_SECONDS)
             place = {file: n for n, file in enumerate(in_order)}
             items.sort(key=lambda item: place[file_of(item.nodeid)])
 
@@ -62,16 +66,20 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def longest_first(tests: list[str], seconds: dict[str, float]) -> list[str]:
+def longest_first(
+    tests: list[str], seconds: Mapping[str, float], expected: Mapping[str, float]
+) -> list[str]:
     """Return the files of tests in the order in which they run.
 
     Args:
         seconds: the durations of earlier runs, by test.
+        expected: the durations of files of which not all tests ran before.
     """
-    files: dict[str, float] = {}
+    files: defaultdict[str, float] = defaultdict(float)
     measured = {file_of(test) for test in seconds}
     for test in tests:
-        file = file_of(test)
-        new = 0.0 if file in measured else float("inf")
-        files[file] = files.get(file, new) + seconds.get(test, 0.0)
+        files[file_of(test)] += seconds.get(test, 0.0)
+    for file in {file_of(test) for test in tests if test not in seconds}:
+        least = 0.0 if file in measured else float("inf")
+        files[file] = max(files[file], expected.get(file, least))
     return sorted(files, key=lambda file: -files[file])

@@ -1,12 +1,16 @@
 """Tests that a retry publishes the decisions of the first attempt, even if expectations change.
 
 A run is killed at each fail point, its expectations change, and the next run publishes the commit.
+The next runs work on copies of the tables, so that each run is killed once.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 
@@ -30,6 +34,7 @@ EXPECTATIONS = {
     "all fail": (q.between("n", most=0),),
     "none": (),
 }
+ASSETS = {name: replace(PER_MINUTE, expectations=some) for name, some in EXPECTATIONS.items()}
 
 
 class Killed(BaseException):
@@ -76,59 +81,64 @@ def dies_at(point: str, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "pass_fail_point", reach)
 
 
+def copied(warehouse: Warehouse) -> Warehouse:
+    """Return a copy of a warehouse, in another database."""
+    tables, database = Path(warehouse.path("")), f"test_{uuid4().hex[:12]}"
+    shutil.copytree(tables, tables.with_name(database))
+    return Warehouse(warehouse.spark, *warehouse.place._replace(database=database))
+
+
+class Runs:
+    """Runs of the asset on copies of one event log, each made once."""
+
+    def __init__(self, logged: Warehouse) -> None:
+        self._logged = logged
+        self.killed, self.whole = cache(self._killed), cache(self._whole)
+
+    def _killed(self, point: str, before: str, *, replacing: bool) -> Warehouse:
+        """Return a warehouse in which a run was killed at a fail point."""
+        warehouse = copied(self._logged)
+        with pytest.MonkeyPatch.context() as patch:
+            dies_at(point, patch)
+            with pytest.raises(Killed):
+                runs(warehouse, ASSETS[before], replacing=replacing)
+        return warehouse
+
+    def _whole(self, before: str, *, replacing: bool) -> Windows:
+        """Return the windows of a run that is not killed."""
+        warehouse = copied(self._logged)
+        runs(warehouse, ASSETS[before], replacing=replacing)
+        return windows(warehouse, ASSETS[before])
+
+    def check(self, point: str, before: str, after: str, *, replacing: bool = False) -> None:
+        """Compare a run that completes the killed one with a run that is not killed."""
+        warehouse, changed = copied(self.killed(point, before, replacing=replacing)), ASSETS[after]
+        incremental(warehouse, changed)
+        found, whole = windows(warehouse, changed), self.whole(before, replacing=replacing)
+        everything = whole.published.keys() | whole.quarantined
+        assert not found.published.keys() & found.quarantined
+        assert found.published.keys() | found.quarantined == everything
+        ended = warehouse.take(ledger.TABLE).to_pylist()
+        assert [r["quarantined"] for r in ended] == [len(found.quarantined)]
+        # Without expectations, no decision is stored before the published table is written.
+        recorded = "ledger" if before == "none" else "late"
+        if POINTS.index(point) >= POINTS.index(recorded):
+            assert found == whole
+
+
 @pytest.fixture(scope="module")
-def logged(shared: Warehouse) -> Warehouse:
+def made(shared: Warehouse) -> Runs:
     ingest(shared, READINGS, some_arrivals(count=3, size=30))
-    return shared
-
-
-_NUMBERS = count()
-_DECIDED: dict[tuple[str, bool], Windows] = {}
-
-
-def decided(warehouse: Warehouse, before: str, *, replacing: bool) -> Windows:
-    """Return the windows of a run that is not killed."""
-    known = _DECIDED.get((before, replacing))
-    if known is None:
-        name = f"whole_{before.replace(' ', '_')}_{replacing:d}"
-        asset = replace(PER_MINUTE, name=name, expectations=EXPECTATIONS[before])
-        runs(warehouse, asset, replacing=replacing)
-        known = _DECIDED[before, replacing] = windows(warehouse, asset)
-    return known
-
-
-def check(
-    warehouse: Warehouse, point: str, before: str, after: str, *, replacing: bool = False
-) -> None:
-    name = f"{point}_{before}_{after}_{next(_NUMBERS)}".replace(" ", "_")
-    asset = replace(PER_MINUTE, name=name, expectations=EXPECTATIONS[before])
-    with pytest.MonkeyPatch.context() as patch:
-        dies_at(point, patch)
-        with pytest.raises(Killed):
-            runs(warehouse, asset, replacing=replacing)
-    changed = replace(asset, expectations=EXPECTATIONS[after])
-    incremental(warehouse, changed)
-    found, whole = windows(warehouse, changed), decided(warehouse, before, replacing=replacing)
-    everything = whole.published.keys() | whole.quarantined
-    assert not found.published.keys() & found.quarantined
-    assert found.published.keys() | found.quarantined == everything
-    ended = [r for r in warehouse.take(ledger.TABLE).to_pylist() if r["asset"] == name]
-    assert [r["quarantined"] for r in ended] == [len(found.quarantined)]
-    # Without expectations, no decision is stored before the published table is written.
-    recorded = "ledger" if before == "none" else "late"
-    if POINTS.index(point) >= POINTS.index(recorded):
-        assert found == whole
+    return Runs(shared)
 
 
 @pytest.mark.parametrize("point", ["quarantine", "published"])
-def test_a_retry_keeps_the_decision_of_the_first_attempt(logged: Warehouse, point: str) -> None:
-    check(logged, point, "half", "all fail")
+def test_a_retry_keeps_the_decision_of_the_first_attempt(made: Runs, point: str) -> None:
+    made.check(point, "half", "all fail")
 
 
-def test_a_published_window_is_not_quarantined_by_a_later_expectation(
-    logged: Warehouse,
-) -> None:
-    check(logged, "ledger", "none", "all fail")
+def test_a_published_window_is_not_quarantined_by_a_later_expectation(made: Runs) -> None:
+    made.check("ledger", "none", "all fail")
 
 
 @pytest.mark.slow
@@ -137,6 +147,6 @@ def test_a_published_window_is_not_quarantined_by_a_later_expectation(
 @pytest.mark.parametrize("before", EXPECTATIONS)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_retry_keeps_decisions_at_every_fail_point(
-    logged: Warehouse, point: str, before: str, after: str, replacing: bool
+    made: Runs, point: str, before: str, after: str, replacing: bool
 ) -> None:
-    check(logged, point, before, after, replacing=replacing)
+    made.check(point, before, after, replacing=replacing)
