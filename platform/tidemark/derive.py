@@ -1,7 +1,8 @@
-"""Sources that are computed from other sources: joins and unions."""
+"""Sources that are computed from other sources: joins, unions, and chains of assets."""
 
+from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.derived.union import union
 
-__all__ = ["Between", "DerivedSource", "join", "union"]
+__all__ = ["Between", "DerivedSource", "chain", "join", "union"]

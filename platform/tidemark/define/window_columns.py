@@ -1,11 +1,9 @@
 """List the columns of an asset's tables from its definition, before anything has run.
 
 A type is known if the definition determines it: for a column of the source, for a column that
-Tidemark adds, and for a count. All other types depend on the transform's code; only the existing
-table has them.
+Tidemark adds, and for an aggregate whose result always has the same type, such as a count. All
+other types depend on the transform's code; only the existing table has them.
 """
-
-import re
 
 from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.tidemark_columns import (
@@ -25,7 +23,7 @@ WINDOW_MEANINGS = {
     "late_events": "Events of the window that arrived after the watermark had passed its end",
     "revision": "0 at the first firing, plus one at each later firing",
     "timing": "Type of the newest firing: EARLY, ON_TIME or LATE",
-    "final": "Whether the window can no longer change",
+    "final": "Whether no late event can change the window; a session can still grow for one gap",
     "last_arrival": "Newest arrival with an event that is counted in the window",
     "as_of": "Newest arrival that was read by the run that wrote the row",
     "commit_number": "Number of the run's commit",
@@ -34,8 +32,6 @@ WINDOW_MEANINGS = {
     ),
 }
 """Descriptions of the columns that Tidemark adds to a window's keys and aggregates."""
-
-_COUNTS = re.compile(r"count(_distinct)?\(")
 
 
 def published_columns(transform: Definition) -> dict[str, str | None]:
@@ -76,7 +72,5 @@ def _keys(transform: Definition) -> dict[str, str | None]:
 
 
 def _values(transform: Definition) -> dict[str, str | None]:
-    return {
-        name: "bigint" if _COUNTS.match(str(value)) else None
-        for name, value in transform.aggregates.items()
-    }
+    # The function may change the types of the source's columns, so they determine no result.
+    return {name: value.result_type({}) for name, value in transform.aggregates.items()}

@@ -12,6 +12,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
+from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.failures import is_expression_invalid
@@ -21,6 +22,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
+from tidemark_streaming.derived.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 
@@ -51,8 +53,6 @@ class DerivedConnector:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
-        if last is not None and last.ends:
-            return []
         now = None if last is None else Step.of_position(last.position)
         taken = {} if now is None else dict(now.taken)
         ids = self._ids({} if now is None else now.ids)
@@ -61,21 +61,27 @@ class DerivedConnector:
             base: next((a.after for a in found if a.arrival == taken.get(base)), None)
             for base, found in arrivals.items()
         }
+        results = self._results(now, reached)
         for base, number in taken.items():
             if all(a.arrival != number for a in arrivals[base]):
                 raise self._refuse(base, f"no longer has arrival {number}, which was taken")
+        ends = {
+            base: INFINITY if results is None else results.published_through(found)
+            for base, found in arrivals.items()
+        }
         waiting = sorted(
             (a.arrived_at, order, a.arrival, base, a)
             for order, (base, found) in enumerate(arrivals.items())
             for a in found
-            if a.arrival > taken.get(base, -1)
+            if taken.get(base, -1) < a.arrival <= ends[base]
         )
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
         for arrived_at, _, number, base, arrival in waiting:
             clock = arrived_at if clock is None else max(clock, arrived_at)
             taken, reached = {**taken, base: number}, {**reached, base: arrival.after}
             mark = self.source.watermark_of(list(reached.values()))
-            step = Step(base, taken, {b: ids[b] for b in taken})
+            of_asset = None if results is None else results.taken(arrival.after)
+            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset)
             chunks.append(
                 Chunk(
                     step.to_position(),
@@ -111,6 +117,21 @@ class DerivedConnector:
     @cached_property
     def _tables(self) -> Tables:
         return Tables(f"{self.location}/{self.database}")
+
+    def _results(self, now: Step | None, reached: Mapping[str, int | None]) -> AssetResults | None:
+        """Return the results of the asset whose windows are the rows; None if there is no asset.
+
+        Args:
+            now: the last step.
+            reached: the watermarks of the bases after it.
+        """
+        derivation = self.source.derivation
+        if not isinstance(derivation, Chain):
+            return None
+        results = AssetResults(self.source.name, derivation, self._tables)
+        if now is not None and now.results is not None:
+            results.check(now.results, reached[now.base])
+        return results
 
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         """Return the arrivals of a base from a number on."""

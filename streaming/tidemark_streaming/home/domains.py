@@ -57,6 +57,12 @@ class Domains:
         derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
         return [s for s in derived if source.name in (base.name for base in s.bases)]
 
+    def chains_of(self, asset: Definition) -> list[DerivedSource]:
+        """Return the derived sources that read an asset's windows, or those of its roll-ups."""
+        derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
+        named = ((s, s.derivation.asset) for s in derived)
+        return [s for s, own in named if own and asset.name in (own.name, own.follows)]
+
     def tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
         ingestions, definitions = self.ingestions.values(), self.transforms.values()

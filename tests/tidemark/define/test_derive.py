@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 
 from helpers.suite.pages import fences
+from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, duration
 from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.derive import Between, DerivedSource, join, union
+from tidemark.define.transform import WindowedTransform
+from tidemark.derive import Between, DerivedSource, chain, join, union
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness, MonotonicTimestamps
-from tidemark.window import Sliding, Tumbling
+from tidemark.window import Session, Sliding, Tumbling
 from till import sources, transforms
 
 ORDERS = Source(
@@ -209,3 +211,95 @@ def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
     assert defined["paid_orders"] == sources.paid_orders
     assert defined["movements"] == sources.movements
     assert fingerprint(defined["unpaid_hourly"]) == fingerprint(transforms.unpaid_hourly)
+
+
+def test_the_code_of_the_page_about_chains() -> None:
+    defined = dict[str, Any]()
+    (block,) = (b for b in fences("docs/chains.md") if b.language == "py")
+    exec(compile(block.text, "chains.md", "exec"), defined)
+    for name in ("orders_hourly", "busiest_hours"):
+        assert fingerprint(defined[name]) == fingerprint(getattr(transforms, name))
+    assert defined["hours"].columns == transforms.hours.columns
+
+
+def counted(**given: Any) -> WindowedTransform:  # noqa: ANN401
+    """Return an asset of each kind of aggregate."""
+    options: dict[str, Any] = {
+        "keys": ("id",),
+        "window": Tumbling("1 hour"),
+        "allowed_lateness": duration("5 minutes"),
+        "aggregates": {"n": agg.count()},
+        **given,
+    }
+    return WindowedTransform(
+        name="hourly", description="", source=ORDERS, function=lambda rows: rows, **options
+    )
+
+
+def test_the_columns_of_a_chain() -> None:
+    aggregates = {
+        "n": agg.count(),
+        "total": agg.sum("amount"),
+        "mean": agg.mean("amount"),
+        "most": agg.max("amount"),
+        "newest": agg.last("id"),
+        "ids": agg.collect("id"),
+        "top": agg.top_k("id", 3),
+        "different": agg.count_distinct("id"),
+        "spread": agg.stddev("amount"),
+        "double": agg.sum("2 * amount"),
+    }
+    asset = counted(keys=("id", "day"), aggregates=aggregates)
+    found = chain(name="hours", of=asset, types={"day": "date", "double": "BIGINT"})
+    assert found.columns == {
+        "id": "string",
+        "day": "date",
+        "n": "bigint",
+        "total": "bigint",
+        "mean": "double",
+        "most": "bigint",
+        "newest": "string",
+        "ids": "array<string>",
+        "top": "array<struct<value:string,count:bigint>>",
+        "different": "bigint",
+        "spread": "double",
+        "double": "bigint",
+        "window_first": "timestamp",
+        "window_last": "timestamp",
+    }
+    assert found.event_time == "window_last"
+    assert found.inputs == [asset.table]
+    assert found.bases == (ORDERS,)
+
+
+def test_the_watermark_of_a_chain_waits_until_nothing_can_change_a_window() -> None:
+    assert chain(name="hours", of=counted()).derivation.look_back == (5 * MINUTE,)
+    sessions = counted(window=Session("20 minutes"))
+    assert chain(name="hours", of=sessions).derivation.look_back == (25 * MINUTE,)
+
+
+@pytest.mark.parametrize(
+    ("given", "types", "message"),
+    [
+        ({"keys": ("day",)}, {}, "the type of the key 'day' can't be determined from the"),
+        (
+            {"aggregates": {"n": agg.sum("2 * amount")}},
+            {},
+            "the type of 'n' (sum(2 * amount)) can't be determined from the definition of "
+            "'hourly'. Specify it, as in types={'n': 'STRING'}",
+        ),
+        ({}, {"m": "INT"}, "types has 'm', but 'hourly' has only id, n"),
+        ({}, {"n": "INTT"}, "the type 'INTT' of 'n': 'INTT' is not a type"),
+        (
+            {"aggregates": {"reason": agg.count()}},
+            {},
+            "'hourly' has the column 'reason', which can't be a column of a source: Tidemark adds "
+            "a column of this name to the late table. Rename it in 'hourly'",
+        ),
+        ({"aggregates": {"window_last": agg.count()}}, {}, "A chain adds a column of this name"),
+    ],
+)
+def test_a_mistake_in_a_chain(given: dict[str, Any], types: dict[str, str], message: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        chain(name="hours", of=counted(**given), types=types)
+    assert message in str(refused.value)

@@ -1,6 +1,6 @@
 """The commands on derived sources: ingest, run, compare, end, erase and drop them.
 
-Among them are the commands of the page `joins.md`.
+Among them are the commands of the pages `joins.md` and `chains.md`.
 """
 
 import json
@@ -103,6 +103,25 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     assert len(done("drop", "paid_orders", "--yes", "--json")["dropped"]) == 3
     done("ingest", "paid_orders", "--json")
     assert done("parity", "paid_orders", "--json")["rows"] == 4
+
+
+def test_a_chain_is_ingested_and_compared(till: Settings, spark: Any) -> None:  # noqa: ANN401
+    done("ingest", "orders", "--json")
+    done("end", "orders", "--yes", "--json")
+    assert done("ingest", "hours", "--json")["arrivals"] == 0
+    done("run", "orders_hourly", "--json")
+    assert done("ingest", "hours", "--json")["arrivals"] == 2
+    done("run", "busiest_hours", "--json")
+    assert done("parity", "busiest_hours", "--json")["equal"]
+    report = done("parity", "hours", "--json")
+    assert (report["equal"], report["rows"]) == (True, 2)
+    days = Warehouse(spark, till.warehouse, till.database).take("busiest_hours").to_pylist()
+    assert sorted((d["city"], d["busiest"]) for d in days) == [("Bern", 1), ("Ulm", 2)]
+    refused = call("drop", "orders_hourly", "--yes")
+    assert refused.exit_code != 0
+    assert "Use `tidemark drop hours` first" in refused.stderr
+    refused = call("erase", "orders", "--where", "city = 'Ulm'", "--yes")
+    assert "an erasure does not change" in refused.stderr
 
 
 def test_a_changed_event_log_fails_parity(till: Settings, spark: Any) -> None:  # noqa: ANN401

@@ -10,6 +10,8 @@ from tidemark.define.aggregates.combiner import (
     call_name,
     identity_finish,
     no_slack,
+    typed,
+    typed_like,
     values,
 )
 
@@ -31,6 +33,7 @@ def count(where: str | None = None) -> Aggregate:
         _sum_counts,
         identity_finish,
         no_slack,
+        result_type=typed("bigint"),
     )
 
 
@@ -57,6 +60,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         totals.total_slack,
         totals.has_total_overflowed,
         number=lambda: values(column, where),
+        result_type=typed_like(column, totals.total_type),
     )
 
 
@@ -77,6 +81,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
         F.min,
         identity_finish,
         no_slack,
+        result_type=typed_like(column),
     )
 
 
@@ -97,6 +102,7 @@ def max(column: str, where: str | None = None) -> Aggregate:
         F.max,
         identity_finish,
         no_slack,
+        result_type=typed_like(column),
     )
 
 
@@ -123,6 +129,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         means.average,
         means.average_slack,
         number=lambda: values(column, where),
+        result_type=typed_like(column, means.average_type),
     )
 
 

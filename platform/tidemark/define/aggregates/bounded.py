@@ -18,6 +18,8 @@ from tidemark.define.aggregates.combiner import (
     check_number,
     identity,
     identity_finish,
+    typed,
+    typed_like,
     values,
 )
 
@@ -56,6 +58,7 @@ def count_distinct(column: str, where: str | None = None, *, max_values: int = B
         lambda: _different(values(column, where), max_values),
         merge,
         finish,
+        result_type=typed("bigint"),
     )
 
 
@@ -111,7 +114,11 @@ def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BO
         return F.when(~merged["over"] & (F.size(counts) <= max_values), best)
 
     return Aggregate(
-        call_name("top_k", column, where, k, max_values=max_values), partial, merge, finish
+        call_name("top_k", column, where, k, max_values=max_values),
+        partial,
+        merge,
+        finish,
+        result_type=typed_like(column, "array<struct<value:{},count:bigint>>".format),
     )
 
 
@@ -143,6 +150,7 @@ def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -
         lambda: least(F.collect_list(values(column, where))),
         lambda partials: least(F.flatten(F.collect_list(partials))),
         identity_finish,
+        result_type=typed_like(column, "array<{}>".format),
     )
 
 

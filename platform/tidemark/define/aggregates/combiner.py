@@ -1,7 +1,7 @@
 """Aggregates as combiners: a partial, a merge and a finish, each an expression of the engine."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -28,6 +28,30 @@ _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 Names of fields match as texts too. That is harmless: all values of a column have the same fields.
 Possessive quantifiers are required: Java's matcher would overflow its stack in a long text.
 """
+
+
+ResultType = Callable[[Mapping[str, str]], str | None]
+"""Returns the type of a result, given the types of the columns by name; None if it is unknown."""
+
+
+def typed(kind: str) -> ResultType:
+    """Return the `result_type` of an aggregate whose result always has the same type."""
+    return lambda _: kind
+
+
+def typed_like(column: str, derive: Callable[[str], str | None] = str) -> ResultType:
+    """Return the `result_type` of an aggregate whose result has a type that depends on a column.
+
+    It is unknown if the SQL expression is not the name of a column.
+
+    Args:
+        derive: returns the type of the result for the type of the column; the same by default.
+    """
+    return lambda types: derive(types[column]) if column in types else None
+
+
+def _unknown(types: Mapping[str, str]) -> str | None:
+    return None
 
 
 @checked_class
@@ -60,6 +84,8 @@ class Aggregate:
             can hold it. If so, the window is quarantined.
         number: returns an expression over event rows that must give numbers. Without it, the engine
             decides which types it accepts, and may convert strings.
+        result_type: returns the type of its result, given the types of the source's columns; None
+            if only the engine knows it. A chain needs it.
     """
 
     name: str
@@ -69,6 +95,7 @@ class Aggregate:
     slack: Callable[[Column], Column] | None = None
     overflowed: Callable[[Column], Column] | None = None
     number: Callable[[], Column] | None = None
+    result_type: ResultType = field(default=_unknown, metadata={"identifies": False})
 
     def __str__(self) -> str:
         return self.name

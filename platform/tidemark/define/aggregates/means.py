@@ -22,7 +22,7 @@ point, so it always fits. The number of decimals d is s + 2, and at least 6, but
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.define.aggregates.totals import ROUNDING
+from tidemark.define.aggregates.totals import ROUNDING, total_type
 
 _MAX_DIGITS = 38
 """The maximum number of digits of a DECIMAL."""
@@ -78,6 +78,11 @@ def average(merged: Column) -> Column:
     )
     schema = F.concat(F.lit("mean "), F.coalesce(kind, F.typeof(mean)))
     return F.when(wide, F.from_json(json, schema)["mean"]).otherwise(mean)
+
+
+def average_type(kind: str) -> str | None:
+    """Return the type of the mean of values of a type; None for a DECIMAL."""
+    return "double" if total_type(kind) else None
 
 
 def average_slack(merged: Column) -> Column:

@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
-from tidemark.define.aggregates.combiner import Aggregate, call_name, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, typed, values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
@@ -68,7 +68,8 @@ def _moment_aggregate(
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
 
-    return Aggregate(call_name(function, column, where), partial, _merge, finish, slack)
+    name = call_name(function, column, where)
+    return Aggregate(name, partial, _merge, finish, slack, result_type=typed("double"))
 
 
 def _merge(partials: Column) -> Column:

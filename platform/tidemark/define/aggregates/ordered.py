@@ -10,7 +10,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
-from tidemark.define.aggregates.combiner import Aggregate, call_name, no_slack, values
+from tidemark.define.aggregates.combiner import (
+    Aggregate,
+    call_name,
+    no_slack,
+    typed_like,
+    values,
+)
 from tidemark.define.helper_columns import HAPPENED_AT
 
 
@@ -57,5 +63,10 @@ def _ordered_aggregate(
         return extreme(F.when(value.isNotNull(), placed))
 
     return Aggregate(
-        call_name(function, column, where), partial, extreme, lambda p: p["value"], no_slack
+        call_name(function, column, where),
+        partial,
+        extreme,
+        lambda p: p["value"],
+        no_slack,
+        result_type=typed_like(column),
     )

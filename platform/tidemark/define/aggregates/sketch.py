@@ -15,6 +15,7 @@ from tidemark.define.aggregates.combiner import (
     check_number,
     identity,
     no_slack,
+    typed,
     values,
 )
 
@@ -48,7 +49,11 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
         return F.hll_sketch_estimate(F.hll_union(merged, merged))
 
     return Aggregate(
-        call_name("approx_count_distinct", column, where), partial, F.hll_union_agg, finish
+        call_name("approx_count_distinct", column, where),
+        partial,
+        F.hll_union_agg,
+        finish,
+        result_type=typed("bigint"),
     )
 
 
@@ -98,4 +103,5 @@ def quantile(
         merge,
         finish,
         no_slack,
+        result_type=typed("double"),
     )

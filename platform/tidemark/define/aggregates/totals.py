@@ -55,6 +55,13 @@ def total(merged: Column) -> Column:
     return F.when(~merged["over"], merged["sum"])
 
 
+def total_type(kind: str) -> str | None:
+    """Return the type of the sum of values of a type; None for a DECIMAL."""
+    if kind in ("tinyint", "smallint", "int", "bigint"):
+        return "bigint"
+    return "double" if kind in ("float", "double") else None
+
+
 def has_total_overflowed(merged: Column) -> Column:
     """Return whether the sum overflowed."""
     return merged["over"]

@@ -3,7 +3,8 @@
 A window fires EARLY while it is open, if its trigger has early firings. It fires ON_TIME once, at
 the first arrival whose watermark passes its end, if it had any on-time event. It fires LATE when
 late events arrive that still count. It is final when the watermark has passed its end by the
-allowed lateness: it can't change after that.
+allowed lateness: no late event can change it after that. An event that is on time, within a gap of
+its end, can still extend a session.
 
 | firing | EARLY | LATE |
 | --- | --- | --- |

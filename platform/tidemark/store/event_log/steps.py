@@ -7,10 +7,25 @@ other arrivals under the same numbers.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
+
+
+@dataclass(frozen=True)
+class TakenResults:
+    """The results of an asset that a derived source has taken through a step.
+
+    Args:
+        table_id: the identity of the asset.
+        commit: the number of its newest published commit.
+        released: how many of the taken windows were published from quarantine.
+    """
+
+    table_id: str
+    commit: int
+    released: int = 0
 
 
 @dataclass(frozen=True)
@@ -22,11 +37,13 @@ class Step:
         taken: the newest arrival of each base that has been taken, including this one; a base of
             which nothing has been taken is missing.
         ids: the id of the timeline of each of these bases.
+        results: the results of its asset that have been taken; None if it reads no asset.
     """
 
     base: str
     taken: Mapping[str, int]
     ids: Mapping[str, str]
+    results: TakenResults | None = None
 
     @property
     def arrival(self) -> int:
@@ -42,14 +59,15 @@ class Step:
     def to_position(self) -> str:
         """Return the step as the position of an arrival."""
         others = {b: [n, self.ids[b]] for b, n in self.taken.items() if b != self.base}
-        return json.dumps(
-            {
-                "base": self.base,
-                "arrival": self.arrival,
-                "table_id": self.ids[self.base],
-                "others": others,
-            }
-        )
+        position = {
+            "base": self.base,
+            "arrival": self.arrival,
+            "table_id": self.ids[self.base],
+            "others": others,
+        }
+        if self.results is not None:
+            position["results"] = asdict(self.results)
+        return json.dumps(position)
 
     @classmethod
     def of_position(cls, position: str) -> "Step":
@@ -58,7 +76,10 @@ class Step:
         base, others = found["base"], found["others"]
         taken = {name: number for name, (number, _) in others.items()}
         ids = {name: table_id for name, (_, table_id) in others.items()}
-        return cls(base, {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]})
+        results = TakenResults(**found["results"]) if "results" in found else None
+        return cls(
+            base, {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}, results
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""Chains: the windows of an asset as the events of a source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tidemark.base.arguments import check_arguments
+from tidemark.base.errors import DefinitionError
+from tidemark.define.column_type import UnknownTypeError, simple_type
+from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import INSTANT, DerivedSource, WatermarkOfBases
+from tidemark.define.source import Source
+from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
+
+FIRST, LAST = "window_first", "window_last"
+"""The columns with the first and the last instant of a window."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How a chain is computed: each window is one event, once it can't change any more.
+
+    Args:
+        asset: the asset or roll-up.
+    """
+
+    asset: Definition
+
+    added = (FIRST, LAST)
+    expressions = MappingProxyType[str, str]({})
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        return (self.asset.source,)
+
+    @property
+    def look_back(self) -> tuple[int, ...]:
+        return (self.wait,)
+
+    @property
+    def wait(self) -> int:
+        """How far the watermark must pass the end of a window until nothing can change it.
+
+        An event within a gap of the end of a session can be on time and still join it.
+        """
+        return self.asset.allowed_lateness + self.asset.window.merge_gap
+
+
+@check_arguments
+def chain(*, name: str, of: Definition, types: Mapping[str, str] | None = None) -> DerivedSource:
+    """Return a source with the windows of an asset or a roll-up.
+
+    Each published window is one event. It is added once, with the arrival after which the window
+    can't change any more: when the watermark has passed its end by the allowed lateness, and for
+    sessions also by the gap. Its event time is the last instant of the window, in the column
+    `window_last`. The events of a chain are never late.
+
+    Example:
+        hours = chain(name="hours", of=visits_hourly)
+
+    Args:
+        name: the name of the chain, as of any source.
+        of: the asset. Its keys and aggregates are columns of the chain.
+        types: the types of columns that can't be determined from the definition, such as keys that
+            the asset's function computes, and sums of DECIMAL values.
+
+    Raises:
+        DefinitionError: the type of a column is missing, or a column has a reserved name.
+    """
+    given = types or {}
+    own = (*of.keys, *of.aggregates)
+    for column in given:
+        if column not in own:
+            raise _refuse(name, f"types has '{column}', but '{of.name}' has only {', '.join(own)}")
+    for column in own:
+        table = find_table(column, EVENT_TABLES)
+        if table is None and column not in (FIRST, LAST):
+            continue
+        owner = "A chain" if table is None else "Tidemark"
+        raise _refuse(
+            name,
+            f"'{of.name}' has the column '{column}', which can't be a column of a source: {owner} "
+            f"adds a column of this name{'' if table is None else f' to the {table}'}. Rename it "
+            f"in '{of.name}'",
+        )
+    columns = {column: _find_type(name, of, column, given) for column in own}
+    return DerivedSource(
+        name=name,
+        columns=columns | {FIRST: INSTANT, LAST: INSTANT},
+        event_time=LAST,
+        watermark=WatermarkOfBases(),
+        derivation=Chain(of),
+    )
+
+
+def _find_type(name: str, asset: Definition, column: str, given: Mapping[str, str]) -> str:
+    known = {each: simple_type(kind) for each, kind in asset.source.columns.items()}
+    aggregate = asset.aggregates.get(column)
+    kind = given.get(column) or (aggregate.result_type(known) if aggregate else known.get(column))
+    if kind is None:
+        what = f"the key '{column}'" if aggregate is None else f"'{column}' ({aggregate})"
+        raise _refuse(
+            name,
+            f"the type of {what} can't be determined from the definition of '{asset.name}'. "
+            f"Specify it, as in types={{'{column}': 'STRING'}}",
+        )
+    try:
+        return simple_type(kind)
+    except UnknownTypeError as error:
+        raise _refuse(name, f"the type '{kind}' of '{column}': {error}") from None
+
+
+def _refuse(name: str, why: str) -> DefinitionError:
+    return DefinitionError(f"Chain '{name}': {why}.")

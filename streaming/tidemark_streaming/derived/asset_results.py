@@ -1,0 +1,170 @@
+"""Read how far an asset has published its windows, without the engine.
+
+A chain takes an arrival once its asset has published it. It takes each window once, so it refuses
+to continue after something other than an arrival has changed windows that it has taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import INFINITY, iso
+from tidemark.compute.affected.by_commit import find_change
+from tidemark.compute.affected.by_time import can_change
+from tidemark.compute.rollups import coverage_after
+from tidemark.define.derived.chain import Chain
+from tidemark.define.helper_columns import MARKER
+from tidemark.define.rollup import RollUp, base_transform
+from tidemark.store import ledger
+from tidemark.store.commits import rollup_generation
+from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.conditions import Condition, at_least
+from tidemark.store.commits.coverage import TimelinePosition
+from tidemark.store.commits.stored_format import from_json
+from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.steps import TakenResults
+from tidemark.store.rows import to_micros
+from tidemark_streaming.snapshot.tables import Tables
+
+
+@dataclass(frozen=True)
+class AssetResults:
+    """The published results of a chain's asset, as they are when they are read first.
+
+    Args:
+        name: the name of the chain.
+    """
+
+    name: str
+    chain: Chain
+    tables: Tables
+
+    @cached_property
+    def table_id(self) -> str | None:
+        """The identity of the asset, as in the ledger; None before its first run."""
+        state = self.tables.id(self.chain.asset.state_table)
+        if state is None or not isinstance(self.chain.asset, RollUp):
+            return state
+        own = self.tables.open(self.chain.asset.table)
+        if own is None:
+            return None
+        found = own.metadata()
+        identity = rollup_generation.table_identity(str(found.id), found.configuration)
+        return f"{state}+{identity}"
+
+    @cached_property
+    def commit(self) -> StateCommit | None:
+        """The newest commit that the asset has published; None before the first."""
+        runs = self.tables.open(ledger.TABLE)
+        if runs is None or self.table_id is None:
+            return None
+        number = runs.transaction_version(f"{self.chain.asset.name}/{self.table_id}")
+        if number is None:
+            return None
+        return next(c for c in self._commits(number) if c.commit_number == number)
+
+    def published_through(self, timeline: Sequence[Arrival]) -> int:
+        """Return the newest arrival that the asset has published; -1 for none.
+
+        Later arrivals count as published if they have no events and change no window.
+
+        Args:
+            timeline: the newest arrivals of the asset's source.
+        """
+        if self.commit is None:
+            return -1
+        at = coverage_after(self.chain.asset, self.commit).at
+        later = [a for a in timeline if a.arrival > at.arrival]
+        if not later or any(a.rows for a in later):
+            return at.arrival
+        newest = TimelinePosition(later[-1].arrival, later[-1].after, later[-1].arrived_at)
+        base = base_transform(self.chain.asset)
+        state = self.tables.id(base.state_table)
+        changes = can_change(self._read, base, state, at, newest)
+        return at.arrival if changes else newest.arrival
+
+    def taken(self, watermark: int | None) -> TakenResults | None:
+        """Return the results that a chain has taken with a step; None if there are none.
+
+        Args:
+            watermark: the watermark of the asset's source after the step.
+        """
+        if self.table_id is None or self.commit is None:
+            return None
+        bound = self._bound(watermark)
+        released = 0 if bound is None else sum(end <= bound for end in self._released)
+        return TakenResults(self.table_id, self.commit.commit_number, released)
+
+    def check(self, taken: TakenResults, watermark: int | None) -> None:
+        """Refuse results that do not continue those that the chain has taken.
+
+        Args:
+            watermark: the watermark of the asset's source after the last step.
+
+        Raises:
+            DataError: the asset was dropped, or windows that the chain has taken have changed.
+        """
+        asset = self.chain.asset
+        if self.table_id != taken.table_id:
+            raise self._refuse(f"'{asset.name}' was dropped after '{self.name}' took its windows")
+        if (change := self._find_change(taken.commit, self._bound(watermark))) is not None:
+            raise self._refuse(
+                f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
+                f"{iso(change.started)}) changed windows that '{self.name}' had taken as final"
+            )
+        now = self.taken(watermark)
+        if now is not None and now.released != taken.released:
+            raise self._refuse(
+                f"Windows of '{asset.name}' left the quarantine, or were replaced, after "
+                f"'{self.name}' had taken all windows up to them as final"
+            )
+
+    def _find_change(self, known: int, bound: int | None) -> StateCommit | None:
+        """Return the first published commit after a number that changed final windows."""
+        newest = -1 if self.commit is None else self.commit.commit_number
+        if all(c.recomputed is None for c in self._commits(known + 1)):
+            return None
+        commits = [c for c in self._commits(0) if c.commit_number <= newest]
+        return find_change(commits, known, self.chain.asset, bound)
+
+    def _bound(self, watermark: int | None) -> int | None:
+        """Return the end through which windows are final."""
+        if watermark is None or watermark == INFINITY:
+            return watermark
+        return watermark - self.chain.wait
+
+    @cached_property
+    def _released(self) -> list[int]:
+        """The ends of the windows that were published from the quarantine."""
+        asset = self.chain.asset
+        if not asset.checks:
+            return []
+        released = ds.field("quality") == "released"
+        rows = self.tables.read(asset.table, ["window_end", "quality"], released)
+        return [] if rows is None else to_micros(rows["window_end"])
+
+    def _commits(self, first: int) -> list[StateCommit]:
+        """Return the facts of the commits from a number on, in order."""
+        table = self.chain.asset.state_table
+        bounds = [at_least("commit_number", first)]
+        rows = self.tables.read(
+            table, ["commit_number", MARKER], ds.field(MARKER).is_valid(), bounds
+        )
+        if rows is None:
+            return []
+        return [from_json(text) for text in rows.sort_by("commit_number")[MARKER].to_pylist()]
+
+    def _read(
+        self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
+    ) -> pa.Table | None:
+        return self.tables.read(table, columns, bounds=bounds)
+
+    def _refuse(self, why: str) -> DataError:
+        return DataError(
+            f"{why}. Drop '{self.name}' and everything that reads it (`tidemark drop {self.name}` "
+            "names it), and ingest it again."
+        )

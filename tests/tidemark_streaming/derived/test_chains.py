@@ -1,0 +1,307 @@
+"""A chain has each window once it is final, for any cut of arrivals into runs and ingests."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from helpers.model.chain_oracle import Assign, chain_by_definition
+from helpers.model.join_oracle import BaseArrival, derived_watermarks
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import chain
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.expectations.general import between
+from tidemark.define.rollup import rollup
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Session, Sliding, Tumbling, Window
+from tidemark.quality.quarantine import Choice, release
+from tidemark.run import commit
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.event_log import log
+from tidemark.store.event_log.log import Log
+from tidemark.store.rows import to_micros
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.scenario.read.parse import ScenarioArrival
+from tidemark_streaming.scenario.run.memory import MemoryConnector
+
+REGISTERED = False
+SECOND = 1_000_000
+ORDERS = Source(
+    name="orders",
+    columns={"t": "TIMESTAMP", "k": "STRING", "v": "INT"},
+    event_time="t",
+    watermark=BoundedOutOfOrderness("2 seconds"),
+)
+
+
+def aligned(size: int, step: int) -> Assign:
+    def assign(time: int) -> list[tuple[int, int]]:
+        last = time // step * step
+        return [(start, start + size) for start in range(last, time - size, -step)]
+
+    return assign
+
+
+WINDOWS: list[tuple[Window, Assign]] = [
+    (Tumbling("5 seconds"), aligned(5 * SECOND, 5 * SECOND)),
+    (Session("3 seconds"), lambda t: [(t, t + 3 * SECOND)]),
+    (Sliding("6 seconds", "3 seconds"), aligned(6 * SECOND, 3 * SECOND)),
+]
+
+
+def asset(name: str, source: Source, window: Window, value: str, **given: Any) -> WindowedTransform:  # noqa: ANN401
+    options: dict[str, Any] = {"allowed_lateness": 0, **given}
+    return WindowedTransform(
+        name=name,
+        description="",
+        source=source,
+        keys=("k",),
+        window=window,
+        aggregates={"n": agg.count(), "v": agg.sum(value)},
+        function=lambda rows: rows,
+        **options,
+    )
+
+
+def random_arrivals(chance: random.Random) -> list[ScenarioArrival]:
+    """Return random arrivals, the last of which ends the source."""
+    found, clock = list[ScenarioArrival](), 0
+    for number in range(chance.randint(3, 9)):
+        clock += chance.randint(0, 3)
+        rows = tuple(
+            (
+                (chance.randint(0, 6) + 2 * number) * SECOND if chance.random() < 0.95 else None,
+                chance.choice(["a", "a", "b", None]),
+                chance.randint(-9, 9),
+            )
+            for _ in range(chance.choice([0, 1, 2, 4]))
+        )
+        found.append(ScenarioArrival(rows, clock))
+    return [*found, ScenarioArrival((), clock + 1, ends=True)]
+
+
+class KilledError(Exception):
+    pass
+
+
+@contextmanager
+def killed(chance: random.Random, module: Any, points: Sequence[str]) -> Iterator[None]:  # noqa: ANN401
+    """Kill what runs within at one of some fail points, or at none."""
+    point = chance.choice([*points, *(None for _ in points)])
+
+    def reach(name: str) -> None:
+        if name == point:
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        patch.setattr(module, "pass_fail_point", reach)
+        yield
+
+
+def derived(warehouse: Warehouse, source: DerivedSource) -> DerivedConnector:
+    return DerivedConnector(source, warehouse.location, warehouse.database)
+
+
+def take(warehouse: Warehouse, source: DerivedSource, batch: int | None = None) -> int:
+    """Ingest a chain, and return the number of its new arrivals."""
+    return sum(len(c.arrivals) for c in ingest(warehouse, derived(warehouse, source), batch=batch))
+
+
+def run_in_cuts(
+    warehouse: Warehouse,
+    arrivals: Sequence[ScenarioArrival],
+    stages: Sequence[tuple[WindowedTransform, DerivedSource]],
+    chance: random.Random,
+) -> None:
+    """Ingest the source, the assets and their chains in random cuts and with random kills."""
+    given = 0
+    while given < len(arrivals):
+        given += chance.choice([1, 2, 5])
+        list(ingest(warehouse, MemoryConnector(ORDERS, arrivals[:given]), batch=None))
+        for transform, source in stages:
+            own = warehouse.exists(transform.source.log_table)
+            if not own or not Log(warehouse, transform.source).timeline():
+                break
+            with killed(chance, commit, ("state", "published", "ledger")):
+                if chance.random() < 0.15:
+                    backfill(warehouse, transform)
+                elif chance.random() < 0.8:
+                    incremental(warehouse, transform, limit=chance.choice([1, 3, None]))
+            with killed(chance, log, ("log", "dead_letters", "timeline")):
+                if chance.random() < 0.6:
+                    take(warehouse, source, chance.choice([1, 2, None]))
+    for transform, source in stages:
+        incremental(warehouse, transform)
+        take(warehouse, source)
+
+
+def rows_of(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
+    table = warehouse.take(source.log_table).sort_by(
+        [("arrival", "ascending"), ("position", "ascending")]
+    )
+    times = {name: to_micros(table[name]) for name in ("window_first", "window_last", "watermark")}
+    return [
+        {**row, **{name: column[n] for name, column in times.items()}}
+        for n, row in enumerate(table.to_pylist())
+    ]
+
+
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 18))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chains_of_chains_are_their_definition_in_any_cut(warehouse: Warehouse, seed: int) -> None:
+    chance = random.Random(seed)
+    window, assign = WINDOWS[seed % len(WINDOWS)]
+    lateness = chance.choice([0, 2 * SECOND])
+    fives = asset("fives", ORDERS, window, "v", allowed_lateness=lateness)
+    first = chain(name="first", of=fives)
+    tens = asset("tens", first, Tumbling("10 seconds"), "v")
+    second = chain(name="second", of=tens)
+    given = random_arrivals(chance)
+    run_in_cuts(warehouse, given, [(fives, first), (tens, second)], chance)
+
+    base = [
+        BaseArrival([dict(zip("tkv", row, strict=True)) for row in one.rows], a.before, a.after)
+        for a, one in zip(Log(warehouse, ORDERS).timeline(), given, strict=True)
+    ]
+    expected = chain_by_definition(base, assign=assign, gap=window.merge_gap, lateness=lateness)
+    base = check(warehouse, first, base, expected)
+    expected = chain_by_definition(
+        base, assign=aligned(10 * SECOND, 10 * SECOND), gap=0, lateness=0
+    )
+    check(warehouse, second, base, expected)
+
+
+def check(
+    warehouse: Warehouse,
+    source: DerivedSource,
+    base: Sequence[BaseArrival],
+    expected: Sequence[tuple[Any, ...]],
+) -> list[BaseArrival]:
+    """Compare a chain with its expected rows, and return its arrivals for a further chain."""
+    rows, timeline = rows_of(warehouse, source), Log(warehouse, source).timeline()
+    found = [
+        (r["arrival"], r["window_first"], r["window_last"] + 1, r["k"], r["n"], r["v"])
+        for r in rows
+    ]
+    assert found == list(expected)
+    steps = [(0, n) for n in range(len(base))]
+    assert [a.after for a in timeline] == derived_watermarks(
+        steps, [base], source.derivation.look_back
+    )
+    assert timeline[-1].after == INFINITY
+    assert all(r["watermark"] is None or r["window_last"] >= r["watermark"] for r in rows)
+    assert derived_parity(warehouse, source).equal
+    return [
+        BaseArrival(
+            [{**r, "t": r["window_last"]} for r in rows if r["arrival"] == a.arrival],
+            a.before,
+            a.after,
+        )
+        for a in timeline
+    ]
+
+
+def at(*seconds: int, key: str = "a") -> tuple[tuple[Any, ...], ...]:
+    return tuple((second * SECOND, key, 1) for second in seconds)
+
+
+def arrive(warehouse: Warehouse, *arrivals: tuple[tuple[Any, ...], ...]) -> None:
+    given = [ScenarioArrival(rows, 0) for rows in arrivals]
+    list(ingest(warehouse, MemoryConnector(ORDERS, given), batch=None))
+
+
+def change_by_correction(warehouse: Warehouse, fives: WindowedTransform) -> None:
+    assert correct(warehouse, fives) is not None
+
+
+def change_by_backfill(warehouse: Warehouse, fives: WindowedTransform) -> None:
+    backfill(warehouse, fives, late_events="include")
+
+
+@pytest.mark.parametrize("change", [change_by_correction, change_by_backfill])
+def test_a_chain_refuses_windows_that_changed_without_an_arrival(
+    warehouse: Warehouse, change: Callable[[Warehouse, WindowedTransform], None]
+) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    hours = chain(name="hours", of=fives)
+    # The last event of the second arrival is too late.
+    arrivals = [at(1, 9), at(20, 2), at(30)]
+    arrive(warehouse, *arrivals[:2])
+    assert take(warehouse, hours) == 0
+    incremental(warehouse, fives)
+    assert take(warehouse, hours) == 2
+    backfill(warehouse, fives)
+    assert take(warehouse, hours) == 0
+    change(warehouse, fives)
+    with pytest.raises(DataError, match=r"Run \w{8} of 'fives' \(a (correction|backfill), ") as no:
+        take(warehouse, hours)
+    assert "changed windows that 'hours' had taken as final. Drop 'hours'" in str(no.value)
+    for table in hours.tables:
+        warehouse.drop(table)
+    assert take(warehouse, hours) == 2
+    assert [r["n"] for r in rows_of(warehouse, hours)] == [2, 1]
+    arrive(warehouse, *arrivals)
+    incremental(warehouse, fives)
+    assert take(warehouse, hours) == 1
+    for table in fives.tables:
+        warehouse.drop(table)
+    incremental(warehouse, fives)
+    with pytest.raises(DataError, match="'fives' was dropped after 'hours' took its windows"):
+        take(warehouse, hours)
+
+
+def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) -> None:
+    fives = asset(
+        "fives", ORDERS, Tumbling("5 seconds"), "v", expectations=(between("n", 2, None),)
+    )
+    hours = chain(name="hours", of=fives)
+    arrive(warehouse, at(1, 2, 6), at(20))
+    incremental(warehouse, fives)
+    assert take(warehouse, hours) == 2
+    assert [r["n"] for r in rows_of(warehouse, hours)] == [2]
+    release(warehouse, fives, Choice())
+    with pytest.raises(DataError, match="Windows of 'fives' left the quarantine"):
+        take(warehouse, hours)
+
+
+def test_a_chain_of_a_roll_up(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v", allowed_lateness=3 * SECOND)
+    minutes = rollup(of=fives, name="minutes", window=Tumbling("1 minute"))
+    of_minutes = chain(name="of_minutes", of=minutes)
+    arrive(warehouse, at(1, 59), at(64, 58), at(70))
+    for each in list[Definition]([fives, minutes]):
+        incremental(warehouse, each)
+    assert take(warehouse, of_minutes) == 3
+    (row,) = rows_of(warehouse, of_minutes)
+    assert (row["arrival"], row["window_first"], row["n"]) == (2, 0, 3)
+    assert row["window_last"] == 60 * SECOND - 1
+    assert derived_parity(warehouse, of_minutes).equal
+
+
+def test_a_declared_type_that_is_not_that_of_the_asset(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    hours = chain(name="hours", of=fives, types={"n": "INT"})
+    arrive(warehouse, at(1), at(20))
+    incremental(warehouse, fives)
+    with pytest.raises(DefinitionError, match=r"Specify types=\{'n': 'bigint'\}"):
+        take(warehouse, hours)
+
+
+def test_heartbeats_that_change_no_window_reach_a_chain(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    hours = chain(name="hours", of=fives)
+    arrive(warehouse, at(1), at(20), (), ())
+    incremental(warehouse, fives, through=1)
+    assert take(warehouse, hours) == 4
