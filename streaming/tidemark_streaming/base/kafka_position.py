@@ -47,7 +47,8 @@ def parse(text: str) -> Position:
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
         for name, topic in (parsed.items() if isinstance(parsed, dict) else ())
-        if isinstance(topic, dict)
+        # Other connectors have other objects in their positions.
+        if isinstance(topic, dict) and topic.keys() == {"id", "offsets"}
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from helpers.kafka.topics import CLICKS
 from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.steps import Step
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.connector import Chunk
@@ -131,3 +132,8 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
         last = timeline[-1] if timeline else None
         timeline += fold(connector.source, last, chunks, {}, "{}", 1)
     assert brought == [15, 2, 1]
+
+
+def test_a_position_of_a_derived_source_has_no_topic() -> None:
+    step = Step("orders", {"orders": 1, "payments": 0}, {"orders": "a", "payments": "b"})
+    assert position.parse(step.to_position()) == {}
