@@ -8,6 +8,7 @@ from tidemark.define.aggregates import (
     count_distinct,
     first,
     last,
+    last_n,
     max,
     mean,
     min,
@@ -16,6 +17,7 @@ from tidemark.define.aggregates import (
     stddev,
     sum,
     top_k,
+    top_n,
     variance,
 )
 
@@ -27,6 +29,7 @@ __all__ = [
     "count_distinct",
     "first",
     "last",
+    "last_n",
     "max",
     "mean",
     "min",
@@ -35,5 +38,6 @@ __all__ = [
     "stddev",
     "sum",
     "top_k",
+    "top_n",
     "variance",
 ]

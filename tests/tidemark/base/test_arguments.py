@@ -58,6 +58,8 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
     agg.count_distinct: {"column": "x"},
     agg.quantile: {"column": "x", "at": 0.5},
     agg.top_k: {"column": "x", "k": 3},
+    agg.top_n: {"column": "x", "n": 3},
+    agg.last_n: {"column": "x", "n": 3},
     agg.collect: {"column": "x"},
     agg.python: {
         "name": "mine",

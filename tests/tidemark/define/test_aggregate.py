@@ -93,6 +93,13 @@ def ordered(events: list[Event]) -> list[str]:
     return known("s", sorted(with_value, key=lambda e: (e.at, e.arrival, e.position)))
 
 
+def greatest(events: list[Event], n: int) -> list[tuple[str, float]]:
+    """Return the letters and numbers of the events with the greatest numbers."""
+    given = [e for e in events if e.i is not None]
+    best = sorted(given, key=lambda e: (-(e.i or 0), e.arrival, e.position))
+    return [(e.s or "", e.i or 0) for e in best[:n]]
+
+
 def most_frequent(values: list[Any], k: int) -> list[tuple[Any, int]]:
     return sorted(Counter(values).items(), key=lambda entry: (-entry[1], entry[0]))[:k]
 
@@ -143,6 +150,11 @@ CASES: list[tuple[Aggregate, Answer]] = [
     (agg.top_k("d", 3, where="i < 0"), lambda es: most_frequent(known("d", below_zero(es)), 3)),
     (agg.top_k("i", 9, max_values=39), lambda es: most_frequent(known("i", es), 9)),
     (agg.top_k("s", 3, max_values=3), lambda _: None),
+    (agg.top_n("struct(s, i)", 30, by="i"), lambda es: greatest(es, 30)),
+    (agg.top_n("x", 3, where="i < 0"), lambda es: sorted(known("x", below_zero(es)))[:-4:-1]),
+    (agg.top_n("d", 500), lambda es: sorted(known("d", es), reverse=True)),
+    (agg.last_n("s", 7), lambda es: ordered(es)[-7:]),
+    (agg.last_n("struct(s)", 2, where="i < 0"), lambda es: [*zip(ordered(below_zero(es))[-2:])]),
     (agg.collect("d"), lambda es: sorted(known("d", es))),
     (agg.collect("s", max_values=40), lambda es: sorted(known("s", es))[:40]),
     (agg.collect("s", where="i < 0"), lambda es: sorted(known("s", below_zero(es)))),
@@ -228,6 +240,8 @@ def test_partials_of_any_split_merge_into_the_same_result(
 
 NOTHING: dict[str, Any] = {"count": 0, "approx_count_distinct": 0, "count_distinct": 0} | {
     "top_k": [],
+    "top_n": [],
+    "last_n": [],
     "collect": [],
 }
 
@@ -524,6 +538,57 @@ def test_top_k_applies_the_bound_to_all_parts_together(spark: SparkSession) -> N
     assert answer_of(agg.top_k("v", 1, max_values=60), rows, F.col("v") % 6) == [(0, 1)]
 
 
+UNUSUAL: dict[str, list[list[str]]] = {
+    # In the engine's order, from the least; those in one list are equal.
+    "double": [
+        ["-Infinity"],
+        ["-1"],
+        ["-0.0", "0.0"],
+        ["5e-324"],
+        ["1e300"],
+        ["Infinity"],
+        ["NaN"],
+    ],
+    "string": [[""], ["A"], ["a"], ["ab"], ["ä"], ["\U0001f600"]],
+    "decimal(38,2)": [["-9.99"], ["0.00", "0"], ["0.01"], [36 * "9" + ".99"]],
+    "timestamp": [["0001-01-01"], ["1969-12-31 23:59:59.999999"], ["1970-01-01"], ["9999-12-31"]],
+    "boolean": [["false"], ["true"]],
+    "array<double>": [
+        ["[]"],
+        ["[null]"],
+        ["[null,1]"],
+        ["[-0.0]", "[0.0]"],
+        ["[0.0,null]"],
+        ["[1]"],
+    ],
+    "struct<a: int, b: string>": [["{}"], ['{"b":"x"}'], ['{"a":1}'], ['{"a":1,"b":""}']],
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_the_order_of_unusual_values_does_not_depend_on_the_split(
+    spark: SparkSession, kind: str
+) -> None:
+    chance = random.Random(kind)
+    ranks = {text: rank for rank, texts in enumerate(UNUSUAL[kind]) for text in texts}
+    given = [(n % 8, n // 8, chance.choice([*ranks, None]), chance.randrange(5)) for n in range(90)]
+    value = f"from_json(t, '{kind}')" if "<" in kind else f"CAST(t AS {kind})"
+    rows = spark.createDataFrame(given, "arrival BIGINT, position BIGINT, t STRING, at INT")
+    rows = rows.select("*", F.expr(value).alias("v"), F.timestamp_seconds("at").alias(HAPPENED_AT))
+    known = [(*row, ranks[row[2]]) for row in given if row[2] is not None]
+    best = [r[2] for r in sorted(known, key=lambda r: (-r[4], r[0], r[1]))]
+    latest = [r[2] for r in sorted(known, key=lambda r: (r[3], r[0], r[1]))]
+    cases = [
+        # Texts, because they also distinguish values that are equal.
+        (agg.top_n("t", 40, by="v"), best[:40]),
+        (agg.top_n("t", 99, by="v"), best),
+        (agg.last_n("t", 40, where="v IS NOT NULL"), latest[-40:]),
+    ]
+    for by in (F.lit(0), F.col("arrival"), F.pmod(F.xxhash64("arrival", "position"), F.lit(7))):
+        for aggregate, want in cases:
+            assert answer_of(aggregate, rows, by) == want
+
+
 def test_quantiles_are_existing_values(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(v,) for v in (40, 10, 30, 20)], "v INT")
     shares = {0.0: 10, 0.25: 10, 0.26: 20, 0.5: 20, 0.51: 30, 0.75: 30, 0.76: 40, 1.0: 40}
@@ -590,6 +655,8 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
             lambda: agg.count_distinct("v", max_values=10**6),
             "'max_values' of count_distinct .* 1000000",
         ),
+        (lambda: agg.top_n("v", 0), "'n' of top_n must be a whole number from 1 to 100,000"),
+        (lambda: agg.last_n("v", 100_001), "'n' of last_n .* \\(got 100001"),
     ],
 )
 def test_arguments_out_of_range_are_refused(
@@ -603,6 +670,9 @@ def test_an_aggregates_name_contains_all_its_arguments() -> None:
     assert str(agg.count(where="a > 1")) == "count(*) where a > 1"
     assert str(agg.top_k("a", 3)) == "top_k(a, 3)"
     assert str(agg.top_k("a", 3, max_values=50, where="b")) == "top_k(a, 3, max_values=50) where b"
+    assert str(agg.top_n("a", 3, where="b")) == "top_n(a, 3) where b"
+    assert str(agg.top_n("a", 3, by="b")) == "top_n(a, 3, by=b)"
+    assert str(agg.last_n("a", 3)) == "last_n(a, 3)"
     assert str(agg.quantile("a", 0.5, exact_to=99)) == "quantile(a, 0.5, exact_to=99)"
 
 

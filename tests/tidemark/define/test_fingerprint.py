@@ -143,6 +143,9 @@ def test_details_of_parts_change_the_fingerprint() -> None:
             agg.min("value"),
             agg.top_k("value", 1),
             agg.top_k("value", 2),
+            agg.top_n("value", 2),
+            agg.top_n("value", 2, by="sensor"),
+            agg.last_n("value", 2),
             agg.Aggregate("sum(value)", lambda: F.lit(1), F.sum, lambda p: p),
             agg.Aggregate("sum(value)", lambda: F.lit(2), F.sum, lambda p: p),
         )

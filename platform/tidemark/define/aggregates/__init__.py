@@ -13,6 +13,8 @@ aggregate without such a form, such as a median over all values, is refused when
 | `mean(x)` | exact, except for doubles | null | `means` |
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
 | `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
+| `last_n(x, n)` | exact, in the order of event time | [] | n values and their places |
+| `top_n(x, n, by)` | exact; of equal events, the first to arrive | [] | n values and their places |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
 | `quantile(x, at)` | exact for 10,000 values, then within 0.03 % of `at` | null | a sketch |
 | `count_distinct(x)` | exact; null above 10,000 | 0 | a sketch of up to 8 bytes a value |
@@ -31,7 +33,7 @@ from tidemark.define.aggregates.bounded import collect, count_distinct, top_k
 from tidemark.define.aggregates.combiner import Aggregate
 from tidemark.define.aggregates.custom import python
 from tidemark.define.aggregates.moments import stddev, variance
-from tidemark.define.aggregates.ordered import first, last
+from tidemark.define.aggregates.ordered import first, last, last_n, top_n
 from tidemark.define.aggregates.sketch import approx_count_distinct, quantile
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "count_distinct",
     "first",
     "last",
+    "last_n",
     "max",
     "mean",
     "min",
@@ -50,5 +53,6 @@ __all__ = [
     "stddev",
     "sum",
     "top_k",
+    "top_n",
     "variance",
 ]

@@ -1,6 +1,6 @@
-"""The first and the last value, in the order of event time.
+"""The first and the last values in the order of event time, and the greatest ones in any order.
 
-A partial is the value with its place: event time, then arrival, then position in the arrival. The
+A partial is each value with its place: event time, then arrival, then position in the arrival. The
 place comes from the event's own row, so the result does not depend on how a stream was read.
 """
 
@@ -13,11 +13,15 @@ from tidemark.base.arguments import check_arguments
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
+    check_number,
     no_slack,
     typed_like,
     values,
 )
 from tidemark.define.helper_columns import HAPPENED_AT
+
+MOST_ROWS = 100_000
+"""The largest `n` of `top_n` and `last_n`, which is also that of the engine's `max_by`."""
 
 
 @check_arguments
@@ -52,6 +56,100 @@ def last(column: str, where: str | None = None) -> Aggregate:
         where: a SQL condition for the events that count.
     """
     return _ordered_aggregate("last", column, where, F.max)
+
+
+@check_arguments
+def top_n(column: str, n: int, by: str | None = None, where: str | None = None) -> Aggregate:
+    """Return the values of the `n` events that are greatest by an expression: an array.
+
+    The greatest comes first. Among equal ones, the event that arrived first comes first. Events
+    without a value, or for which `by` is null, are skipped. NaN is greater than any other number.
+
+    Example:
+        agg.top_n("price", 3)
+        agg.top_n("struct(bidder, price)", 3, by="price")
+
+    Args:
+        column: a SQL expression over the transform's columns; `struct(...)` for several columns.
+        n: the number of events, from 1 to 100,000; the state has as many values.
+        by: a SQL expression that orders the events; by default their values.
+        where: a SQL condition for the events that count.
+
+    Raises:
+        DefinitionError: `n` is out of range.
+    """
+    # A further argument of the name only if it is given.
+    others = (n,) if by is None else (n, f"by={by}")
+    return _first_n(
+        "top_n",
+        call_name("top_n", column, where, *others),
+        n,
+        column,
+        lambda: values(column, where),
+        lambda: [values(by or column, where), -F.col("arrival"), -F.col("position")],
+        lambda found: found,
+    )
+
+
+@check_arguments
+def last_n(column: str, n: int, where: str | None = None) -> Aggregate:
+    """Return the values of the `n` events with the latest event times: an array.
+
+    They are in the order of event time, then of arrival: the last value is that of `last`. Events
+    without a value are skipped.
+
+    Example:
+        agg.last_n("price", 10)
+
+    Args:
+        column: a SQL expression over the transform's columns; `struct(...)` for several columns.
+        n: the number of events, from 1 to 100,000; the state has as many values.
+        where: a SQL condition for the events that count.
+
+    Raises:
+        DefinitionError: `n` is out of range.
+    """
+    return _first_n(
+        "last_n",
+        call_name("last_n", column, where, n),
+        n,
+        column,
+        lambda: values(column, where),
+        lambda: [F.col(HAPPENED_AT), F.col("arrival"), F.col("position")],
+        F.reverse,
+    )
+
+
+def _first_n(
+    function: str,
+    name: str,
+    n: int,
+    column: str,
+    value: Callable[[], Column],
+    order: Callable[[], list[Column]],
+    finish: Callable[[Column], Column],
+) -> Aggregate:
+    """Return an aggregate that keeps the `n` greatest values in an order, the greatest first."""
+    check_number(function, "n", n, most=MOST_ROWS)
+
+    def partial() -> Column:
+        first, *others = (c.alias(f"o{i}") for i, c in enumerate(order()))
+        # The value is part of the order, because a function may make several rows of one event.
+        placed = F.struct(first, *others, value().alias("value"))
+        given = value().isNotNull() & order()[0].isNotNull()
+        return F.max_by(placed, F.when(given, placed), n)
+
+    def merge(partials: Column) -> Column:
+        found = F.sort_array(F.flatten(F.collect_list(partials)), asc=False)
+        return F.slice(found, 1, n)
+
+    return Aggregate(
+        name,
+        partial,
+        merge,
+        lambda merged: finish(F.transform(merged, lambda e: e["value"])),
+        result_type=typed_like(column, "array<{}>".format),
+    )
 
 
 def _ordered_aggregate(

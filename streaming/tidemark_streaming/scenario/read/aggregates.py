@@ -23,11 +23,14 @@ _FUNCTIONS = {
     "collect": "collect",
     "quantile": "quantile",
     "top_k": "top_k",
+    "top_n": "top_n",
+    "last_n": "last_n",
 }
 """The names of aggregates in a scenario, with their names in `tidemark.aggregate`."""
 
 _NUMERIC = ("sum", "avg", "stddev", "variance", "quantile")
 _COUNTS = ("approx_count_distinct", "count_distinct")
+_ROWS = ("top_n", "last_n")
 
 
 def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggregate, Kind]]:
@@ -53,6 +56,9 @@ def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
     elif name == "top_k":
         fields = given.fields("a top_k", ("of", "k"))
         given, others = fields["of"], (fields["k"].integer("'k'", least=1),)
+    elif name in _ROWS:
+        fields = given.fields(f"a {name}", ("of", "n"))
+        given, others = fields["of"], (fields["n"].integer("'n'", least=1),)
     column = _column(given, name, types)
     with node.locate_errors():
         return make(f"`{column}`", *others), _gives(name, types[column])
@@ -75,7 +81,7 @@ def _gives(function: str, column: Kind) -> Kind:
     if function == "top_k":
         entry = {"value": column, "count": BIGINT}
         return Kind("value and count", lambda n: _entry(n, entry), repeated=True, scalar=False)
-    return replace(column, repeated=function == "collect")
+    return replace(column, repeated=function in ("collect", *_ROWS))
 
 
 def _entry(node: Node, kinds: Mapping[str, Kind]) -> dict[str, object]:
