@@ -1,6 +1,8 @@
 """Orders and payments, and the sources that are computed from them."""
 
-from tidemark.derive import Between, join, union
+from pyspark.sql import DataFrame
+
+from tidemark.derive import Between, join, row_asset, union
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 
@@ -26,3 +28,10 @@ paid_orders = join(
     rename={"payments.at": "paid_at", "payments.amount": "paid"},
 )
 movements = union(name="movements", of=[orders, payments])
+
+
+@row_asset(source=payments, columns={"at": "TIMESTAMP", "order_id": "STRING", "cents": "BIGINT"})
+def payments_in_cents(payments: DataFrame) -> DataFrame:
+    """Payments of more than nothing, in cents."""
+    cents = payments.selectExpr("*", "CAST(amount * 100 AS BIGINT) AS cents")
+    return cents.where("cents > 0")

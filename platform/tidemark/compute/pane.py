@@ -179,7 +179,7 @@ def check(log: Log, transform: WindowedTransform) -> None:
     """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
-        rowwise.check(log, transform)
+        rowwise.check(log, transform.preparation)
         _check_numbers(log, transform)
         added_up = count_scope(log, transform, Scope(0, 0))
         _ = finish_windows(added_up, transform, log, start).schema

@@ -9,28 +9,25 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Self
 
 from pyspark.sql import DataFrame
 
-from tidemark.base import user_code
-from tidemark.base.arguments import check_arguments, parameters
-from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark.base.arguments import check_arguments
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import PREFIX, is_helper
+from tidemark.define.preparation import Preparation
 from tidemark.define.sink import Sink
-from tidemark.define.source import Source, lookup_name
+from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
-from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
 from tidemark.define.triggers.trigger import Trigger
-from tidemark.define.uniqueness import MARK, Deduplicate
+from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Window
 
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
-
-_CHECKED = "_checked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +54,20 @@ class WindowedTransform(Definition):
                 f"Asset '{self.name}': deduplicate uses the column '{odd[0]}', which is not among "
                 f"the columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
-
-        known = [lookup_name(r) for r in self.source.lookups]
-        unknown = [name for name in self.lookups if name not in known]
-        if unknown:
-            raise DefinitionError(
-                f"Asset '{self.name}': its function has the parameter '{unknown[0]}', which is "
-                f"not among the lookup tables of source '{self.source.name}': "
-                f"{', '.join(known) or 'none'}."
-            )
+        # Checks the parameters of the function.
+        _ = self.preparation
 
     @property
     def lookups(self) -> list[str]:
         """The lookup tables that the function takes in addition to the rows, by name."""
-        return parameters(f"Asset '{self.name}'", self.function)[1:]
+        return self.preparation.lookups
+
+    @cached_property
+    def preparation(self) -> Preparation:
+        """The preparation of the source's rows by the function."""
+        return Preparation(
+            self.name, self.source, self.function, self.keys, self.deduplicate is not None
+        )
 
     @property
     def state_table(self) -> TableName:
@@ -114,63 +111,7 @@ class WindowedTransform(Definition):
         Raises:
             DefinitionError: the function drops a key or a column that later steps need.
         """
-        prepared = self._call_function(rows, lookups or {})
-        if _CHECKED not in self.__dict__ or lookups:
-            self._check_prepared(prepared.columns)
-            # Reading the columns sends the rows to the engine, so it is done once: the same source
-            # columns always give the same result.
-            object.__setattr__(self, _CHECKED, True)
-        return prepared
-
-    def _call_function(self, rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
-        """Call the user's function and return its result."""
-        try:
-            prepared: object = self.function(rows, **lookups)
-        except TidemarkError:
-            raise
-        except Exception as error:
-            where = user_code.find_place(error) or "an unknown location"
-            raise DefinitionError(
-                f"Asset '{self.name}': its function failed at {where}: {user_code.describe(error)}."
-            ) from error
-        if not isinstance(prepared, DataFrame):
-            hint = " Is its `return` missing?" if prepared is None else ""
-            raise DefinitionError(
-                f"Asset '{self.name}': its function must return a DataFrame (got "
-                f"{type(prepared).__name__}).{hint}"
-            )
-        return prepared
-
-    def _check_prepared(self, columns: Sequence[str]) -> None:
-        """Check the columns of the function's result."""
-        marks = [MARK] if self.deduplicate else []
-        folded = [c.lower() for c in columns]
-        for column in columns:
-            if is_helper(column) and column not in marks:
-                raise DefinitionError(
-                    f"Asset '{self.name}': its function's result has a column '{column}', "
-                    f"which begins with '{PREFIX}'. This prefix is reserved for Tidemark's helper "
-                    "columns."
-                )
-            if column.lower() in LATE_COLUMNS:
-                raise DefinitionError(
-                    f"Asset '{self.name}': its function's result has a column '{column}', which is "
-                    "reserved: Tidemark adds a column of this name to the late table. Give it "
-                    f"another name, such as 'own_{column}'."
-                )
-            if folded.count(column.lower()) > 1:
-                raise DefinitionError(
-                    f"Asset '{self.name}': its function's result has the column '{column}' "
-                    "twice (the engine ignores case). Drop one, or rename it."
-                )
-        needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
-        missing = [c for c in needed if c not in columns]
-        if missing:
-            raise DefinitionError(
-                f"Asset '{self.name}': its function's result has no column '{missing[0]}'; "
-                f"it has: {', '.join(columns)}. It must keep the keys, the event time and the "
-                "arrival columns: add columns instead of selecting a few."
-            )
+        return self.preparation.prepare(rows, lookups)
 
 
 @check_arguments

@@ -32,7 +32,7 @@ def checked(log: Log, function: Function) -> None:
     def prepare(rows: DataFrame, places: DataFrame) -> DataFrame:
         return function(rows, places)
 
-    check(log, replace(PER_MINUTE, source=SOURCE, function=prepare))
+    check(log, replace(PER_MINUTE, source=SOURCE, function=prepare).preparation)
 
 
 def doubled(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -584,7 +584,7 @@ def test_the_order_of_unusual_values_does_not_depend_on_the_split(
         (agg.top_n("t", 99, by="v"), best),
         (agg.last_n("t", 40, where="v IS NOT NULL"), latest[-40:]),
     ]
-    for by in (F.lit(0), F.col("arrival"), F.pmod(F.xxhash64("arrival", "position"), F.lit(7))):
+    for by in (F.col("at"), F.col("arrival"), F.pmod(F.xxhash64("arrival", "position"), F.lit(7))):
         for aggregate, want in cases:
             assert answer_of(aggregate, rows, by) == want
 

@@ -210,6 +210,7 @@ def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
             exec(compile(block.text, "joins.md", "exec"), defined)
     assert defined["paid_orders"] == sources.paid_orders
     assert defined["movements"] == sources.movements
+    assert defined["payments_in_cents"].columns == sources.payments_in_cents.columns
     assert fingerprint(defined["unpaid_hourly"]) == fingerprint(transforms.unpaid_hourly)
 
 

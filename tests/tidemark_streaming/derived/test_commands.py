@@ -87,10 +87,17 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
         ("Bern", 1, 1),
         ("Ulm", 2, 1),
     ]
-    for source in ("paid_orders", "movements"):
+    assert done("ingest", "payments_in_cents", "--json")["arrivals"] == 2
+    cents = store.take("payments_in_cents_log").to_pylist()
+    assert sorted((r["order_id"], r["cents"]) for r in cents) == [
+        ("1", 550),
+        ("2", 600),
+        ("3", 700),
+    ]
+    for source, rows in (("paid_orders", 4), ("movements", 6), ("payments_in_cents", 3)):
         report = done("parity", source, "--json")
         assert report["equal"]
-        assert report["rows"] == {"paid_orders": 4, "movements": 6}[source]
+        assert report["rows"] == rows
 
     for source in ("orders", "paid_orders"):
         refused = call("erase", source, "--where", "order_id = '1'", "--yes")

@@ -7,10 +7,12 @@ from pyspark.sql import DataFrame
 
 from tidemark.compute.derived.chain_rows import chain_rows
 from tidemark.compute.derived.join_rows import join_rows
+from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
+from tidemark.define.derived.row_asset import RowAsset
 from tidemark.define.derived.union import Union
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
@@ -18,7 +20,12 @@ from tidemark.store.warehouse import Warehouse
 
 # Each kind of derived source has a function of its own.
 _Compute = Callable[[DerivedSource, Any, Sequence[Log], Steps], DataFrame]
-_BY_KIND: Mapping[type[object], _Compute] = {Chain: chain_rows, Join: join_rows, Union: union_rows}
+_BY_KIND: Mapping[type[object], _Compute] = {
+    Chain: chain_rows,
+    Join: join_rows,
+    RowAsset: prepared_rows,
+    Union: union_rows,
+}
 
 
 def compute_rows(

@@ -1,4 +1,4 @@
-"""Check that a transform's function works row by row.
+"""Check that an asset's function works row by row.
 
 A run sees a range of arrivals. If a result depends on other rows in that range, such as a count or
 a rank, it changes with the division of arrivals into runs. So does a nondeterministic result. The
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define import uniqueness
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.preparation import Preparation
 from tidemark.store.event_log import lookup_tables
 from tidemark.store.event_log.log import Log
 
@@ -71,25 +71,25 @@ class _Node:
         return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
 
 
-def check(log: Log, transform: WindowedTransform) -> None:
+def check(log: Log, preparation: Preparation) -> None:
     """Raise an error if the function does not work row by row.
 
     Raises:
         DefinitionError: describes the operation that does not work row by row.
     """
     rows = log.read(0, 0)
-    if transform.deduplicate:
+    if preparation.marked:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
-    now = lookup_tables.current_versions(warehouse, source) if transform.lookups else {}
+    now = lookup_tables.current_versions(warehouse, source) if preparation.lookups else {}
     tables = {
         name: lookup_tables.read(warehouse, source, name, now[name]).alias(LOOKUP)
-        for name in transform.lookups
+        for name in preparation.lookups
     }
-    fault = find_misuse(rows, transform.prepare(rows, tables))
+    fault = find_misuse(rows, preparation.prepare(rows, tables))
     if fault is not None:
         raise DefinitionError(
-            f"Asset '{transform.name}': its function {fault}. A run calls the function with one "
+            f"Asset '{preparation.asset}': its function {fault}. A run calls the function with one "
             "range of arrivals, so it must work row by row: add, cast, filter, explode, or join "
             "with a lookup table."
         )

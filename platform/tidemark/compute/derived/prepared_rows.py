@@ -1,0 +1,60 @@
+"""Compute the rows of a row asset."""
+
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.derived.base_rows import STEP
+from tidemark.compute.events import plan_check
+from tidemark.compute.events.prepare import call_function
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.row_asset import RowAsset
+from tidemark.define.derived.union import LINEAGE
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Steps
+
+
+def prepared_rows(
+    source: DerivedSource, derivation: RowAsset, logs: Sequence[Log], steps: Steps
+) -> DataFrame:
+    """Return the rows of these steps, as `compute.derived.rows` does."""
+    (log,), preparation = logs, derivation.preparation
+    before, through = steps.span(log.source.name)
+    try:
+        plan_check.check(log, preparation)
+        rows = call_function(log, preparation, log.read(before, through), before, through)
+        _check_types(source, rows)
+    except AnalysisException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DefinitionError(
+            f"Asset '{source.name}' can't run on source '{log.source.name}': {reason}"
+        ) from None
+    columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
+    # A function may make several rows of one, which only their values distinguish.
+    order = Window.partitionBy("arrival").orderBy("position", F.to_json(F.struct(*columns)))
+    # Each arrival of the only base is a step.
+    return rows.select(
+        (F.col("arrival") - F.lit(before + 1)).cast("int").alias(STEP),
+        (F.row_number().over(order) - 1).cast("bigint").alias("position"),
+        F.concat(F.lit(f"{log.source.name} "), "arrival", F.lit("#"), "position").alias(
+            "read_from"
+        ),
+        "correlation_id",
+        *columns,
+        F.col("arrival").alias(LINEAGE[0]),
+        F.col("position").alias(LINEAGE[1]),
+    )
+
+
+def _check_types(source: DerivedSource, rows: DataFrame) -> None:
+    found = {field.name: field.dataType.simpleString() for field in rows.schema}
+    for column, kind in source.columns.items():
+        if column not in LINEAGE and found[column] != kind:
+            raise DefinitionError(
+                f"Asset '{source.name}': the column '{column}' of its function's result is a "
+                f"{found[column]}, but is declared as {kind}. Change the declaration, or convert "
+                f"it in the function, for example by CAST({column} AS {kind.upper()})."
+            )

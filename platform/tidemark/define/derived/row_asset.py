@@ -1,0 +1,86 @@
+"""Row assets: the events of one source after a function of the user, row by row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.arguments import check_arguments
+from tidemark.base.errors import DefinitionError
+from tidemark.define.column_type import simple_type
+from tidemark.define.derived.derived_source import (
+    NUMBER,
+    DerivedSource,
+    WatermarkOfBases,
+    own_columns,
+)
+from tidemark.define.derived.union import LINEAGE
+from tidemark.define.preparation import Preparation
+from tidemark.define.source import Source
+
+
+@dataclass(frozen=True)
+class RowAsset:
+    """How a row asset is computed.
+
+    Args:
+        preparation: the function, with the source whose rows it takes.
+    """
+
+    preparation: Preparation
+
+    asset = None
+    added = LINEAGE
+    expressions = MappingProxyType[str, str]({})
+    look_back = (0,)
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        return (self.preparation.source,)
+
+
+@check_arguments
+def row_asset(
+    *, source: Source, columns: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., DataFrame]], DerivedSource]:
+    """Define a table of prepared rows; the decorated function prepares the source's rows.
+
+    The function is like that of a `windowed_asset`: it works row by row, may add, cast, filter and
+    explode, may join the source's lookup tables, which it takes as further parameters by their
+    names, and must not change the event time. Its name is that of the row asset. The table is
+    `<name>_log`: each event is in it exactly once, and it is a source for other definitions.
+
+    Example:
+        @row_asset(source=visits, columns={"at": "TIMESTAMP", "page": "STRING", "site": "STRING"})
+        def visits_by_site(visits):
+            return visits.where("page IS NOT NULL").withColumn("site", F.split("page", "/")[0])
+
+    Args:
+        source: the source of the events, which may be a derived source.
+        columns: the columns of the function's result that are kept, and their Spark DDL types; by
+            default those of the source. The event time must be one of them.
+
+    Raises:
+        DefinitionError: the definition can't be run; the message says why.
+    """
+
+    def define(function: Callable[..., DataFrame]) -> DerivedSource:
+        name = function.__name__
+        kept = {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
+        if taken := [c for c in LINEAGE if c in kept]:
+            raise DefinitionError(
+                f"Row asset '{name}': Tidemark adds a column '{taken[0]}', so it can't be one of "
+                "its columns. Give it another name."
+            )
+        types = {column: simple_type(kind) for column, kind in kept.items()}
+        return DerivedSource(
+            name=name,
+            columns={**types, **dict.fromkeys(LINEAGE, NUMBER)},
+            event_time=source.event_time,
+            watermark=WatermarkOfBases(),
+            max_future_skew=source.max_future_skew,
+            derivation=RowAsset(Preparation(name, source, function, tuple(kept))),
+        )
+
+    return define

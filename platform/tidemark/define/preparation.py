@@ -1,0 +1,122 @@
+"""Preparation of a source's rows by a function of the user, row by row."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidemark.base import user_code
+from tidemark.base.arguments import parameters
+from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark.define.helper_columns import PREFIX, is_helper
+from tidemark.define.source import Source, lookup_name
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, LATE_COLUMNS
+from tidemark.define.uniqueness import MARK
+
+_CHECKED = "_checked"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A function that takes rows of a source's event log and returns prepared rows.
+
+    Args:
+        asset: the name of the asset, for messages.
+        source: the source of the rows.
+        function: takes the rows, and lookup tables of the source by their names.
+        needed: the columns that its result must have, in addition to the event time and the facts
+            of the arrival.
+        marked: whether the rows are marked as duplicates or not.
+
+    Raises:
+        DefinitionError: the function has a parameter that is not a lookup table of the source.
+    """
+
+    asset: str
+    source: Source
+    function: Callable[..., DataFrame]
+    needed: Sequence[str]
+    marked: bool = False
+
+    def __post_init__(self) -> None:
+        known = [lookup_name(r) for r in self.source.lookups]
+        unknown = [name for name in self.lookups if name not in known]
+        if unknown:
+            raise DefinitionError(
+                f"Asset '{self.asset}': its function has the parameter '{unknown[0]}', which is "
+                f"not among the lookup tables of source '{self.source.name}': "
+                f"{', '.join(known) or 'none'}."
+            )
+
+    @property
+    def lookups(self) -> list[str]:
+        """The lookup tables that the function takes in addition to the rows, by name."""
+        return parameters(f"Asset '{self.asset}'", self.function)[1:]
+
+    def prepare(self, rows: DataFrame, lookups: Mapping[str, DataFrame] | None = None) -> DataFrame:
+        """Return the prepared rows, after a check that they have the columns that are needed.
+
+        Args:
+            lookups: the tables that the function takes in addition to the rows, by name.
+
+        Raises:
+            DefinitionError: the function fails, or drops a column that later steps need.
+        """
+        prepared = self._call_function(rows, lookups or {})
+        if _CHECKED not in self.__dict__ or lookups:
+            self._check_prepared(prepared.columns)
+            # Reading the columns sends the rows to the engine, so it is done once: the same source
+            # columns always give the same result.
+            object.__setattr__(self, _CHECKED, True)
+        return prepared
+
+    def _call_function(self, rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
+        """Call the user's function and return its result."""
+        try:
+            prepared: object = self.function(rows, **lookups)
+        except TidemarkError:
+            raise
+        except Exception as error:
+            where = user_code.find_place(error) or "an unknown location"
+            raise DefinitionError(
+                f"Asset '{self.asset}': its function failed at {where}: "
+                f"{user_code.describe(error)}."
+            ) from error
+        if not isinstance(prepared, DataFrame):
+            hint = " Is its `return` missing?" if prepared is None else ""
+            raise DefinitionError(
+                f"Asset '{self.asset}': its function must return a DataFrame (got "
+                f"{type(prepared).__name__}).{hint}"
+            )
+        return prepared
+
+    def _check_prepared(self, columns: Sequence[str]) -> None:
+        """Check the columns of the function's result."""
+        marks = [MARK] if self.marked else []
+        folded = [c.lower() for c in columns]
+        for column in columns:
+            if is_helper(column) and column not in marks:
+                raise DefinitionError(
+                    f"Asset '{self.asset}': its function's result has a column '{column}', "
+                    f"which begins with '{PREFIX}'. This prefix is reserved for Tidemark's helper "
+                    "columns."
+                )
+            if column.lower() in LATE_COLUMNS:
+                raise DefinitionError(
+                    f"Asset '{self.asset}': its function's result has a column '{column}', which "
+                    "is reserved: Tidemark adds a column of this name to the late table. Give it "
+                    f"another name, such as 'own_{column}'."
+                )
+            if folded.count(column.lower()) > 1:
+                raise DefinitionError(
+                    f"Asset '{self.asset}': its function's result has the column '{column}' "
+                    "twice (the engine ignores case). Drop one, or rename it."
+                )
+        needed = dict.fromkeys([self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.needed])
+        missing = [c for c in needed if c not in columns]
+        if missing:
+            raise DefinitionError(
+                f"Asset '{self.asset}': its function's result has no column '{missing[0]}'; "
+                f"it has: {', '.join(columns)}. It must keep {', '.join(needed)}: add columns "
+                "instead of selecting a few."
+            )
