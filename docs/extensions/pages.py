@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 _HEADING = re.compile(r"^##+ (.+)$")
 _ENTRY = re.compile(r"^- \[[^\]]+\]\(([\w/.]+)\.md\)")
 _UP = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+)[^)]*\)")
-_FILE = re.compile(r"^```(\w+) (?:file|is)=(\S+)$", re.MULTILINE)
+_FILE = re.compile(r"^```(\w+) (?:file|is|add)=(\S+)$", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

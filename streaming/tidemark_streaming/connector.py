@@ -5,6 +5,7 @@ timeline, and reads their rows. It has no state of its own: it continues from th
 end of the timeline, even after processes were killed or files were deleted.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,6 +76,9 @@ class Chunk:
             the connector knows: they are not idle, even if this chunk has no events of them.
         silent_since: for a heartbeat, the time since which polls have found no data, in
             microseconds. Only the ingest knows it.
+
+    Raises:
+        DefinitionError: `position` is not JSON.
     """
 
     position: str
@@ -85,6 +89,15 @@ class Chunk:
     end: bool = False
     waiting: tuple[str, ...] = ()
     silent_since: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            json.loads(self.position)
+        except (TypeError, ValueError):
+            raise DefinitionError(
+                f"A connector returned the position {self.position!r}, which is not JSON: return "
+                "`Chunk(position=json.dumps(...), ...)`."
+            ) from None
 
 
 def processing_time(timestamp: int, before: int | None) -> int:

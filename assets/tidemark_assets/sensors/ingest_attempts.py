@@ -60,7 +60,8 @@ class Attempt:
         """Return whether nothing has changed, so that the ingest would be refused again."""
         if self.definition != now.definition or is_wait_over(RETRY_AFTER_MICROS, self.at, now.at):
             return False
-        positions = (json.loads(arrival.position) for arrival in timeline)
+        # Only a connector of files has files.
+        positions = (json.loads(arrival.position) for arrival in timeline if self.files)
         taken = {position["file"] for position in positions if "file" in position}
         left = self.files.keys() - taken
         if len(self.files) >= MAX_REMEMBERED_FILES and not left and now.files:

@@ -247,6 +247,11 @@ class Source:
         return self._table("dead_letters", Role.DEAD_LETTERS)
 
     @property
+    def dead_letter_noun(self) -> str:
+        """What messages call a row of `dead_letters_table`."""
+        return "dead letter"
+
+    @property
     def tables(self) -> list[TableName]:
         """The tables that the source's ingest writes."""
         return [self.log_table, self.timeline_table, self.dead_letters_table]

@@ -35,7 +35,9 @@ BRIEF = ("arrival", "position", "arrived_at", "read_from", "correlation_id", "re
 """The columns of dead letters without their content."""
 
 
-def read_dead_letters(snapshot: Snapshot, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
+def read_dead_letters(
+    snapshot: Snapshot, source: Source, columns: Sequence[str] = BRIEF
+) -> pa.Table:
     """Return the dead letters of a source, in order, with the column `replayed_by`.
 
     `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
@@ -43,8 +45,8 @@ def read_dead_letters(snapshot: Snapshot, source: str, columns: Sequence[str] = 
     Args:
         columns: columns of their table, at least `arrival` and `position`.
     """
-    timeline = snapshot.timeline(source)
-    found = snapshot.tables.read(f"{source}_dead_letters", list(columns))
+    timeline = snapshot.timeline(source.name)
+    found = snapshot.tables.read(source.dead_letters_table, list(columns))
     if found is None:
         types = dict.fromkeys((*columns, "replayed_by"), pa.null())
         return pa.schema(types | {"reason": pa.string()}).empty_table()
@@ -108,7 +110,8 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
         return Outcome((), 0, {})
     if not isinstance(connector, Decoder):
         raise DataError(
-            f"The connector of source '{connector.source.name}' can't decode dead letters."
+            f"The connector of source '{connector.source.name}' can't decode single rows: its "
+            f"{connector.source.dead_letter_noun}s can't be replayed."
         )
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>.+?) -->\n+)?"
-    r"```(?P<language>\S*)(?: (?P<what>file|is)=(?P<file>\S+))?\n(?P<text>.*?)^```$",
+    r"```(?P<language>\S*)(?: (?P<what>file|is|add)=(?P<file>\S+))?\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 NOT_RUN = "not run: "
@@ -24,7 +24,7 @@ class Block:
 
     Args:
         what: `file` if it becomes the file of that name, `is` if it equals that existing file,
-            otherwise empty.
+            `add` if it is added to the end of that existing file, otherwise empty.
         mark: the invisible comment above it: `run by: TEST`, or `not run:` with a reason.
     """
 
@@ -52,7 +52,7 @@ def _fences(page: str) -> Iterator[Block]:
 
 def blocks(document: str) -> list[tuple[str, str, str]]:
     """Return the fenced blocks of a document: language, file name (or empty) and text."""
-    return [(b.language, b.file, b.text) for b in fences(document) if b.what != "is"]
+    return [(b.language, b.file, b.text) for b in fences(document) if b.what not in ("is", "add")]
 
 
 def commands(document: str) -> list[list[str]]:
@@ -93,6 +93,7 @@ def followed(
     """Run the commands of a document in order. Return their output.
 
     A block of `file=NAME` becomes that file. A block of `is=NAME` must equal that existing file.
+    A block of `add=NAME` is added to the end of that existing file.
 
     Args:
         folder: the first working folder; a `cd` applies to all later commands.
@@ -120,6 +121,9 @@ def followed(
             path = here / block.file
             path.parent.mkdir(exist_ok=True)
             path.write_text(block.text)
+        elif block.what == "add":
+            path = here / block.file
+            path.write_text(path.read_text() + "\n\n" + block.text)
         elif block.language == "sh":
             said += run("/bin/bash", "-e", "-c", f"{block.text}\npwd > '{place}'")
             here = Path(place.read_text().strip())

@@ -1,12 +1,16 @@
 """Splitting a backlog: each chunk has a share of each partition, and a partition with pending
 records is not idle."""
 
+import json
 import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.kafka.topics import CLICKS
+from tidemark.base.errors import DefinitionError
 from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.steps import Step
@@ -137,3 +141,21 @@ def test_a_partition_missing_from_one_poll_is_not_read_again(
 def test_a_position_of_a_derived_source_has_no_topic() -> None:
     step = Step("orders", {"orders": 1, "payments": 0}, {"orders": "a", "payments": "b"})
     assert position.parse(step.to_position()) == {}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.just("id"), inner),
+)
+
+
+@given(JSON)
+def test_a_position_of_another_connector_has_no_topics(plain: object) -> None:
+    assert not position.parse(json.dumps(plain))
+    Chunk(json.dumps(plain), 0)
+
+
+@pytest.mark.parametrize("text", ["", "line 7", "{'through': 7}"])
+def test_a_position_that_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises(DefinitionError, match="is not JSON"):
+        Chunk(text, 0)

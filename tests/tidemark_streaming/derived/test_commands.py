@@ -64,6 +64,13 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     (unjoined,) = store.take("paid_orders_unjoined").to_pylist()
     assert unjoined["reason"] == "no_event_time in payments"
     assert json.loads(unjoined["bytes"]) == {"order_id": "3", "amount": 7.0}
+    (counted,) = done("dead-letters", "list", "paid_orders", "--json")
+    assert (counted["reason"], counted["letters"]) == ("no_event_time in payments", 1)
+    assert "its unjoined rows can't be replayed" in (
+        call("dead-letters", "replay", "paid_orders", "--all").stderr
+    )
+    found = {source["name"]: source for source in done("status", "--json")["sources"]}
+    assert (found["paid_orders"]["arrivals"], found["paid_orders"]["dead_letters"]) == (2, 1)
 
     refused = call("end", "paid_orders", "--yes")
     assert refused.exit_code == 2

@@ -111,7 +111,7 @@ def test_files_are_masked_before_anything_is_written(
     if letters:
         settings = engine.model_copy(update={"database": warehouse.database})
         columns = warehouse.schema(PEOPLE.dead_letters_table).names
-        standing = dead_letters.read_dead_letters(Snapshot(settings), PEOPLE.name, columns)
+        standing = dead_letters.read_dead_letters(Snapshot(settings), PEOPLE, columns)
         with pytest.raises(DataError, match="put the corrected rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
 

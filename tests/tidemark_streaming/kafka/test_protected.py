@@ -238,7 +238,7 @@ def test_no_file_has_an_original_value_of_a_binary_format(
     # Corrected dead letters are masked too.
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
-    standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
+    standing = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = standing.column_names.index("bytes")
     mended = standing.set_column(place, "bytes", pa.array([good] * 3, pa.binary()))
     assert dead_letters.replay(warehouse, orders, mended).brought == 3
@@ -253,7 +253,7 @@ def test_a_corrected_dead_letter_is_masked(
     list(ingest(warehouse, connector(topics, name)))
     settings = engine.model_copy(update={"database": warehouse.database})
     columns = warehouse.schema(ORDERS.dead_letters_table).names
-    letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS.name, columns)
+    letters = dead_letters.read_dead_letters(Snapshot(settings), ORDERS, columns)
     place = letters.column_names.index("bytes")
     mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
     assert dead_letters.replay(warehouse, connector(topics, name), mended).brought == 1

@@ -98,6 +98,10 @@ class DerivedSource(Source):
         """The table of the bases' rows that take no part in the derivation, with the reason."""
         return TableName(f"{self.name}_unjoined", tables.source(self.name), Role.DEAD_LETTERS)
 
+    @property
+    def dead_letter_noun(self) -> str:
+        return "unjoined row"
+
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.
 

@@ -182,9 +182,9 @@ def _show_status(
                 soft_wrap=True,
             )
         if count := source["dead_letters"]:
-            name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
+            name, rows = source["name"], "row is" if count == 1 else "rows are"
             out().print(
-                f"[yellow]{count:,} {letters} of [bold]{name}[/] could not be decoded: `tidemark "
+                f"[yellow]{count:,} {rows} not in the event log of [bold]{name}[/]: `tidemark "
                 f"dead-letters list {name}` shows why.[/]",
                 soft_wrap=True,
             )

@@ -79,7 +79,7 @@ def ingest_and_report(
             if logs.is_structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)
-            letters = f", {format_count(dead, 'dead letter')}" if dead else ""
+            letters = f", {format_count(dead, source.dead_letter_noun)}" if dead else ""
             work.note = (
                 f"{format_count(count, 'arrival')}, {format_count(events, 'event')}{letters}"
             )
@@ -104,8 +104,16 @@ def ingest_and_report(
     }
 
     def show() -> None:
-        if count:
-            print_facts({**result, "seconds": format_seconds(took)})
+        if first is not None and last is not None:
+            print_facts(
+                {
+                    "arrivals": f"{first.arrival:,} to {last.arrival:,}",
+                    "events": f"{events:,}",
+                    f"{source.dead_letter_noun}s": f"{dead:,}",
+                    "watermark": iso(last.after),
+                    "took": format_seconds(took),
+                }
+            )
         elif ended is None or not ended.ends:
             print_status(f"No new arrivals for '{name}'.")
 

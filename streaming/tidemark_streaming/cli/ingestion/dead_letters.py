@@ -20,6 +20,8 @@ from tidemark_streaming.cli.output import Output, with_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.define.source import Source
+
 Letters = Annotated[
     list[str] | None,
     typer.Argument(
@@ -52,20 +54,22 @@ def list_(source: SourceName) -> Output:
 
     Example: `tidemark dead-letters list clicks`
     """
-    rows = _count(_read_current(source, content=False))
-    return Output(rows, lambda: _list(source, rows))
+    of = Home().ingestion(source).source
+    rows = _count(_read_current(of, content=False))
+    return Output(rows, lambda: _list(of, rows))
 
 
-def _list(source: str, rows: list[dict[str, Any]]) -> None:
+def _list(source: "Source", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        err().print(f"'{source}' has no dead letters.")
+        err().print(f"'{source.name}' has no {source.dead_letter_noun}s.")
         return
     total = sum(row["letters"] for row in rows)
     columns = ("day", "topic", "reason", "letters", "came back", "first")
     cells = (
         (r["day"], r["topic"], r["reason"], r["letters"], r["replayed"], r["first"]) for r in rows
     )
-    print_table(columns, cells, f"{source}: {format_count(total, 'dead letter')}")
+    title = f"{source.name}: {format_count(total, source.dead_letter_noun)}"
+    print_table(columns, cells, title)
 
 
 @app.command("show")
@@ -168,15 +172,13 @@ def replay(
     )
 
 
-def _read_current(source: str, *, content: bool = True) -> "pa.Table":
+def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
     """Return the current dead letters of a source."""
     from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
     from tidemark_streaming.ingest import dead_letters
 
-    home = Home()
-    home.ingestion(source)
     columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
-    return dead_letters.read_dead_letters(home.snapshot(), source, columns)
+    return dead_letters.read_dead_letters(Home().snapshot(), source, columns)
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
@@ -190,7 +192,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
     from tidemark_streaming.ingest.dead_letters import places
 
-    found = _read_current(source)
+    found = _read_current(Home().ingestion(source).source)
     if reason is not None:
         found = found.filter(
             pa.array([reason in text for text in found["reason"].to_pylist()], pa.bool_())

@@ -64,7 +64,7 @@ def test_dead_letters_are_counted_shown_and_replayed(
     watcher = Monitor(Settings())
     (source,) = json.loads(call("status", "--json").stdout)["sources"]
     assert source["dead_letters"] == 3 == shown_live(watcher, here)
-    assert "3 dead letters of sensors could not be decoded" in call("status").stdout
+    assert "3 rows are not in the event log of sensors" in call("status").stdout
     listed = " ".join(call("dead-letters", "list", "sensors").stdout.split())
     assert "sensors: 3 dead letters" in listed
     shown = told("show", "sensors", "0:2")
@@ -90,7 +90,7 @@ def test_dead_letters_are_counted_shown_and_replayed(
     counts = told("list", "sensors")
     assert isinstance(counts, list)
     assert [(c["letters"], c["replayed"]) for c in counts] == [(1, 0), (2, 2)]
-    assert "1 dead letter of sensors could not be decoded" in call("status").stdout
+    assert "1 row is not in the event log of sensors" in call("status").stdout
     assert shown_live(watcher, here) == 1
     nothing = told("replay", "sensors", "--reason", "INT")
     assert nothing == {"source": "sensors", "letters": 0, "arrivals": [], "refused": {}}
