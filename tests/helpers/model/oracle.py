@@ -94,7 +94,7 @@ class Window:
     published: list[Pane]
 
 
-class _Stream:
+class Stream:
     def __init__(self, scenario: Row) -> None:
         source, transform = scenario["source"], scenario["transform"]
         self.event_time: str = source["event_time"]
@@ -297,7 +297,7 @@ def simulate(scenario: Row) -> Row:
 
     Rows of `late` with the same window and keys are in order of arrival.
     """
-    stream = _Stream(scenario)
+    stream = Stream(scenario)
     for item in scenario["arrivals"]:
         match item:
             case {"clock": by}:

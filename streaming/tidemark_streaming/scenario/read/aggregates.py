@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates import Aggregate
-from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Kind
+from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Columns, Kind
 from tidemark_streaming.scenario.read.reader import Node
 
 _FUNCTIONS = {
@@ -33,16 +33,20 @@ _COUNTS = ("approx_count_distinct", "count_distinct")
 _ROWS = ("top_n", "last_n")
 
 
-def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggregate, Kind]]:
+def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
     """Return the aggregates of a transform by the names of their columns, with their result
-    types."""
+    types.
+
+    Args:
+        over: the columns of the transform's source.
+    """
     given = node.entries("'aggregates'")
     if not given:
         raise node.error("a transform needs at least one aggregate, as in {n: count}.")
-    return {key.raw.value: _aggregate(value, types) for key, value in given}
+    return {key.raw.value: _aggregate(value, over) for key, value in given}
 
 
-def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
+def _aggregate(node: Node, over: Columns) -> tuple[Aggregate, Kind]:
     if node.raw.value == "count":
         return agg.count(), BIGINT
     name, given = node.choice("an aggregate", _FUNCTIONS)
@@ -59,17 +63,16 @@ def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
     elif name in _ROWS:
         fields = given.fields(f"a {name}", ("of", "n"))
         given, others = fields["of"], (fields["n"].integer("'n'", least=1),)
-    column = _column(given, name, types)
+    column = _column(given, name, over)
     with node.locate_errors():
-        return make(f"`{column}`", *others), _gives(name, types[column])
+        return make(f"`{column}`", *others), _gives(name, over.types[column])
 
 
-def _column(node: Node, function: str, types: Mapping[str, Kind]) -> str:
-    name = node.text("a column")
-    if name not in types:
-        raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
-    if function in _NUMERIC and not types[name].is_numeric:
-        raise node.error(f"'{function}' needs a numeric column, but {node} is a {types[name].ddl}.")
+def _column(node: Node, function: str, over: Columns) -> str:
+    name = over.find(node)
+    kind = over.types[name]
+    if function in _NUMERIC and not kind.is_numeric:
+        raise node.error(f"'{function}' needs a numeric column, but {node} is a {kind.ddl}.")
     return name
 
 

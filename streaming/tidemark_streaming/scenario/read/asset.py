@@ -1,13 +1,13 @@
 """Load the asset that a scenario names instead of defining a transform in the file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 
 from tidemark.base.errors import DefinitionError
-from tidemark.define.source import lookup_name
+from tidemark.define.source import Source, lookup_name
 from tidemark.define.transform import WindowedTransform
-from tidemark_streaming.scenario.read.columns import Kind, any_value, simple_kind
+from tidemark_streaming.scenario.read.columns import Kind, any_value
 from tidemark_streaming.scenario.read.reader import Node
 
 
@@ -51,13 +51,6 @@ def prepare_asset(found: object) -> WindowedTransform:
     return replace(found, source=replace(found.source, lookups=near), sink=None)
 
 
-def column_types(transform: WindowedTransform) -> dict[str, Kind]:
-    """Return the types of the columns of a transform's source."""
-    return {
-        name: simple_kind(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()
-    }
-
-
 def result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
     """Return the types of its keys and aggregates, as far as they are known before it runs."""
     keys = {key: columns.get(key, any_value()) for key in transform.keys}
@@ -72,10 +65,14 @@ def without_skew(transform: WindowedTransform) -> WindowedTransform:
     return replace(transform, source=replace(transform.source, max_future_skew=None))
 
 
-def _unwritable(ddl: str) -> Kind:
-    def parse(node: Node) -> object:
-        raise node.error(
-            f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."
-        )
+def check_skew(sources: Iterable[Source]) -> None:
+    """Refuse the sources of a derived source that compare event times with processing times.
 
-    return Kind(ddl.lower(), parse, scalar=False)
+    Raises:
+        DefinitionError: a source has `max_future_skew`.
+    """
+    for source in sources:
+        if source.max_future_skew is not None:
+            raise DefinitionError(
+                f"source '{source.name}' has max_future_skew, so the scenario needs 'clock_start'."
+            )

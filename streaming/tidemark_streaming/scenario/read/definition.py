@@ -18,19 +18,12 @@ from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Firing, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import Watermark
-from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.read.aggregates import aggregates
-from tidemark_streaming.scenario.read.columns import Kind, kind
+from tidemark_streaming.scenario.read.columns import Columns, Kind, kind
+from tidemark_streaming.scenario.read.derived import columns_of, find_source
 from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.window import window
 
-_WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] = {
-    "tumbling": (Tumbling, ("size",), ("offset",)),
-    "sliding": (Sliding, ("size", "slide"), ("offset",)),
-    "cumulating": (Cumulating, ("size", "step"), ("offset",)),
-    "session": (Session, ("gap",), ()),
-    "calendar": (Calendar, ("unit",), ("timezone",)),
-    "global": (Global, (), ()),
-}
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
 _PANES = {"panes of a scenario": {"last": "boolean"}}
@@ -42,8 +35,8 @@ def keep_rows(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def source(node: Node) -> tuple[Source, dict[str, Kind]]:
-    """Return the source, and the types of its columns."""
+def source(name: str, node: Node) -> Source:
+    """Return the source that a node describes."""
     given = node.fields("a source", ("event_time", "columns", "watermark"), ("heartbeat",))
     named = given["columns"].entries("the columns of a source")
     types = {_column(key): kind(value) for key, value in named}
@@ -57,28 +50,37 @@ def source(node: Node) -> tuple[Source, dict[str, Kind]]:
     moves = _watermark(given["watermark"], types)
     beats = given["heartbeat"].duration("the heartbeat") if "heartbeat" in given else None
     with node.locate_errors():
-        found = Source(
-            name="scenario",
+        return Source(
+            name=name,
             columns={name: each.ddl for name, each in types.items()},
             event_time=given["event_time"].text("the event time"),
             watermark=moves,
             heartbeat=beats,
         )
-    return found, types
 
 
 def transform(
-    node: Node, over: Source, types: Mapping[str, Kind]
+    node: Node, sources: Mapping[str, Source], *, named: bool
 ) -> tuple[WindowedTransform, dict[str, Kind]]:
-    """Return the windowed transform, and the types of its aggregates."""
+    """Return the windowed transform, and the types of its keys and aggregates.
+
+    Args:
+        sources: the sources that it can have.
+        named: true if it names its source; false if there is only one.
+    """
     given = node.fields(
         "a transform",
-        ("window", "aggregates"),
+        ("source", "window", "aggregates") if named else ("window", "aggregates"),
         ("keys", "allowed_lateness", "trigger", "accumulation", "deduplicate"),
     )
-    computed = aggregates(given["aggregates"], types)
-    keys = given["keys"].items("'keys'") if "keys" in given else []
-    _check_names(keys, [name for name, _ in given["aggregates"].entries("aggregates")], types)
+    over = find_source(given["source"], sources) if named else next(iter(sources.values()))
+    columns = columns_of(over)
+    computed = aggregates(given["aggregates"], columns)
+    keys = [
+        (key, columns.find(key, "a key"))
+        for key in (given["keys"].items("'keys'") if "keys" in given else [])
+    ]
+    _check_names(keys, [name for name, _ in given["aggregates"].entries("aggregates")])
     lateness = "0 seconds"
     if "allowed_lateness" in given:
         lateness = given["allowed_lateness"].duration("the allowed lateness")
@@ -90,18 +92,19 @@ def transform(
             name="result",
             description="The transform of a scenario.",
             source=over,
-            keys=tuple(key.raw.value for key in keys),
-            window=_window(given["window"]),
+            keys=tuple(name for _, name in keys),
+            window=window(given["window"]),
             allowed_lateness=duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
             function=keep_rows,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
-            deduplicate=_deduplicate(given["deduplicate"], types)
+            deduplicate=_deduplicate(given["deduplicate"], columns)
             if "deduplicate" in given
             else None,
         )
-    return found, {name: gives for name, (_, gives) in computed.items()}
+    results = {key: columns.types[key] for key in found.keys}
+    return found, results | {name: gives for name, (_, gives) in computed.items()}
 
 
 def _column(node: Node) -> str:
@@ -151,12 +154,9 @@ def _punctuated_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
 
 def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
     given = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
-    if given["column"].text("a column") not in types:
-        raise given["column"].error(
-            f"{given['column']} is not a column of the source; there are {', '.join(types)}."
-        )
+    column = Columns(types).find(given["column"])
     lengths = {name: n.duration(f"the {name}") for name, n in given.items() if name != "column"}
-    return watermarks.PerPartition(given["column"].raw.value, **lengths)
+    return watermarks.PerPartition(column, **lengths)
 
 
 _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
@@ -169,36 +169,19 @@ _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
 }
 
 
-def _window(node: Node) -> Window:
-    name, inner = node.choice("a window", _WINDOWS)
-    make, required, optional = _WINDOWS[name]
-    given = inner.fields(f"a {name} window", required, optional)
-    if name == "calendar":
-        texts = {key: value.text(f"the {key}") for key, value in given.items()}
-    else:
-        texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
-    with inner.locate_errors():
-        return make(**texts)
-
-
 def _trigger(node: Node) -> Trigger:
     given = node.fields("a trigger", (), ("early", "late"))
     fires: dict[str, Any] = {name: _firing(value) for name, value in given.items()}
     return Trigger(**fires)
 
 
-def _deduplicate(node: Node, types: Mapping[str, Kind]) -> Deduplicate:
+def _deduplicate(node: Node, columns: Columns) -> Deduplicate:
     given = node.fields("the deduplication of events", ("by", "within"))
     by = given["by"]
-    columns = by.items("'by'") if by.is_list else [by]
-    for column in columns:
-        if column.text("a column") not in types:
-            raise column.error(
-                f"{column} is not a column of the source; there are {', '.join(types)}."
-            )
+    names = [columns.find(column) for column in (by.items("'by'") if by.is_list else [by])]
     within = given["within"].duration("the horizon")
     with by.locate_errors():
-        return Deduplicate([column.raw.value for column in columns], within)
+        return Deduplicate(names, within)
 
 
 def _firing(node: Node) -> Firing:
@@ -212,18 +195,15 @@ def _firing(node: Node) -> Firing:
     return EachArrival()
 
 
-def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[str, Kind]) -> None:
+def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> None:
     seen: set[str] = set()
-    for node in (*keys, *results):
-        name = node.text("a key")
-        if node in keys and name not in types:
-            raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
+    for node, name in (*keys, *((node, node.text("a key")) for node in results)):
         if not NAME.fullmatch(name):
             raise node.error(
                 f"{node} is not a valid name for a result column: use lowercase letters, digits "
                 "and underscores, and begin with a letter."
             )
-        tables = (WINDOW_TABLES, EVENT_TABLES) if node in keys else (WINDOW_TABLES,)
+        tables = (WINDOW_TABLES, EVENT_TABLES) if (node, name) in keys else (WINDOW_TABLES,)
         if table := find_table(name, *tables, _PANES):
             raise node.error(
                 f"{node} is reserved: Tidemark adds a column of this name to the {table}."

@@ -1,17 +1,31 @@
 """The expected result of a scenario."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.triggers.trigger import EARLY, LATE, ON_TIME
-from tidemark_streaming.scenario.read.columns import BIGINT, BOOLEAN, BOUND, DOUBLE, Kind
+from tidemark_streaming.scenario.read.columns import (
+    BIGINT,
+    BOOLEAN,
+    BOUND,
+    DOUBLE,
+    TEXT,
+    Columns,
+    Kind,
+)
+from tidemark_streaming.scenario.read.derived import columns_of
 from tidemark_streaming.scenario.read.reader import Node
 
 _BOUNDS = {"window_start": BOUND, "window_end": BOUND}
 _TIMING = Kind("a firing", lambda node: node.word("a firing", (EARLY, ON_TIME, LATE)))
 _PUBLISHED = {"revision": BIGINT, "timing": _TIMING, "final": BOOLEAN, "late_events": BIGINT}
 _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOLEAN}
+_ARRIVED = {"arrival": BIGINT, "watermark": BOUND}
+_UNJOINED = {"source": TEXT, "reason": TEXT, **_ARRIVED}
+
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -21,43 +35,85 @@ class Expect:
     Only the columns that an expected row names are compared. A part that is None is not compared.
     Values are Python objects by the type of their column: times are aware datetimes (`+infinity` is
     the last one), decimals are Decimals, collected values are lists.
+
+    Args:
+        derived, unjoined: the rows of derived sources, and the rows without part in them, by the
+            name of the derived source.
     """
 
-    windows: list[dict[str, Any]] | None = None
-    panes: list[dict[str, Any]] | None = None
-    late: list[dict[str, Any]] | None = None
+    windows: Rows | None = None
+    panes: Rows | None = None
+    late: Rows | None = None
+    derived: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
+    unjoined: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
 
 
-def expect(
-    node: Node,
-    results: Mapping[str, Kind],
-    keys: Collection[str],
-    columns: Mapping[str, Kind],
-) -> Expect:
-    """Return a scenario's expectation.
+def expect_windows(
+    results: Mapping[str, Kind], keys: Collection[str], columns: Columns
+) -> dict[str, Columns]:
+    """Return the columns of the parts of an expectation that a transform gives.
 
     Args:
         results: the types of the result's columns.
         keys: the names of those that are keys.
-        columns: the types of the source's columns.
+        columns: the columns of the transform's source.
     """
     by = {name: kind for name, kind in results.items() if name in keys}
     values = {name: kind for name, kind in results.items() if name not in keys}
-    parts: dict[str, dict[str, Kind]] = {
-        "windows": {**_BOUNDS, **by, **values, **_PUBLISHED},
-        "panes": {**_BOUNDS, **by, **_FIRED, **values},
-        "late": {**columns, **_BOUNDS, "watermark": BOUND, "lateness_seconds": DOUBLE},
+    of_keys = {alias: name for alias, name in columns.aliases.items() if name in keys}
+    late = {**columns.types, **_BOUNDS, "watermark": BOUND, "lateness_seconds": DOUBLE}
+    return {
+        "windows": Columns({**_BOUNDS, **by, **values, **_PUBLISHED}, of_keys),
+        "panes": Columns({**_BOUNDS, **by, **_FIRED, **values}, of_keys),
+        "late": Columns(late, columns.aliases),
     }
-    given = node.fields("an expectation", (), tuple(parts))
-    return Expect(**{part: _rows(rows, part, parts[part]) for part, rows in given.items()})
 
 
-def _rows(node: Node, part: str, kinds: Mapping[str, Kind]) -> list[dict[str, Any]]:
-    rows = node.items(f"'{part}'")
-    return [
-        {
-            column: kinds[column].read(value, column)
-            for column, value in row.fields(f"a row of '{part}'", (), tuple(kinds)).items()
-        }
-        for row in rows
-    ]
+def expect(
+    node: Node, windows: Mapping[str, Columns], derived: Mapping[str, DerivedSource]
+) -> Expect:
+    """Return a scenario's expectation.
+
+    Args:
+        windows: the columns of the parts that the transform gives.
+        derived: the derived sources by name.
+    """
+    of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
+    given = node.fields("an expectation", (), (*windows, *of_derived))
+    parts: dict[str, Any] = {
+        part: _rows(given[part], part, columns)
+        for part, columns in windows.items()
+        if part in given
+    }
+    for part, columns_in in of_derived.items():
+        if part in given:
+            named = given[part].fields(f"'{part}'", (), tuple(derived))
+            parts[part] = {
+                name: _rows(rows, name, columns_in(derived[name])) for name, rows in named.items()
+            }
+    return Expect(**parts)
+
+
+def _rows_of(source: DerivedSource) -> Columns:
+    columns = columns_of(source)
+    return Columns({**columns.types, **_ARRIVED}, columns.aliases)
+
+
+def _unjoined_of(source: DerivedSource) -> Columns:
+    types = {name: kind for b in source.bases[::-1] for name, kind in columns_of(b).types.items()}
+    return Columns(types | _UNJOINED)
+
+
+def _rows(node: Node, part: str, columns: Columns) -> Rows:
+    return [_row(row, part, columns) for row in node.items(f"'{part}'")]
+
+
+def _row(node: Node, part: str, columns: Columns) -> dict[str, Any]:
+    given = node.fields(f"a row of '{part}'", (), (*columns.types, *columns.aliases))
+    found = dict[str, Any]()
+    for text, value in given.items():
+        name = text if text in columns.types else columns.aliases[text]
+        if name in found:
+            raise value.error(f"'{text}' is the column '{name}', which the row has already.")
+        found[name] = columns.types[name].read(value, name)
+    return found

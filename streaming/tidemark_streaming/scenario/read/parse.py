@@ -5,47 +5,28 @@ allowed values.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import duration
 from tidemark.define.aggregates.means import average_slack
 from tidemark.define.aggregates.totals import ROUNDING, total_slack
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.watermarks import Manual
 from tidemark_streaming.scenario.read import asset, definition
-from tidemark_streaming.scenario.read.columns import Kind
-from tidemark_streaming.scenario.read.expectation import Expect, expect
-from tidemark_streaming.scenario.read.lookups import Table, read_lookups, row_of
+from tidemark_streaming.scenario.read.arrivals import ONLY, TICK, ScenarioArrival, read_arrivals
+from tidemark_streaming.scenario.read.columns import Columns, Kind
+from tidemark_streaming.scenario.read.derived import columns_of, read_derived
+from tidemark_streaming.scenario.read.expectation import Expect, expect, expect_windows
+from tidemark_streaming.scenario.read.lookups import Table, read_lookups
 from tidemark_streaming.scenario.read.reader import Node, read
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
 _BY_ASSET = ("name", "asset", "arrivals")
-
-
-@dataclass(frozen=True)
-class ScenarioArrival:
-    """One arrival of a scenario's source.
-
-    Args:
-        rows: the events, each with its values in the order of the source's columns; a `timestamp`
-            in microseconds.
-        clock: its processing time, in microseconds.
-        watermark: the watermark after it, if the scenario sets one.
-        ends: true if the source ends with it.
-        silent_since: for a heartbeat, the clock at the last item with rows. The steps of the clock
-            are heartbeats if the source has any.
-    """
-
-    rows: tuple[tuple[Any, ...], ...]
-    clock: int
-    watermark: int | None = None
-    ends: bool = False
-    silent_since: int | None = None
+_BY_SOURCES = ("name", "sources", "arrivals")
 
 
 @dataclass(frozen=True)
@@ -55,36 +36,69 @@ class Scenario:
     Args:
         name: its name in results.
         path: its file.
-        source: the source of its events.
-        arrivals: in order, including heartbeats that advance the clock and the end of the source.
-        transform: the transform that it runs.
+        sources: the sources of its events, by name.
+        arrivals: in order, including heartbeats that advance the clock and the end of each source.
+        windowed: the transform that it runs; None if it has only derived sources.
         expect: the expected result, if the scenario has one.
         clock_start: the processing clock at the beginning, in microseconds.
+        derived: the sources that are computed from others, by name, each after those that it reads.
         lookups: the lookup tables of the transform, by name.
     """
 
     name: str
     path: Path
-    source: Source
+    sources: Mapping[str, Source]
     arrivals: tuple[ScenarioArrival, ...]
-    transform: WindowedTransform
+    windowed: WindowedTransform | None
     expect: Expect | None
     clock_start: int
+    derived: Mapping[str, DerivedSource] = field(default_factory=dict[str, DerivedSource])
     lookups: Mapping[str, Table] = field(default_factory=dict[str, Table])
+
+    @property
+    def transform(self) -> WindowedTransform:
+        """The transform of a scenario that has one."""
+        assert self.windowed is not None
+        return self.windowed
+
+    @property
+    def source(self) -> Source:
+        """The source whose watermark is that of the result: the transform's, or the last one."""
+        if self.windowed is not None:
+            return self.windowed.source
+        return [*self.sources.values(), *self.derived.values()][-1]
+
+    def arrivals_of(self, source: Source) -> Sequence[ScenarioArrival]:
+        """Return the arrivals of one source."""
+        return [arrival for arrival in self.arrivals if arrival.source == source.name]
 
     @property
     def slack(self) -> dict[str, float]:
         """By aggregate, how far a sum or average can differ because of the order of addition."""
+        if self.windowed is None:
+            return {}
         doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
         sizes = [abs(v) for v in doubles if math.isfinite(v)]
-        most = ROUNDING * (len(sizes) + 1) * sum(sizes)
+        # An event of a derived source's base may be in many of its events.
+        copies = len(sizes) if self.derived else 1
+        most = ROUNDING * (len(sizes) * copies + 1) * sum(sizes) * copies
         adding = (average_slack, total_slack)
-        return {n: most for n, a in self.transform.aggregates.items() if a.slack in adding}
+        return {n: most for n, a in self.windowed.aggregates.items() if a.slack in adding}
 
     @property
     def prepares(self) -> bool:
         """Return whether the transform is an asset, whose function prepares the events' rows."""
         return self.transform.function is not definition.keep_rows
+
+
+@dataclass(frozen=True)
+class _Definitions:
+    """The definitions of a scenario, and the types of the transform's results."""
+
+    sources: Mapping[str, Source]
+    derived: Mapping[str, DerivedSource]
+    transform: WindowedTransform | None
+    results: Mapping[str, Kind]
 
 
 def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Scenario:
@@ -97,65 +111,92 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
         ScenarioError: the file can't be read, or its content is not valid.
     """
     root = read(path)
-    tables: dict[str, Table] = {}
-    if "asset" in [key.raw.value for key, _ in root.entries("a scenario")]:
-        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "lookups"))
-        with given["asset"].locate_errors():
-            transform = asset.prepare_asset(find(given["asset"]))
-            if "clock_start" not in given:
-                transform = asset.without_skew(transform)
-            types = asset.column_types(transform)
-        source, results = transform.source, asset.result_types(transform, types)
-        tables = _lookups(given, root, source)
+    keys = [key.raw.value for key, _ in root.entries("a scenario")]
+    if "asset" in keys:
+        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "tick", "lookups"))
+        found = _read_asset(given, find)
+    elif "sources" in keys:
+        optional = ("derived", "transform", *_OPTIONAL, "tick")
+        given = root.fields("a scenario of several sources", _BY_SOURCES, optional)
+        found = _read_sources(given)
     else:
-        given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "asset"))
-        source, types = definition.source(given["source"])
-        transform, computed = definition.transform(given["transform"], source, types)
-        results = {key: types[key] for key in transform.keys} | computed
+        given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
+        found = _read_source(given)
+    columns = {name: columns_of(source) for name, source in found.sources.items()}
     begins = given["clock_start"].instant("the clock's start") if "clock_start" in given else 0
-    arrivals = _arrivals(given["arrivals"], source, types, begins)
-    if "open" not in given or not given["open"].boolean("'open'"):
-        arrivals.append(ScenarioArrival((), arrivals[-1].clock if arrivals else begins, ends=True))
+    open_ = "open" in given and given["open"].boolean("'open'")
+    arrivals = read_arrivals(
+        given["arrivals"], found.sources, columns, begins, _tick(given, found), ends=not open_
+    )
     return Scenario(
         name=given["name"].text("a name"),
         path=path,
-        source=source,
-        arrivals=tuple(arrivals),
-        transform=transform,
-        expect=_expect(given["expect"], transform, results, types) if "expect" in given else None,
+        sources=found.sources,
+        arrivals=arrivals,
+        windowed=found.transform,
+        expect=_expect(given["expect"], found) if "expect" in given else None,
         clock_start=begins,
-        lookups=tables,
+        derived=found.derived,
+        lookups=_lookups(given, root, found.transform) if "asset" in given else {},
     )
 
 
-def _arrivals(
-    node: Node, source: Source, types: Mapping[str, Kind], clock: int
-) -> list[ScenarioArrival]:
-    found: list[ScenarioArrival] = []
-    silent_since = clock
-    for item in node.items("'arrivals'"):
-        name, given = item.choice("an arrival", ("rows", "watermark", "clock"))
-        if name == "rows":
-            rows = tuple(row_of(row, types) for row in given.items("'rows'"))
-            found.append(ScenarioArrival(rows, clock))
-            silent_since = clock if rows else silent_since
-        elif name == "clock":
-            clock += duration(given.duration("a step of the clock"))
-            if clock >= INFINITY:
-                raise given.error("the clock must not pass the year 9999.")
-            silent = None if source.heartbeat is None else silent_since
-            found.append(ScenarioArrival((), clock, silent_since=silent))
-        elif isinstance(source.watermark, Manual):
-            found.append(ScenarioArrival((), clock, given.instant("a watermark")))
-        else:
-            raise item.error(
-                "only a source with the watermark {manual: {}} can have a watermark step; this "
-                f"source has {source.watermark}."
-            )
-    return found
+def _read_asset(given: Mapping[str, Node], find: Callable[[Node], object]) -> _Definitions:
+    with given["asset"].locate_errors():
+        transform = asset.prepare_asset(find(given["asset"]))
+        if "clock_start" not in given:
+            transform = asset.without_skew(transform)
+        results = asset.result_types(transform, columns_of(transform.source).types)
+        sources, derived = dict[str, Source](), dict[str, DerivedSource]()
+        _gather(transform.source, sources, derived)
+        if "clock_start" not in given:
+            asset.check_skew(sources.values())
+    return _Definitions(sources, derived, transform, results)
 
 
-def _lookups(given: Mapping[str, Node], root: Node, source: Source) -> dict[str, Table]:
+def _gather(source: Source, sources: dict[str, Source], derived: dict[str, DerivedSource]) -> None:
+    """Add a source, and all that it is computed from."""
+    if not isinstance(source, DerivedSource):
+        sources[source.name] = source
+        return
+    for base in source.bases:
+        _gather(base, sources, derived)
+    derived[source.name] = source
+
+
+def _read_sources(given: Mapping[str, Node]) -> _Definitions:
+    named = given["sources"].entries("'sources'")
+    if not named:
+        raise given["sources"].error("a scenario needs at least one source.")
+    sources = {key.raw.value: definition.source(key.raw.value, value) for key, value in named}
+    derived = read_derived(given["derived"], sources) if "derived" in given else {}
+    if "transform" not in given:
+        return _Definitions(sources, derived, None, {})
+    readable = {**sources, **derived}
+    transform, results = definition.transform(given["transform"], readable, named=True)
+    return _Definitions(sources, derived, transform, results)
+
+
+def _read_source(given: Mapping[str, Node]) -> _Definitions:
+    sources = {ONLY: definition.source(ONLY, given["source"])}
+    transform, results = definition.transform(given["transform"], sources, named=False)
+    return _Definitions(sources, {}, transform, results)
+
+
+def _tick(given: Mapping[str, Node], found: _Definitions) -> int | None:
+    """Return how far each arrival moves the clock; None if the arrivals do not name a source."""
+    if "sources" not in given and not found.derived:
+        if "tick" in given:
+            raise given["tick"].error("'tick' is for scenarios of several sources.")
+        return None
+    return duration(given["tick"].duration("the tick") if "tick" in given else TICK)
+
+
+def _lookups(
+    given: Mapping[str, Node], root: Node, transform: WindowedTransform | None
+) -> dict[str, Table]:
+    assert transform is not None
+    source = transform.source
     if "lookups" in given:
         return read_lookups(given["lookups"], source)
     if source.lookups:
@@ -166,10 +207,11 @@ def _lookups(given: Mapping[str, Node], root: Node, source: Source) -> dict[str,
     return {}
 
 
-def _expect(
-    node: Node, over: WindowedTransform, results: Mapping[str, Kind], types: Mapping[str, Kind]
-) -> Expect:
-    found = expect(node, results, over.keys, types)
-    if found.panes and over.accumulation is None:
+def _expect(node: Node, found: _Definitions) -> Expect:
+    over, windows = found.transform, dict[str, Columns]()
+    if over is not None:
+        windows = expect_windows(found.results, over.keys, columns_of(over.source))
+    expected = expect(node, windows, found.derived)
+    if over is not None and expected.panes and over.accumulation is None:
         raise node.error(f"'{over.name}' has no panes, because it has no accumulation.")
-    return found
+    return expected

@@ -15,7 +15,6 @@ from rich.text import Text
 from tidemark_streaming.scenario.read.expectation import Expect
 from tidemark_streaming.scenario.read.values import is_equal, to_display
 
-PARTS = ("windows", "panes", "late")
 _WHICH = ("window_start", "window_end", "pane", "retraction")
 """Columns that identify a row; an equal value in one of them counts as two equal values."""
 
@@ -28,7 +27,8 @@ class Difference:
     """A row that differs.
 
     Args:
-        part: `windows`, `panes` or `late`; `watermark` if two results differ in it.
+        part: `windows`, `panes` or `late`; `derived` or `unjoined` with the name of the derived
+            source; `watermark` if two results differ in it.
         expected: the expected row, or the batch's if two results are compared; None for an extra
             row.
         actual: the actual row, or the stream's if two results are compared; None for a missing row.
@@ -41,6 +41,14 @@ class Difference:
     columns: tuple[str, ...] = ()
 
 
+def parts(result: Row) -> dict[str, Any]:
+    """Return the rows of a result or of an expectation by the name of their part."""
+    found = {part: result[part] for part in ("windows", "panes", "late") if part in result}
+    for part in ("derived", "unjoined"):
+        found |= {f"{part} {name}": rows for name, rows in result.get(part, {}).items()}
+    return found
+
+
 def find_differences(
     expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
@@ -49,12 +57,12 @@ def find_differences(
     Args:
         slack: the allowed difference between doubles by column, as in `Scenario.slack`.
     """
-    given = {part: getattr(expect, part) for part in PARTS}
+    actual = parts(result)
     return [
         difference
-        for part, rows in given.items()
+        for part, rows in parts(vars(expect)).items()
         if rows is not None
-        for difference in _rows(part, rows, result[part], slack)
+        for difference in _rows(part, rows, actual[part], slack)
     ]
 
 
@@ -63,7 +71,10 @@ def compare_results(
 ) -> list[Difference]:
     """Return the differences between the results of a batch and of a stream; none if they agree.
     `slack` is as in `find_differences`."""
-    found = [d for part in PARTS for d in _rows(part, batch[part], stream[part], slack)]
+    theirs = parts(stream)
+    found = [
+        d for part, rows in parts(batch).items() for d in _rows(part, rows, theirs[part], slack)
+    ]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
     return found + _rows("watermark", [expected], [actual], slack)
 

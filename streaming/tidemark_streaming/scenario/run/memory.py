@@ -12,7 +12,7 @@ from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.connector import CHUNK, Chunk
-from tidemark_streaming.scenario.read.parse import ScenarioArrival
+from tidemark_streaming.scenario.read.arrivals import ScenarioArrival
 
 _PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
 

@@ -11,11 +11,17 @@ from typing import Any
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant, iso
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.snapshot.tables import Tables
 
 Rows = list[dict[str, Any]]
+NOTHING: dict[str, Rows] = {"windows": [], "panes": [], "late": []}
+"""The result of a transform of whose source nothing has arrived."""
 _WINDOW = ("window_start", "window_end")
+
+_PLACE = [("arrival", "ascending"), ("position", "ascending")]
 
 _FIELDS = {"is_last": "last"}
 """The fields of a result that have another name than their column."""
@@ -57,6 +63,43 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     }
 
 
+def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, dict[str, Rows]]:
+    """Return the events of derived sources whose tables are in a folder, and the rows of their
+    bases that take no part, by the name of the derived source."""
+    tables = Tables(folder)
+    place = ["arrival", "position"]
+    return {
+        "derived": {
+            s.name: _rows(tables, s.log_table, ["arrival", *s.columns, "watermark"], place)
+            for s in sources
+        },
+        "unjoined": {s.name: _unjoined(tables, s) for s in sources},
+    }
+
+
+def _unjoined(tables: Tables, source: DerivedSource) -> Rows:
+    letters = tables.read(source.dead_letters_table)
+    logs = {base.name: _events(tables, base) for base in source.bases}
+    found = Rows()
+    for letter in [] if letters is None else letters.sort_by(_PLACE).to_pylist():
+        base, _, place = letter["read_from"].partition(" ")
+        reason = letter["reason"].removesuffix(f" in {base}")
+        facts = {"source": base, "reason": reason, "arrival": letter["arrival"]}
+        found.append({**logs[base][place], **facts})
+    return found
+
+
+def _events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
+    """Return the events of a source by their place in its event log, as in `read_from`."""
+    found = tables.read(source.log_table)
+    return {
+        f"{row['arrival']}#{row['position']}": {
+            name: _plain(row[name]) for name in (*source.columns, "watermark")
+        }
+        for row in ([] if found is None else found.to_pylist())
+    }
+
+
 def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
     found = tables.read(table)
     if found is None:
@@ -64,11 +107,11 @@ def _rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]
     rows = found.to_pylist()
     for name in reversed(order):
         # A retraction comes before the pane that replaces it.
-        rows.sort(key=partial(_place, name), reverse=name == "retraction")
+        rows.sort(key=partial(_sort_key, name), reverse=name == "retraction")
     return [{_FIELDS.get(name, name): _plain(row[name]) for name in names} for row in rows]
 
 
-def _place(name: str, row: dict[str, Any]) -> tuple[bool, Any]:
+def _sort_key(name: str, row: dict[str, Any]) -> tuple[bool, Any]:
     return row[name] is not None, row[name]
 
 

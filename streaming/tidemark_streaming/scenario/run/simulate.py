@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 from uuid import uuid4
@@ -13,16 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.admission import Admission
 from tidemark.run.runner import backfill, incremental
+from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
+from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import furnish, ingest
 from tidemark_streaming.scenario.read.lookups import Table
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
-from tidemark_streaming.scenario.run.outcome import outcome
+from tidemark_streaming.scenario.run.outcome import NOTHING, derived_outcome, outcome
 from tidemark_streaming.streams import continuous
 
 Result = dict[str, Any]
@@ -43,38 +46,42 @@ these numbers of arrivals, or, with None, as batch."""
 
 
 def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Result]:
-    """Run a scenario in several ways, in parallel over one event log.
+    """Run a scenario in several ways, in parallel, each over its own copy of the event logs.
 
     Args:
-        warehouse: provides the location and a session to clone. The tables are in a temporary
-            database.
+        warehouse: provides the location and a session to clone. The tables are in temporary
+            databases.
         ways: how to run it.
 
     Returns:
         For each way the result in the format of `tidemark simulate --json`.
     """
-    name = f"_simulations/{uuid4().hex[:12]}"
-    folder = f"{warehouse.location}/{name}".removeprefix("file://")
-    own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
+    root = f"_simulations/{uuid4().hex[:12]}"
+    folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))
+
+    def run(number: int, way: Way) -> Result:
+        place = Warehouse(warehouse.spark, warehouse.location, f"{root}/{number}", registered=False)
+        with small(place) as store:
+            for source in scenario.derived.values():
+                _derive(store, source, way)
+            last = Log(store, scenario.source).last()
+            if last is not None and scenario.windowed is not None:
+                _run(store, scenario.windowed, way)
+        found: Result = {"name": scenario.name, "watermark": last and iso(last.after)}
+        if scenario.windowed is not None:
+            found |= outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
+        if scenario.derived:
+            found |= derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
+        return found
+
     try:
-        with small(own) as store:
-            connector = MemoryConnector(scenario.source, scenario.arrivals)
-            furnish(store, _ingestion(scenario, connector))
-            arrived = [
-                a for commit in ingest(store, connector, batch=None) for a in commit.arrivals
-            ]
-
-        def run(number: int, way: Way) -> Result:
-            name = f"{scenario.transform.name}_{number}" if number else scenario.transform.name
-            transform = replace(scenario.transform, name=name)
-            if not arrived:
-                nothing: Result = {"windows": [], "panes": [], "late": []}
-                return {"name": scenario.name, "watermark": None, **nothing}
-            with small(own) as store:
-                _run(store, transform, way)
-            found = outcome(folder, transform)
-            return {"name": scenario.name, "watermark": iso(arrived[-1].after), **found}
-
+        with small(Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)) as store:
+            for source in scenario.sources.values():
+                connector = MemoryConnector(source, scenario.arrivals_of(source))
+                furnish(store, _ingestion(scenario, connector))
+                list(ingest(store, connector, batch=None))
+        for number in range(1, len(ways)):
+            shutil.copytree(folder / "0", folder / str(number))
         with ThreadPoolExecutor(len(ways)) as pool:
             return list(pool.map(run, range(len(ways)), ways))
     finally:
@@ -82,13 +89,24 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Resul
 
 
 def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
-    """Return the connection of the source to a scenario's arrivals and lookup tables."""
+    """Return the connection of a source to a scenario's arrivals and lookup tables."""
 
     def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
         return lambda spark: create_frame(spark, table.rows, table.columns)
 
     tables = {name: rows(table) for name, table in scenario.lookups.items()}
-    return Ingestion(source=scenario.source, connector=lambda _: connector, lookups=tables)
+    return Ingestion(source=connector.source, connector=lambda _: connector, lookups=tables)
+
+
+def _derive(warehouse: Warehouse, source: DerivedSource, way: Way) -> None:
+    """Ingest a derived source in commits of at most so many arrivals."""
+    asset = source.derivation.asset
+    if asset is not None:
+        _run(warehouse, asset, way)
+    connector = DerivedConnector(source)
+    for arrivals in () if way is None or isinstance(way, int) else way:
+        next(ingest(warehouse, connector, batch=arrivals), None)
+    list(ingest(warehouse, connector, batch=way if isinstance(way, int) else None))
 
 
 def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:

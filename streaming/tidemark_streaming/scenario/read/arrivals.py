@@ -1,0 +1,113 @@
+"""Parse the arrivals of a scenario."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.base.instants import INFINITY, duration
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Manual
+from tidemark_streaming.scenario.read.columns import Columns
+from tidemark_streaming.scenario.read.lookups import row_of
+from tidemark_streaming.scenario.read.reader import Node
+
+ONLY = "scenario"
+"""The name of the source of a scenario that defines only one."""
+TICK = "1 millisecond"
+"""How far each arrival moves the clock by default, if a scenario has several sources."""
+
+_ITEMS = ("rows", "watermark", "clock")
+
+
+@dataclass(frozen=True)
+class ScenarioArrival:
+    """One arrival of a scenario's source.
+
+    Args:
+        rows: the events, each with its values in the order of the source's columns; a `timestamp`
+            in microseconds.
+        clock: its processing time, in microseconds.
+        watermark: the watermark after it, if the scenario sets one.
+        ends: true if the source ends with it.
+        silent_since: for a heartbeat, the clock at the last item with rows. The steps of the clock
+            are heartbeats if the source has any.
+        source: the name of its source.
+    """
+
+    rows: tuple[tuple[Any, ...], ...]
+    clock: int
+    watermark: int | None = None
+    ends: bool = False
+    silent_since: int | None = None
+    source: str = ONLY
+
+
+def read_arrivals(
+    node: Node,
+    sources: Mapping[str, Source],
+    columns: Mapping[str, Columns],
+    begins: int,
+    tick: int | None,
+    *,
+    ends: bool,
+) -> tuple[ScenarioArrival, ...]:
+    """Return the arrivals in order.
+
+    Args:
+        sources: the sources by name, and their `columns`.
+        begins: the processing clock at the beginning.
+        tick: how far each arrival moves the clock. None if the arrivals do not name their source,
+            because there is only one; they do not move the clock then.
+        ends: true if the sources end after the last arrival.
+    """
+    found, clock = list[ScenarioArrival](), begins
+    silent_since, ended = dict.fromkeys(sources, begins), set[str]()
+    for item in node.items("'arrivals'"):
+        if tick is None:
+            (source,) = sources.values()
+            kind, given = item.choice("an arrival", _ITEMS)
+        else:
+            source, kind, given = _named_item(item, sources, ended)
+        clock += duration(given.duration("a step of the clock")) if kind == "clock" else tick or 0
+        if clock >= INFINITY:
+            raise given.error("the clock must not pass the year 9999.")
+        name, rows, watermark, silent = source.name, tuple[tuple[Any, ...], ...](), None, None
+        if kind == "rows":
+            types = columns[name].types
+            rows = tuple(row_of(row, types) for row in given.items("'rows'"))
+            silent_since[name] = clock if rows else silent_since[name]
+        elif kind == "clock":
+            silent = None if source.heartbeat is None else silent_since[name]
+        elif kind == "end":
+            ended.add(name)
+        elif isinstance(source.watermark, Manual):
+            watermark = given.instant("a watermark")
+        else:
+            raise item.error(
+                "only a source with the watermark {manual: {}} can have a watermark step; this "
+                f"source has {source.watermark}."
+            )
+        found.append(ScenarioArrival(rows, clock, watermark, kind == "end", silent, name))
+    for name in sources if ends else ():
+        if name not in ended:
+            clock += tick or 0
+            found.append(ScenarioArrival((), clock, ends=True, source=name))
+    return tuple(found)
+
+
+def _named_item(
+    item: Node, sources: Mapping[str, Source], ended: set[str]
+) -> tuple[Source, str, Node]:
+    """Return the source of an arrival, what it brings, and the value of that."""
+    given = item.fields("an arrival", ("source",), (*_ITEMS, "end"))
+    name = given.pop("source").word("a source with arrivals", list(sources))
+    if len(given) != 1:
+        raise item.error(
+            f"an arrival must have exactly one of {', '.join((*_ITEMS, 'end'))} (got {len(given)})."
+        )
+    if name in ended:
+        raise item.error(f"'{name}' has ended: nothing can arrive after 'end: true'.")
+    ((kind, value),) = given.items()
+    if kind == "end" and not value.boolean("'end'"):
+        raise value.error("'end' must be true; leave the item out if the source does not end.")
+    return sources[name], kind, value

@@ -1,0 +1,378 @@
+"""An oracle for scenarios with derived sources: their definitions over whole logs.
+
+Everything is computed from the scenario's text in plain Python, without Tidemark. `simulate` first
+computes the arrivals of each source with their watermarks, and then the derived sources, one after
+the other. A derived source is a function of its *steps*, the order in which the arrivals of its
+bases were taken. They can be given, if they were recorded; by default all arrivals are taken at
+once, by their clock, then by the order of the bases, then by their number.
+
+The rules of a join, for a left row with event time t, a right row with event time u, and the
+allowed lateness A (for inner joins unlimited, for others 0 by default):
+
+- A row takes part if it has an event time, and that is not before the watermark that its own base
+  had before its arrival, less A.
+- Rows that take part are a pair if their keys are equal and not null, u is in the reach of t, and
+  the condition is true. The pair belongs to the later of the two steps.
+- A row that takes part and is in no pair is a row of left and full joins. It belongs to the first
+  step, its own or a later one, after which the other base's watermark is greater than the end of
+  its reach plus A.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helpers.model.oracle import (
+    EPOCH,
+    MICROSECOND,
+    Instant,
+    Row,
+    Stream,
+    believed,
+    duration,
+    micros,
+    moment,
+    plain,
+    text,
+    typed,
+    windows_of,
+)
+
+Steps = Sequence[tuple[int, int]]
+"""For each step, the number of the base and the number of its arrival."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An arrival of a log, with the watermark before and after it."""
+
+    clock: int
+    rows: list[Row]
+    before: Instant
+    after: Instant
+
+
+@dataclass
+class EventLog:
+    """The event log of a source.
+
+    Args:
+        columns: their types by name.
+        added: those that the derivation added.
+        unjoined: the rows of bases that take no part.
+        names: the names that the columns of the bases have here.
+    """
+
+    event_time: str
+    columns: dict[str, str]
+    arrivals: list[Arrival] = field(default_factory=list[Arrival])
+    added: tuple[str, ...] = ()
+    unjoined: list[Row] = field(default_factory=list[Row])
+    names: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+
+    def time(self, row: Row) -> int | None:
+        """Return the event time of a row in microseconds, if it is possible."""
+        return micros(row[self.event_time]) if believed(row[self.event_time]) else None
+
+    @property
+    def own(self) -> list[str]:
+        return [c for c in self.columns if c not in self.added or c == self.event_time]
+
+
+def simulate(scenario: Row, steps: Mapping[str, Steps] | None = None) -> Row:
+    """Return the result of a scenario in the format of `tidemark simulate --json`.
+
+    Args:
+        steps: for each derived source, its recorded steps.
+    """
+    logs = source_logs(scenario)
+    for name, definition in scenario.get("derived", {}).items():
+        logs[name] = derive(definition, logs, None if steps is None else steps[name])
+    derived = {name: logs[name] for name in scenario.get("derived", {})}
+    result: Row = {
+        "name": scenario["name"],
+        "derived": {name: _rows(log) for name, log in derived.items()},
+        "unjoined": {name: [plain(row) for row in log.unjoined] for name, log in derived.items()},
+    }
+    if "transform" not in scenario:
+        last = list(logs.values())[-1].arrivals
+        return result | {"watermark": text(last[-1].after) if last else None}
+    return result | _windows(scenario, logs[scenario["transform"]["source"]])
+
+
+def source_logs(scenario: Row) -> dict[str, EventLog]:
+    """Return the event logs of a scenario's sources."""
+    clock = micros(moment(scenario.get("clock_start", EPOCH)))
+    tick = duration(scenario.get("tick", "1 millisecond"))
+    streams, logs = dict[str, Stream](), dict[str, EventLog]()
+    for name, source in scenario["sources"].items():
+        transform = {"window": {"global": {}}, "aggregates": {}}
+        start = EPOCH + clock * MICROSECOND
+        streams[name] = Stream({"source": source, "transform": transform, "clock_start": start})
+        logs[name] = EventLog(source["event_time"], source["columns"])
+
+    def arrive(name: str, item: Row) -> None:
+        stream, columns = streams[name], logs[name].columns
+        stream.clock, before = clock, stream.watermark
+        rows = [
+            {c: typed(kind, row.get(c)) for c, kind in columns.items()}
+            for row in item.get("rows", ())
+        ]
+        if "rows" in item:
+            stream.arrive(item["rows"])
+        elif "watermark" in item:
+            stream.advance(micros(moment(item["watermark"])))
+        elif "end" in item:
+            stream.advance(math.inf)
+        else:
+            stream.beat()
+        logs[name].arrivals.append(Arrival(clock, rows, before, stream.watermark))
+
+    for item in scenario["arrivals"]:
+        clock += duration(item["clock"]) if "clock" in item else tick
+        arrive(item["source"], item)
+    if not scenario.get("open", False):
+        for name in logs:
+            if streams[name].watermark < math.inf:
+                clock += tick
+                arrive(name, {"end": True})
+    return logs
+
+
+def derive(definition: Row, logs: Mapping[str, EventLog], steps: Steps | None) -> EventLog:
+    """Return the event log of a derived source."""
+    ((kind, given),) = definition.items()
+    names = given["of"] if kind == "union" else [given["left"], given["right"]]
+    bases = [logs[name] for name in names]
+    taken = order(bases) if steps is None else steps
+    if kind == "union":
+        return _union(names, bases, taken)
+    assert kind == "join"
+    return _join(given, names, bases, taken)
+
+
+def order(bases: Sequence[EventLog]) -> Steps:
+    """Return the steps if all arrivals are taken at once."""
+    found = [(a.clock, n, m) for n, base in enumerate(bases) for m, a in enumerate(base.arrivals)]
+    return [(n, m) for _, n, m in sorted(found)]
+
+
+def _progress(
+    bases: Sequence[EventLog], steps: Steps, look_back: Sequence[int], rows: Mapping[int, list[Row]]
+) -> list[Arrival]:
+    """Return the arrivals of a derived source, whose watermark follows from those of its bases."""
+    reached: list[Instant] = [-math.inf] * len(bases)
+    found, watermark, clock = list[Arrival](), -math.inf, 0
+    for number, (base, arrival) in enumerate(steps):
+        taken = bases[base].arrivals[arrival]
+        clock = taken.clock if number == 0 else max(clock, taken.clock)
+        reached[base] = taken.after
+        before = watermark
+        watermark = max(before, min(w - b for w, b in zip(reached, look_back, strict=True)))
+        found.append(Arrival(clock, rows.get(number, []), before, watermark))
+    return found
+
+
+def _union(names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
+    time, added = bases[0].event_time, ("origin", "origin_arrival", "origin_position")
+    mapped = [{c: time if c == base.event_time else c for c in base.own} for base in bases]
+    columns = {
+        new: base.columns[old]
+        for base, own in zip(bases, mapped, strict=True)
+        for old, new in own.items()
+    }
+    rows = {
+        number: [
+            dict.fromkeys(columns)
+            | {new: row[old] for old, new in mapped[base].items()}
+            | dict(zip(added, (names[base], arrival, position), strict=True))
+            for position, row in enumerate(bases[base].arrivals[arrival].rows)
+        ]
+        for number, (base, arrival) in enumerate(steps)
+    }
+    columns |= {"origin": "string", "origin_arrival": "bigint", "origin_position": "bigint"}
+    arrivals = _progress(bases, steps, [0] * len(bases), rows)
+    return EventLog(time, columns, arrivals, added, [], mapped)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a base, with its event time, and its place in the join."""
+
+    row: Row
+    time: int
+    step: int
+    place: tuple[int, int]
+
+
+def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
+    reach = reach_of(given["within"])
+    how, latest = given.get("how", "inner"), given.get("event_time", "latest") == "latest"
+    lateness = None if how == "inner" else 0
+    if "allowed_lateness" in given:
+        lateness = duration(given["allowed_lateness"])
+    parts: list[list[_Row]] = [[], []]
+    unjoined = list[Row]()
+    for step, (base, number) in enumerate(steps):
+        arrival = bases[base].arrivals[number]
+        for position, row in enumerate(arrival.rows):
+            time = bases[base].time(row)
+            late = lateness is not None and time is not None and time < arrival.before - lateness
+            if time is None or late:
+                reason = "no_event_time" if time is None else "too_late"
+                facts = {"source": names[base], "reason": reason, "arrival": step}
+                unjoined.append({**row, "watermark": text(arrival.before), **facts})
+            else:
+                parts[base].append(_Row(row, time, step, (number, position)))
+    added = (*(("joined_at",) if latest else ()), *_LINEAGE)
+    named = _names(given, names, bases)
+    time_column = "joined_at" if latest else named[0][bases[0].event_time]
+
+    def joined(left: _Row | None, right: _Row | None) -> Row:
+        found = Row()
+        for each, base, own in zip((left, right), bases, named, strict=True):
+            for old in base.own:
+                value = None if each is None else each.row[old]
+                found[own[old]] = found.get(own[old]) if value is None else value
+        places = [*(left.place if left else _NOWHERE), *(right.place if right else _NOWHERE)]
+        if latest:
+            time = max(each.time for each in (left, right) if each is not None)
+            found["joined_at"] = EPOCH + time * MICROSECOND
+        return found | dict(zip(_LINEAGE, places, strict=True))
+
+    found, paired = list[tuple[Any, ...]](), set[int]()
+    condition = condition_of(given.get("where"))
+    for left in parts[0]:
+        for right in parts[1]:
+            if (
+                all(left.row[k] is not None and left.row[k] == right.row[k] for k in given["on"])
+                and reach(left.time)[0] <= right.time <= reach(left.time)[1]
+                and condition(left.row, right.row)
+            ):
+                place = (*left.place, *right.place)
+                found.append((max(left.step, right.step), 0, place, joined(left, right)))
+                paired |= {id(left), id(right)}
+    for side in (0, 1)[: {"inner": 0, "left": 1, "full": 2}[how]]:
+        for row in (row for row in parts[side] if id(row) not in paired):
+            last = reach(row.time)[1] if side == 0 else _last_left(row.time, given["within"])
+            step = _settled(bases, steps, 1 - side, last + (lateness or 0))
+            if step is not None:
+                alone = joined(row, None) if side == 0 else joined(None, row)
+                found.append((max(step, row.step), 1 + side, row.place, alone))
+    rows = dict[int, list[Row]]()
+    for step, _, _, row in sorted(found, key=lambda each: each[:3]):
+        rows.setdefault(step, []).append(row)
+    columns = {own[c]: b.columns[c] for b, own in zip(bases, named, strict=True) for c in b.own}
+    columns |= {"joined_at": "timestamp"} if latest else {}
+    columns |= dict.fromkeys(_LINEAGE, "bigint")
+    look_back = look_back_of(given["within"], how, lateness or 0, latest=latest)
+    arrivals = _progress(bases, steps, look_back, rows)
+    return EventLog(time_column, columns, arrivals, added, unjoined, named)
+
+
+_LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
+_NOWHERE = (None, None)
+
+
+def _settled(bases: Sequence[EventLog], steps: Steps, side: int, instant: Instant) -> int | None:
+    """Return the first step after which the watermark of a base is past an instant."""
+    for step, (base, number) in enumerate(steps):
+        if base == side and bases[base].arrivals[number].after > instant:
+            return step
+    return None
+
+
+def reach_of(within: Any) -> Callable[[int], tuple[int, int]]:  # noqa: ANN401
+    """Return the function from a left event time to the first and last right one of its reach."""
+    if isinstance(within, list):
+        low, high = map(duration, within)
+        return lambda time: (time + low, time + high)
+    return lambda time: _window(within, time)
+
+
+def _last_left(time: int, within: Any) -> int:  # noqa: ANN401
+    """Return the last left event time whose reach has a right one."""
+    return time - duration(within[0]) if isinstance(within, list) else _window(within, time)[1]
+
+
+def _window(within: Row, time: int) -> tuple[int, int]:
+    ((start, end),) = windows_of(within, time)
+    return int(start), int(end) - 1
+
+
+def look_back_of(within: Any, how: str, lateness: int, *, latest: bool) -> tuple[int, int]:  # noqa: ANN401
+    """Return how far the watermark of a join stays behind those of its bases."""
+    if isinstance(within, list):
+        before, after = max(-duration(within[0]), 0), max(duration(within[1]), 0)
+    else:
+        before = after = duration(within["tumbling"]["size"]) - 1
+    if how == "inner":
+        return (0, 0) if latest else (0, after)
+    return (before + lateness if how == "full" else 0, after + lateness)
+
+
+def _names(given: Row, names: Sequence[str], bases: Sequence[EventLog]) -> list[dict[str, str]]:
+    """Return the names of the bases' columns in a join: if two have the same, and no `rename` is
+    given, those of columns that are not keys begin with `l_` and `r_`."""
+    own = [[c for c in base.own if c not in given["on"]] for base in bases]
+    taken = [c.lower() for columns in own for c in columns] + ["joined_at", *_LINEAGE]
+    chosen = given.get("rename")
+    prefixes = ("l_", "r_") if chosen is None and len(set(taken)) < len(taken) else ("", "")
+    return [
+        {key: key for key in given["on"]}
+        | {c: (chosen or {}).get(f"{name}.{c}", prefix + c) for c in columns}
+        for prefix, name, columns in zip(prefixes, names, own, strict=True)
+    ]
+
+
+_CONDITION = re.compile(r"l\['(\w+)'\] (<=|!=) (?:r\['(\w+)'\]|'([^']*)')")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"<=": operator.le, "!=": operator.ne}
+
+
+def condition_of(where: str | None) -> Callable[[Row, Row], bool]:
+    """Return the function for a condition such as `l['v'] <= r['v']` or `l['id'] != 'a'`."""
+    if where is None:
+        return lambda left, right: True
+    found = _CONDITION.fullmatch(where)
+    assert found is not None, where
+    one, compare, other, literal = found[1], _OPERATORS[found[2]], found[3], found[4]
+
+    def holds(left: Row, right: Row) -> bool:
+        values = left[one], literal if other is None else right[other]
+        return None not in values and compare(*values)
+
+    return holds
+
+
+def _rows(log: EventLog) -> list[Row]:
+    """Return the events of a log in the format of a result."""
+    return [
+        plain({"arrival": number, **row, "watermark": text(arrival.before)})
+        for number, arrival in enumerate(log.arrivals)
+        for row in arrival.rows
+    ]
+
+
+def _windows(scenario: Row, log: EventLog) -> Row:
+    """Return the windows over an event log."""
+    source = {"event_time": log.event_time, "columns": log.columns, "watermark": {"given": {}}}
+    given = scenario["transform"]
+    keys = {"keys": [_resolve(log, key) for key in given.get("keys", ())]}
+    stream = Stream(scenario | {"source": source, "transform": given | keys})
+    for arrival in log.arrivals:
+        stream.tick(arrival.clock - stream.clock)
+        for row in arrival.rows:
+            stream.judge(row)
+        stream.advance(arrival.after)
+    return stream.result()
+
+
+def _resolve(log: EventLog, name: str) -> str:
+    """Return the column that a scenario may name `l.COLUMN`, `r.COLUMN` or `at`."""
+    if name in log.columns:
+        return name
+    letter, _, column = name.partition(".")
+    return log.names["lr".index(letter)][column] if column else log.event_time

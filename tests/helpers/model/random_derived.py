@@ -1,0 +1,180 @@
+"""Random scenarios with several sources and derived sources: joins, unions, and those of others.
+
+Times are on a grid of seconds, and sometimes a microsecond off it, so that events coincide with the
+ends of reaches and windows, the watermarks and each other. Keys and values are few. A scenario
+follows from its seed.
+"""
+
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from helpers.model.derived_oracle import EventLog, derive, source_logs
+
+Part = dict[str, Any]
+
+COLUMNS = {"t": "timestamp", "k": "string", "v": "int", "id": "string"}
+_BEGINNINGS = ("1970-01-01", "1969-12-31 23:59:50", "2024-02-29")
+_FAR = "9998-06-01"
+_WINDOWS: tuple[Part, ...] = (
+    {"tumbling": {"size": "3 seconds"}},
+    {"tumbling": {"size": "5 seconds", "offset": "1 second"}},
+    {"sliding": {"size": "4 seconds", "slide": "2 seconds"}},
+    {"session": {"gap": "2 seconds"}},
+    {"session": {"gap": "2500 milliseconds"}},
+    {"cumulating": {"size": "6 seconds", "step": "2 seconds"}},
+    {"global": {}},
+)
+_FIRINGS: tuple[Part | None, ...] = (
+    *(None, None, {"arrival": {}}, {"count": 1}, {"count": 2}),
+    *({"every": "2 seconds"}, {"every": "3 seconds"}),
+)
+
+
+def random_derived_scenario(seed: int) -> Part:
+    """Return a scenario without `expect`."""
+    chance = Random(seed)
+    sources = {name: _source(chance) for name in "abc"[: chance.choice([2, 2, 2, 3])]}
+    beginning = datetime.fromisoformat(chance.choice(_BEGINNINGS))
+    scenario: Part = {
+        "name": f"derived-{seed}",
+        "sources": sources,
+        "arrivals": _arrivals(chance, sources, beginning),
+        "open": chance.random() < 0.3,
+        "derived": {},
+    }
+    if chance.random() < 0.3:
+        # Arrivals of different sources then have the same clock.
+        scenario["tick"] = chance.choice(["0 seconds", "1 second"])
+    if any("heartbeat" in source for source in sources.values()):
+        scenario["clock_start"] = str(beginning)
+    logs = source_logs(scenario)
+    for name in ("first", "second", "third")[: chance.choice([1, 1, 1, 2, 2, 3])]:
+        definition = _derivation(chance, logs)
+        logs[name] = derive(definition, logs, None)
+        scenario["derived"][name] = definition
+    name = list(logs)[-1]
+    scenario["transform"] = _transform(chance, name, logs[name])
+    return scenario
+
+
+def _source(chance: Random) -> Part:
+    bound = f"{chance.choice([0, 1, 2, 4])} seconds"
+    idle = f"{chance.choice([1, 3])} seconds"
+    watermark: Part = chance.choice(
+        [
+            {"manual": {}},
+            {"manual": {}},
+            {"bounded_out_of_orderness": bound},
+            {"bounded_out_of_orderness": bound},
+            {"monotonous": {}},
+            {"perfect": {}},
+            {"bounded_out_of_orderness": {"bound": bound, "idle": idle}},
+        ]
+    )
+    beats = {"heartbeat": "1 second"} if "idle" in str(watermark) else {}
+    return {"event_time": "t", "columns": COLUMNS, "watermark": watermark, **beats}
+
+
+def _arrivals(chance: Random, sources: Part, beginning: datetime) -> list[Part]:
+    found, open_ = list[Part](), list(sources)
+    for number in range(chance.randint(3, 12)):
+        if not open_:
+            break
+        name = chance.choice(open_)
+        now = beginning + timedelta(seconds=2 * number)
+        item: Part = {"source": name}
+        what = chance.random()
+        if what < 0.04:
+            item["end"] = True
+            open_.remove(name)
+        elif what < 0.35 and "manual" in sources[name]["watermark"]:
+            item["watermark"] = _time(chance, now, -6, 3)
+        elif what < 0.35 and "heartbeat" in sources[name]:
+            item["clock"] = f"{chance.choice([1, 2, 4])} seconds"
+        else:
+            rows = range(chance.choice([0, 1, 1, 2, 3, 4]))
+            item["rows"] = [_event(chance, now, f"{name}{number}{row}") for row in rows]
+        found.append(item)
+    return found
+
+
+def _event(chance: Random, now: datetime, name: str) -> Part:
+    what = chance.random()
+    time = None if what < 0.04 else _FAR if what < 0.045 else _time(chance, now, -9, 4)
+    return {
+        "t": time,
+        "k": chance.choice(["x", "x", "x", "y", None]),
+        "v": chance.choice([1, 2, 2, None]),
+        "id": name,
+    }
+
+
+def _time(chance: Random, now: datetime, least: int, most: int) -> str:
+    beside = chance.choice([0, 0, 0, 0, 0, 0, 0, 0, -1, 1])
+    seconds = timedelta(seconds=chance.randint(least, most), microseconds=beside)
+    return str(now + seconds)
+
+
+def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
+    # The newest source is usually one of the bases.
+    names = list(logs)
+    left = names[-1] if chance.random() < 0.8 else chance.choice(names)
+    right = chance.choice([name for name in names if name != left])
+    pair = [left, right] if chance.random() < 0.5 else [right, left]
+    if chance.random() < 0.25:
+        others = [name for name in names if name not in pair]
+        of = [*pair, *others[: chance.choice([0, 0, 1])]]
+        time = logs[of[0]].event_time
+        # A column with the name of the union's event time must be one.
+        if all(time not in logs[n].own or time == logs[n].event_time for n in of):
+            return {"union": {"of": of}}
+    how = chance.choice(["inner", "left", "full"])
+    low = chance.randint(-4, 3)
+    ends = [low, chance.randint(low, 4)]
+    window = {"tumbling": {"size": f"{chance.choice([2, 4, 5])} seconds"}}
+    if chance.random() < 0.3:
+        window["tumbling"]["offset"] = "1 second"
+    join: Part = {
+        "left": pair[0],
+        "right": pair[1],
+        "on": ["k"],
+        "within": window if chance.random() < 0.3 else [f"{end} seconds" for end in ends],
+        "how": how,
+    }
+    if chance.random() < 0.6:
+        join["allowed_lateness"] = f"{chance.choice([0, 1, 3])} seconds"
+    if how != "full" and chance.random() < 0.3:
+        join["event_time"] = "left"
+    if chance.random() < 0.2:
+        columns = [
+            chance.choice([c for c in logs[name].own if logs[name].columns[c] == "int"])
+            for name in pair
+        ]
+        join["where"] = f"l['{columns[0]}'] <= r['{columns[1]}']"
+    elif chance.random() < 0.2 and all("v" in logs[name].own for name in pair):
+        join["on"] = ["k", "v"]
+    return {"join": join}
+
+
+def _transform(chance: Random, name: str, log: EventLog) -> Part:
+    texts = [c for c in log.own if log.columns[c] == "string" and c != "k"]
+    numbers = [c for c in log.own if log.columns[c] == "int"]
+    transform: Part = {
+        "source": name,
+        "window": chance.choice(_WINDOWS),
+        "keys": chance.choice([["k"], []]),
+        "allowed_lateness": f"{chance.choice([0, 2, 5])} seconds",
+        "accumulation": chance.choice(["accumulating", "discarding", "retracting"]),
+        "aggregates": {
+            "n": "count",
+            "ids": {"collect": chance.choice(texts)},
+            "first_id": {"first": chance.choice(texts)},
+            "last_id": {"last": chance.choice(texts)},
+            **({"total": {"sum": chance.choice(numbers)}} if numbers else {}),
+        },
+    }
+    firings = {"early": chance.choice(_FIRINGS), "late": chance.choice(_FIRINGS)}
+    if trigger := {when: firing for when, firing in firings.items() if firing is not None}:
+        transform["trigger"] = trigger
+    return transform

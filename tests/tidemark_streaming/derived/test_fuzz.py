@@ -1,0 +1,99 @@
+"""Random scenarios of derived sources equal the oracle, for any progress of their bases and any
+commits.
+
+Steps and watermarks need no engine. The rows of many scenarios are computed in one query, over
+event logs in memory. A few scenarios run completely, through ingests and runs on tables. By default
+the scenarios are the same each time; `TIDEMARK_TEST_EXAMPLES=2000` takes that many, and
+`TIDEMARK_TEST_SEED=5000` others.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from helpers.model.derived_oracle import derive, simulate, source_logs
+from helpers.model.memory_logs import MemoryLogs, compute
+from helpers.model.oracle import Instant, Row
+from helpers.model.random_derived import random_derived_scenario
+from helpers.model.telling import LONG
+from tidemark.base.instants import INFINITY
+from tidemark.engine.queries.planning import Planning
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.scenario.read.parse import Scenario, load
+from tidemark_streaming.scenario.run.compare import compare_results, find_differences
+
+REGISTERED = False
+CASES = sorted((Path(__file__).parents[2] / "cases" / "derived").glob("*.yaml"))
+SEED = int(os.environ.get("TIDEMARK_TEST_SEED", "0"))
+TOGETHER = 12
+"""The number of scenarios in one query."""
+SEEDS = range(SEED, SEED + (LONG or 2 * TOGETHER))
+
+
+def scenario(told: Row) -> Scenario:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "scenario.yaml"
+        path.write_text(yaml.safe_dump(told))
+        return load(path)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_oracle_gives_the_published_values(path: Path) -> None:
+    expected = load(path).expect
+    assert expected is not None
+    # A key `on` without quotes would be a boolean.
+    told = yaml.safe_load(path.read_text())
+    assert find_differences(expected, simulate(told)) == []
+
+
+def test_steps_and_watermarks_equal_the_oracle() -> None:
+    for seed in range(SEED, SEED + (LONG or 60)):
+        told = random_derived_scenario(seed)
+        parsed = scenario(told)
+        found, logs = MemoryLogs(None, parsed, Random(seed)), source_logs(told)
+        for name, source in parsed.derived.items():
+            found.plan(source)
+            logs[name] = derive(told["derived"][name], logs, found.steps(source))
+        for name, log in logs.items():
+            watermarks = [(instant(a.before), instant(a.after)) for a in found.timelines[name]]
+            assert watermarks == [(a.before, a.after) for a in log.arrivals], said(told)
+            assert [a.arrived_at for a in found.timelines[name]] == [a.clock for a in log.arrivals]
+
+
+@pytest.fixture(scope="module")
+def in_memory(spark: SparkSession) -> Iterator[SparkSession]:
+    """Yield a session for queries of few rows."""
+    with Warehouse(spark, "").planning(Planning.FEW):
+        yield spark
+
+
+@pytest.mark.parametrize("first", SEEDS[::TOGETHER])
+def test_rows_equal_the_oracle(in_memory: SparkSession, first: int) -> None:
+    seeds = [seed for seed in SEEDS if first <= seed < first + TOGETHER]
+    told = [random_derived_scenario(seed) for seed in seeds]
+    logs = [
+        MemoryLogs(in_memory, scenario(each), Random(seed))
+        for each, seed in zip(told, seeds, strict=True)
+    ]
+    for depth in range(3):
+        compute(logs, depth)
+    for each, found in zip(told, logs, strict=True):
+        steps = {name: found.steps(source) for name, source in found.scenario.derived.items()}
+        expected = {**simulate(each, steps), "watermark": None}
+        parts = {part: expected[part] for part in ("watermark", "derived", "unjoined")}
+        assert compare_results(parts, found.result()) == [], said(each)
+
+
+def instant(watermark: int | None) -> Instant:
+    return -math.inf if watermark is None else math.inf if watermark == INFINITY else watermark
+
+
+def said(told: Row) -> str:
+    return yaml.safe_dump(told, sort_keys=False)
