@@ -58,8 +58,9 @@ class Trials:
         Args:
             transform: a transform defined by `windowed_asset`.
             arrivals: the arrivals in order. Each is a list of rows, or an item of a scenario's
-                `arrivals` such as `{"clock": "10 minutes"}`. A column that a row does not name is
-                null; times without a zone are in UTC.
+                `arrivals` such as `{"clock": "10 minutes"}`, which names its source if the
+                transform reads a derived source. A column that a row does not name is null; times
+                without a zone are in UTC.
             ends: true if the source ends after the last arrival, which closes every window.
             clock_start: the processing clock at the beginning; 1970 by default.
             lookups: the lookup tables of the source by name, each with `columns` (types by name)
@@ -146,7 +147,8 @@ class Trial:
                 differences and a picture.
         """
         __tracebackhide__ = True
-        ways = random_cuts(len(self._scenario.arrivals), seed, others)
+        arrivals = self._scenario.count_arrivals(self._scenario.source)
+        ways = random_cuts(arrivals, seed, others)
         for way, result in zip(ways, simulate(self._warehouse, self._scenario, *ways), strict=True):
             found = compare_results(self._batch, result, self._scenario.slack)
             if found:

@@ -315,16 +315,18 @@ def look_back_of(within: Any, how: str, lateness: int, *, latest: bool) -> tuple
 
 
 def _names(given: Row, names: Sequence[str], bases: Sequence[EventLog]) -> list[dict[str, str]]:
-    """Return the names of the bases' columns in a join: if two have the same, and no `rename` is
-    given, those of columns that are not keys begin with `l_` and `r_`."""
+    """Return the names of the bases' columns in a join: equal ones begin with `l_` and `r_` if the
+    join has no `rename`."""
     own = [[c for c in base.own if c not in given["on"]] for base in bases]
     taken = [c.lower() for columns in own for c in columns] + ["joined_at", *_LINEAGE]
-    chosen = given.get("rename")
-    prefixes = ("l_", "r_") if chosen is None and len(set(taken)) < len(taken) else ("", "")
+    found = [
+        {f"{name}.{c}": f"{letter}_{c}" for c in columns if taken.count(c.lower()) > 1}
+        for letter, name, columns in zip("lr", names, own, strict=True)
+    ]
+    rename = given.get("rename", found[0] | found[1])
     return [
-        {key: key for key in given["on"]}
-        | {c: (chosen or {}).get(f"{name}.{c}", prefix + c) for c in columns}
-        for prefix, name, columns in zip(prefixes, names, own, strict=True)
+        {key: key for key in given["on"]} | {c: rename.get(f"{name}.{c}", c) for c in columns}
+        for name, columns in zip(names, own, strict=True)
     ]
 
 

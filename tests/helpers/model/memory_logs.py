@@ -1,8 +1,8 @@
-"""Event logs in memory, for many scenarios of derived sources at once.
+"""Event logs in memory, for many scenarios of derived sources.
 
 The steps, the watermarks and the queries are those of the product: the connector of derived
 sources, `fold` and `compute_rows`. Only the tables are replaced, because commits take most of the
-time. `plan` needs no engine. `compute` sends the queries of many scenarios to the engine as one.
+time. `plan` needs no engine.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark.engine.queries.requests import to_dataframe
+from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.dead_letters import DEAD
@@ -109,6 +109,12 @@ class MemoryLogs:
         for source in scenario.sources.values():
             self._append_scenario(source)
 
+    def compute(self) -> None:
+        """Compute all derived sources, commit by commit."""
+        for source in self.scenario.derived.values():
+            rows = [fetch(self.rows_of(source, commit)) for commit in self.plan(source)]
+            self.append(source, [row for table in rows for row in table.to_pylist()])
+
     def plan(self, source: DerivedSource) -> list[Commit]:
         """Return the commits of a derived source, as its bases progress by chance.
 
@@ -116,12 +122,12 @@ class MemoryLogs:
         """
         bases = [self.timelines[base.name] for base in source.bases]
         given, timeline, commits = [0] * len(bases), list[Arrival](), list[Commit]()
-        # Without progress by chance, all arrivals are taken at once.
-        greatest = self._chance.choice([1, 2, 3, 1_000])
+        # With the greatest progress, all arrivals are taken at once.
+        greatest = self._chance.choice([2, 4, 1_000])
         while given != [len(base) for base in bases]:
             side = self._chance.randrange(len(bases))
             given[side] = min(given[side] + self._chance.randint(1, greatest), len(bases[side]))
-            if given != [len(base) for base in bases] and self._chance.random() < 0.5:
+            if given != [len(base) for base in bases] and self._chance.random() < 0.7:
                 continue
             here = {
                 base.name: rows[:n]
@@ -129,7 +135,7 @@ class MemoryLogs:
             }
             chunks = MemoryConnector(source, timelines=here).pending(timeline)
             while chunks:
-                size = self._chance.choice([1, 2, 3, len(chunks)])
+                size = self._chance.choice([1, 3, len(chunks), len(chunks)])
                 commits.append(Commit(len(timeline), chunks[:size]))
                 last = timeline[-1] if timeline else None
                 timeline += fold(source, last, chunks[:size], {}, "{}", 1)
@@ -266,20 +272,3 @@ class MemoryLogs:
 
 
 _ANY = Arrival(0, 0, None, None, 0, None, None, 0, "")
-
-
-def compute(logs: Sequence[MemoryLogs], depth: int) -> None:
-    """Compute the derived sources with a number of each scenario, in one query."""
-    planned = list[tuple[MemoryLogs, DerivedSource, list[Commit]]]()
-    for each in logs:
-        sources = list(each.scenario.derived.values())
-        if depth < len(sources):
-            planned.append((each, sources[depth], each.plan(sources[depth])))
-    frames = [
-        each.rows_of(source, commit).withColumn("owner", F.lit(number))
-        for number, (each, source, commits) in enumerate(planned)
-        for commit in commits
-    ]
-    rows: list[Any] = reduce(DataFrame.unionAll, frames).toArrow().to_pylist() if frames else []
-    for number, (each, source, _) in enumerate(planned):
-        each.append(source, [row for row in rows if row["owner"] == number])

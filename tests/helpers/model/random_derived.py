@@ -154,6 +154,13 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
         join["where"] = f"l['{columns[0]}'] <= r['{columns[1]}']"
     elif chance.random() < 0.2 and all("v" in logs[name].own for name in pair):
         join["on"] = ["k", "v"]
+    own = [[c for c in logs[name].own if c not in join["on"]] for name in pair]
+    if chance.random() < 0.2 or any(c[:2] in ("l_", "r_") for names in own for c in names):
+        join["rename"] = {
+            f"{name}.{c}": f"{letter}_{c}"
+            for letter, name, columns in zip("lr", pair, own, strict=True)
+            for c in columns
+        }
     return {"join": join}
 
 

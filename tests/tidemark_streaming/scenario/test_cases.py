@@ -18,9 +18,10 @@ CUTS = (1, 2, 3, 1_000)
 """Arrivals per run; the last value covers all of them. Distributed so that the session cases are
 cut."""
 
+PATHS = [*sorted(CASES.glob("*.yaml")), *sorted((CASES / "derived").glob("*.yaml"))]
 WAYS: dict[Path, tuple[int | None, ...]] = {
     path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])
-    for number, path in enumerate(sorted(CASES.glob("*.yaml")))
+    for number, path in enumerate(PATHS)
 }
 
 

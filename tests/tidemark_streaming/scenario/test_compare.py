@@ -33,6 +33,18 @@ def result(windows: Rows, panes: Rows | None = None, late: Rows | None = None) -
     return {"name": "a", "watermark": "+infinity", **found}
 
 
+def test_rows_of_derived_sources_are_compared() -> None:
+    actual = {"derived": {"pairs": [{"k": "a"}, {"k": "b"}]}, "unjoined": {"pairs": []}}
+    expected = Expect(derived={"pairs": [{"k": "a"}]}, unjoined={"pairs": [{"k": "c"}]})
+    assert find_differences(expected, actual) == [
+        Difference("derived pairs", None, {"k": "b"}),
+        Difference("unjoined pairs", {"k": "c"}, None),
+    ]
+    batch, stream = ({**actual, "watermark": None, "derived": {"pairs": [{"k": k}]}} for k in "ab")
+    assert compare_results(batch, batch) == []
+    assert [d.part for d in compare_results(batch, stream)] == ["derived pairs"]
+
+
 @pytest.mark.parametrize(
     ("expected", "actual"),
     [

@@ -13,6 +13,7 @@ from tidemark_streaming.scenario.read.parse import load
 from tidemark_streaming.scenario.read.reader import ScenarioError
 from tidemark_streaming.testing import Trials
 from tidemark_streaming.testing.cuts import random_cuts
+from till.transforms import unpaid_hourly
 
 EARLY = {"at": "2026-01-01 09:10", "shop": "york-1", "amount": Decimal("2.50")}
 OTHER = {"at": "2026-01-01 09:20", "shop": "york-2", "amount": "4"}
@@ -44,6 +45,20 @@ def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Tr
     assert trial.panes[0]["taken"] == "6.50"
     assert trial.late[0]["watermark"] == "2026-01-01T11:50:00Z"
     trial.same_in_any_cut(seed=3, others=1)
+
+
+# It computes the join in each of three ways.
+@pytest.mark.slow
+def test_a_transform_of_a_join_has_the_arrivals_of_both_sources(tidemark_scenario: Trials) -> None:
+    order = {"at": "2026-01-01 10:00", "order_id": "1", "city": "Ulm"}
+    paid = {"at": "2026-01-01 10:30", "order_id": "1", "amount": 5}
+    tidemark_scenario(
+        unpaid_hourly,
+        [
+            {"source": "orders", "rows": [order, {**order, "order_id": "2"}]},
+            {"source": "payments", "rows": [paid]},
+        ],
+    ).expect(windows=[{"city": "Ulm", "orders": 2, "unpaid": 1}]).same_in_any_cut(others=1)
 
 
 def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -> None:

@@ -90,7 +90,8 @@ def _reach(node: Node) -> Between | Window:
 
 
 def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
-    """Return the names `l_COLUMN` and `r_COLUMN` if two columns of a join have the same name."""
+    """Return the names `l_COLUMN` and `r_COLUMN` of columns whose names would be equal in a
+    join."""
     columns = [
         (letter, source.name, column)
         for letter, source in (("l", left), ("r", right))
@@ -98,9 +99,11 @@ def _distinguish(left: Source, right: Source, on: list[str]) -> dict[str, str]:
         if column not in on
     ]
     names = [*(column.lower() for _, _, column in columns), JOINED_AT, *LINEAGE]
-    if len(set(names)) == len(names):
-        return {}
-    return {f"{source}.{column}": f"{letter}_{column}" for letter, source, column in columns}
+    return {
+        f"{source}.{column}": f"{letter}_{column}"
+        for letter, source, column in columns
+        if names.count(column.lower()) > 1
+    }
 
 
 def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:

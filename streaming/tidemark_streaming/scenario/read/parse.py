@@ -72,6 +72,12 @@ class Scenario:
         """Return the arrivals of one source."""
         return [arrival for arrival in self.arrivals if arrival.source == source.name]
 
+    def count_arrivals(self, source: Source) -> int:
+        """Return the number of arrivals of a source; a derived source has those of its bases."""
+        if isinstance(source, DerivedSource):
+            return sum(map(self.count_arrivals, source.bases))
+        return len(self.arrivals_of(source))
+
     @property
     def slack(self) -> dict[str, float]:
         """By aggregate, how far a sum or average can differ because of the order of addition."""

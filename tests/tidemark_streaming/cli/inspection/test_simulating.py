@@ -10,6 +10,7 @@ from helpers.processes.commands import call
 TESTS = Path(__file__).parents[3]
 RIGHT = TESTS / "scenarios" / "no-keys.yaml"
 OF_AN_ASSET = TESTS / "kiosk" / "a-late-order.yaml"
+DERIVED = TESTS / "cases" / "derived" / "kafka-left-expired-by-the-right.yaml"
 WRONG = TESTS / "cases" / "negative" / "wrong-expectation.yaml"
 
 
@@ -49,3 +50,21 @@ def test_a_scenario_of_an_asset_is_simulated_like_others() -> None:
     assert done.exit_code == 0, done.output
     assert "tumbling 1 hour by town" in done.stdout
     assert "◆york-2 ~ 1" in done.stdout
+
+
+@pytest.mark.usefixtures("here")
+def test_derived_sources_are_simulated() -> None:
+    done = call("simulate", "--json", "--arrivals-per-run", "3", str(DERIVED))
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)
+    assert list(found) == ["name", "watermark", "derived", "unjoined"]
+    pairs = [(row["arrival"], row["l_id"], row["r_id"]) for row in found["derived"]["joined"]]
+    assert pairs == [(3, "A1", "a1"), (4, "A0", None), (4, "A0-0", None)]
+    assert found["unjoined"] == {"joined": []}
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_derived_sources_are_not_drawn() -> None:
+    done = call("simulate", "--draw", str(DERIVED))
+    assert done.exit_code == 2
+    assert "only a scenario with one source and a transform can be drawn" in done.stderr
