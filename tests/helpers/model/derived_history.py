@@ -5,6 +5,7 @@ from random import Random
 from uuid import uuid4
 
 from helpers.model.oracle import Row
+from tidemark.define.definition import Definition
 from tidemark.run import runner
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
@@ -55,19 +56,24 @@ def _live(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
             connector = MemoryConnector(source, arrivals[name][: given[name]])
             list(ingest(warehouse, connector, batch=None))
         for source in scenario.derived.values():
+            asset = source.derivation.asset
+            if asset is not None and chance.random() < 0.7:
+                _run(warehouse, asset, limit=chance.choice([2, None]))
             if chance.random() < 0.7:
                 batch = chance.choice([2, None, None])
                 list(ingest(warehouse, DerivedConnector(source), batch=batch))
         # Another process continues.
         warehouse = Warehouse(warehouse.spark, *warehouse.place)
         if chance.random() < 0.5:
-            _run(warehouse, scenario, limit=chance.choice([2, None]))
+            _run(warehouse, scenario.transform, limit=chance.choice([2, None]))
     for source in scenario.derived.values():
+        if source.derivation.asset is not None:
+            _run(warehouse, source.derivation.asset, limit=None)
         list(ingest(warehouse, DerivedConnector(source), batch=None))
-    _run(warehouse, scenario, limit=None)
+    _run(warehouse, scenario.transform, limit=None)
 
 
-def _run(warehouse: Warehouse, scenario: Scenario, limit: int | None) -> None:
-    source = scenario.source
+def _run(warehouse: Warehouse, asset: Definition, limit: int | None) -> None:
+    source = asset.source
     if warehouse.exists(source.timeline_table) and Log(warehouse, source).last() is not None:
-        runner.incremental(warehouse, scenario.transform, limit=limit)
+        runner.incremental(warehouse, asset, limit=limit)

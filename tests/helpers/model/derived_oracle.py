@@ -16,6 +16,9 @@ allowed lateness A (for inner joins unlimited, for others 0 by default):
 - A row that takes part and is in no pair is a row of left and full joins. It belongs to the first
   step, its own or a later one, after which the other base's watermark is greater than the end of
   its reach plus A.
+
+A chain has a window at the first step after which no event can change it: the watermark has passed
+its end by the allowed lateness, and for sessions also by the gap.
 """
 
 import math
@@ -31,6 +34,7 @@ from helpers.model.oracle import (
     Instant,
     Row,
     Stream,
+    Window,
     believed,
     duration,
     micros,
@@ -64,6 +68,7 @@ class EventLog:
         added: those that the derivation added.
         unjoined: the rows of bases that take no part.
         names: the names that the columns of the bases have here.
+        windows: for a chain, the windows of its asset at the end.
     """
 
     event_time: str
@@ -72,6 +77,7 @@ class EventLog:
     added: tuple[str, ...] = ()
     unjoined: list[Row] = field(default_factory=list[Row])
     names: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    windows: list[Row] = field(default_factory=list[Row])
 
     def time(self, row: Row) -> int | None:
         """Return the event time of a row in microseconds, if it is possible."""
@@ -145,13 +151,21 @@ def source_logs(scenario: Row) -> dict[str, EventLog]:
 def derive(definition: Row, logs: Mapping[str, EventLog], steps: Steps | None) -> EventLog:
     """Return the event log of a derived source."""
     ((kind, given),) = definition.items()
-    names = given["of"] if kind == "union" else [given["left"], given["right"]]
+    names = _BASES[kind](given)
     bases = [logs[name] for name in names]
     taken = order(bases) if steps is None else steps
     if kind == "union":
         return _union(names, bases, taken)
-    assert kind == "join"
+    if kind == "chain":
+        return _chain(given, bases[0], taken)
     return _join(given, names, bases, taken)
+
+
+_BASES: dict[str, Callable[[Row], list[str]]] = {
+    "join": lambda given: [given["left"], given["right"]],
+    "union": lambda given: given["of"],
+    "chain": lambda given: [given["source"]],
+}
 
 
 def order(bases: Sequence[EventLog]) -> Steps:
@@ -196,6 +210,43 @@ def _union(names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> Eve
     columns |= {"origin": "string", "origin_arrival": "bigint", "origin_position": "bigint"}
     arrivals = _progress(bases, steps, [0] * len(bases), rows)
     return EventLog(time, columns, arrivals, added, [], mapped)
+
+
+def _chain(given: Row, base: EventLog, steps: Steps) -> EventLog:
+    transform = given["transform"]
+    stream = _stream(base, transform)
+    gap = duration(transform["window"].get("session", {}).get("gap", "0 seconds"))
+    rows, taken, windows = dict[int, list[Row]](), list[Any](), list[Row]()
+    for number, arrival in enumerate(base.arrivals):
+        _arrive(stream, arrival)
+        done = [
+            w
+            for w in stream.windows
+            if w.published and w not in taken and arrival.after >= w.end + stream.lateness + gap
+        ]
+        taken += done
+        found = [(w.end, w.start, _nulls_first(w.key), _window_row(stream, w)) for w in done]
+        rows[number] = [row for *_, row in sorted(found, key=lambda each: each[:3])]
+    for window in stream.windows:
+        if window.published:
+            final = stream.watermark >= window.end + stream.lateness
+            windows.append({**_window_row(stream, window), "final": final})
+    columns = {key: base.columns[key] for key in stream.keys}
+    for name, what in transform["aggregates"].items():
+        ((kind, of),) = what.items() if isinstance(what, dict) else ((what, None),)
+        columns[name] = "bigint" if kind in ("count", "sum") else base.columns[str(of)]
+    columns |= dict.fromkeys(("window_first", "window_last"), "timestamp")
+    arrivals = _progress([base], steps, [stream.lateness + gap], rows)
+    added = ("window_first", "window_last")
+    return EventLog("window_last", columns, arrivals, added, windows=windows)
+
+
+def _window_row(stream: Stream, window: Window) -> Row:
+    """Return a window as an event; its bounds are within the years 1 to 9999."""
+    ends = {"window_first": window.start, "window_last": window.end - 1}
+    times = {name: EPOCH + int(micros) * MICROSECOND for name, micros in ends.items()}
+    keys = dict(zip(stream.keys, window.key, strict=True))
+    return {**keys, **window.published[-1].values, **times}
 
 
 @dataclass(frozen=True)
@@ -360,16 +411,29 @@ def _rows(log: EventLog) -> list[Row]:
 
 def _windows(scenario: Row, log: EventLog) -> Row:
     """Return the windows over an event log."""
-    source = {"event_time": log.event_time, "columns": log.columns, "watermark": {"given": {}}}
-    given = scenario["transform"]
-    keys = {"keys": [_resolve(log, key) for key in given.get("keys", ())]}
-    stream = Stream(scenario | {"source": source, "transform": given | keys})
+    stream = _stream(log, scenario["transform"])
     for arrival in log.arrivals:
-        stream.tick(arrival.clock - stream.clock)
-        for row in arrival.rows:
-            stream.judge(row)
-        stream.advance(arrival.after)
+        _arrive(stream, arrival)
     return stream.result()
+
+
+def _stream(log: EventLog, transform: Row) -> Stream:
+    """Return a stream of windows over an event log."""
+    source = {"event_time": log.event_time, "columns": log.columns, "watermark": {"given": {}}}
+    keys = {"keys": [_resolve(log, key) for key in transform.get("keys", ())]}
+    start = EPOCH + (log.arrivals[0].clock if log.arrivals else 0) * MICROSECOND
+    return Stream({"source": source, "transform": transform | keys, "clock_start": start})
+
+
+def _arrive(stream: Stream, arrival: Arrival) -> None:
+    stream.tick(arrival.clock - stream.clock)
+    for row in arrival.rows:
+        stream.judge(row)
+    stream.advance(arrival.after)
+
+
+def _nulls_first(key: Sequence[Any]) -> list[tuple[bool, Any]]:
+    return [(value is not None, value) for value in key]
 
 
 def _resolve(log: EventLog, name: str) -> str:

@@ -16,10 +16,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helpers.model.oracle import Row, plain
+from helpers.model.derived_oracle import derive, source_logs
+from helpers.model.oracle import MICROSECOND, Row, plain
 from tidemark.base.instants import EARLIEST, LATEST
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
+from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
 from tidemark.define.source import Source
@@ -57,6 +60,10 @@ class MemoryConnector(DerivedConnector):
 
     def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
         return {base.name: base.name for base in self.source.bases}
+
+    def _results(self, now: Step | None, reached: Mapping[str, int | None]) -> None:
+        # The asset of a chain has published everything.
+        return None
 
 
 class MemoryWarehouse:
@@ -97,11 +104,16 @@ class MemoryLogs:
 
     Args:
         spark: None if only steps and watermarks are computed.
+        told: the scenario as the oracle takes it.
         chance: chooses when a derived source polls its bases, and the commits.
     """
 
-    def __init__(self, spark: SparkSession | None, scenario: Scenario, chance: Random) -> None:
+    def __init__(
+        self, spark: SparkSession | None, scenario: Scenario, told: Row, chance: Random
+    ) -> None:
         self.scenario = scenario
+        self.told = told
+        self.oracle = source_logs(told)
         self.warehouse = MemoryWarehouse(spark)
         self.timelines = dict[str, list[Arrival]]()
         self.letters = dict[str, list[Row]]()
@@ -112,13 +124,17 @@ class MemoryLogs:
     def compute(self) -> None:
         """Compute all derived sources, commit by commit."""
         for source in self.scenario.derived.values():
-            rows = [fetch(self.rows_of(source, commit)) for commit in self.plan(source)]
+            commits = self.plan(source)
+            if isinstance(source.derivation, Chain):
+                self._store_windows(source.derivation.asset, self.oracle[source.name].windows)
+            rows = [fetch(self.rows_of(source, commit)) for commit in commits]
             self.append(source, [row for table in rows for row in table.to_pylist()])
 
     def plan(self, source: DerivedSource) -> list[Commit]:
         """Return the commits of a derived source, as its bases progress by chance.
 
-        Its timeline then has the steps and watermarks, but nothing about its rows.
+        Its timeline then has the steps and watermarks, but nothing about its rows. The oracle
+        follows the same steps.
         """
         bases = [self.timelines[base.name] for base in source.bases]
         given, timeline, commits = [0] * len(bases), list[Arrival](), list[Commit]()
@@ -141,6 +157,8 @@ class MemoryLogs:
                 timeline += fold(source, last, chunks[:size], {}, "{}", 1)
                 chunks = chunks[size:]
         self.timelines[source.name] = timeline
+        definition = self.told["derived"][source.name]
+        self.oracle[source.name] = derive(definition, self.oracle, self.steps(source))
         return commits
 
     def steps(self, source: DerivedSource) -> list[tuple[int, int]]:
@@ -245,6 +263,23 @@ class MemoryLogs:
             for name, kind in types.items()
         }
         self.warehouse.tables[source.log_table] = pa.table(columns)
+
+    def _store_windows(self, asset: Definition, windows: Sequence[Row]) -> None:
+        """Store the published windows of a chain's asset, which are the oracle's."""
+        columns = {**asset.source.columns, "n": "bigint", "total": "bigint", "last_id": "string"}
+        types = {n: _TYPES[columns[n].lower()] for n in (*asset.keys, *asset.aggregates)}
+        types |= {"window_start": INSTANT, "window_end": INSTANT, "final": pa.bool_()}
+        rows = [
+            {
+                **row,
+                "window_start": row["window_first"],
+                "window_end": row["window_last"] + MICROSECOND,
+            }
+            for row in windows
+        ]
+        self.warehouse.tables[asset.table] = pa.table(
+            {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+        )
 
     def _store_timeline(self, source: Source) -> None:
         found = self.timelines[source.name]

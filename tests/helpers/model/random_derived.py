@@ -116,10 +116,32 @@ def _time(chance: Random, now: datetime, least: int, most: int) -> str:
     return str(now + seconds)
 
 
+def _chain(chance: Random, name: str, log: EventLog) -> Part:
+    texts, numbers = _columns(log, "string"), _columns(log, "int")
+    aggregates: Part = {"n": "count"}
+    if texts:
+        aggregates["last_id"] = {"last": chance.choice(texts)}
+    if numbers:
+        aggregates["total"] = {"sum": chance.choice(numbers)}
+    transform: Part = {
+        "window": chance.choice(_WINDOWS[:-1]),
+        "keys": ["k"],
+        "allowed_lateness": f"{chance.choice([0, 2])} seconds",
+        "aggregates": aggregates,
+    }
+    return {"chain": {"source": name, "transform": transform}}
+
+
+def _columns(log: EventLog, kind: str) -> list[str]:
+    return [c for c in log.own if log.columns[c] == kind and c != "k"]
+
+
 def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
     # The newest source is usually one of the bases.
     names = list(logs)
     left = names[-1] if chance.random() < 0.8 else chance.choice(names)
+    if chance.random() < 0.2:
+        return _chain(chance, left, logs[left])
     right = chance.choice([name for name in names if name != left])
     pair = [left, right] if chance.random() < 0.5 else [right, left]
     if chance.random() < 0.25:
@@ -148,7 +170,7 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
         join["event_time"] = "left"
     if chance.random() < 0.2:
         columns = [
-            chance.choice([c for c in logs[name].own if logs[name].columns[c] == "int"])
+            chance.choice([*_columns(logs[name], "int"), *_columns(logs[name], "bigint")])
             for name in pair
         ]
         join["where"] = f"l['{columns[0]}'] <= r['{columns[1]}']"
@@ -165,8 +187,7 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
 
 
 def _transform(chance: Random, name: str, log: EventLog) -> Part:
-    texts = [c for c in log.own if log.columns[c] == "string" and c != "k"]
-    numbers = [c for c in log.own if log.columns[c] == "int"]
+    texts, numbers = _columns(log, "string") or ["k"], _columns(log, "int")
     transform: Part = {
         "source": name,
         "window": chance.choice(_WINDOWS),

@@ -21,7 +21,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from helpers.model.derived_history import live_through
-from helpers.model.derived_oracle import derive, simulate, source_logs
+from helpers.model.derived_oracle import simulate
 from helpers.model.memory_logs import MemoryLogs
 from helpers.model.oracle import Instant, Row
 from helpers.model.random_derived import random_derived_scenario
@@ -60,12 +60,10 @@ def test_the_oracle_gives_the_published_values(path: Path) -> None:
 def test_steps_and_watermarks_equal_the_oracle() -> None:
     for seed in range(SEED, SEED + (LONG or 60)):
         told = random_derived_scenario(seed)
-        parsed = scenario(told)
-        found, logs = MemoryLogs(None, parsed, Random(seed)), source_logs(told)
-        for name, source in parsed.derived.items():
+        found = MemoryLogs(None, scenario(told), told, Random(seed))
+        for source in found.scenario.derived.values():
             found.plan(source)
-            logs[name] = derive(told["derived"][name], logs, found.steps(source))
-        for name, log in logs.items():
+        for name, log in found.oracle.items():
             watermarks = [(instant(a.before), instant(a.after)) for a in found.timelines[name]]
             assert watermarks == [(a.before, a.after) for a in log.arrivals], said(told)
             assert [a.arrived_at for a in found.timelines[name]] == [a.clock for a in log.arrivals]
@@ -83,7 +81,7 @@ def test_rows_equal_the_oracle(in_memory: SparkSession, first: int) -> None:
     seeds = [seed for seed in SEEDS if first <= seed < first + TOGETHER]
     told = [random_derived_scenario(seed) for seed in seeds]
     logs = [
-        MemoryLogs(in_memory, scenario(each), Random(seed))
+        MemoryLogs(in_memory, scenario(each), each, Random(seed))
         for each, seed in zip(told, seeds, strict=True)
     ]
     with ThreadPoolExecutor(_THREADS) as pool:

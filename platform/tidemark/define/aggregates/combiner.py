@@ -42,12 +42,13 @@ def typed(kind: str) -> ResultType:
 def typed_like(column: str, derive: Callable[[str], str | None] = str) -> ResultType:
     """Return the `result_type` of an aggregate whose result has a type that depends on a column.
 
-    It is unknown if the SQL expression is not the name of a column.
+    It is unknown if the SQL expression is not the name of a column, which may be in backticks.
 
     Args:
         derive: returns the type of the result for the type of the column; the same by default.
     """
-    return lambda types: derive(types[column]) if column in types else None
+    name = column.strip("`")
+    return lambda types: derive(types[name]) if name in types else None
 
 
 def _unknown(types: Mapping[str, str]) -> str | None:

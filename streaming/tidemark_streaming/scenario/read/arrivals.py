@@ -7,9 +7,9 @@ from typing import Any
 from tidemark.base.instants import INFINITY, duration
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Manual
-from tidemark_streaming.scenario.read.columns import Columns
 from tidemark_streaming.scenario.read.lookups import row_of
 from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.source_columns import Columns
 
 ONLY = "scenario"
 """The name of the source of a scenario that defines only one."""

@@ -7,8 +7,8 @@ datetime in UTC, a `timestamp_ntz` a naive one, a decimal a Decimal.
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 
@@ -16,7 +16,6 @@ import yaml
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, as_datetime
-from tidemark.define.source import Source
 from tidemark_streaming.scenario.read.reader import Node
 
 _BITS = {
@@ -73,33 +72,6 @@ class Kind:
             raise node.error(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a source.
-
-    Args:
-        types: their types, by name.
-        aliases: further names that a scenario may use for them.
-    """
-
-    types: Mapping[str, Kind]
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def find(self, node: Node, what: str = "a column") -> str:
-        """Return the name of the column that a node names.
-
-        Raises:
-            ScenarioError: the source does not have the column.
-        """
-        name = node.text(what)
-        name = name if name in self.types else self.aliases.get(name, name)
-        if name not in self.types:
-            raise node.error(
-                f"{node} is not a column of the source; there are {', '.join(self.types)}."
-            )
-        return name
-
-
 def kind(node: Node) -> Kind:
     """Return the type that a scenario declares for a source's column.
 
@@ -136,12 +108,9 @@ def simple_kind(ddl: str) -> Kind | None:
     return None
 
 
-def source_types(source: Source) -> dict[str, Kind]:
-    """Return the types of a source's columns, which may be types without a form in a scenario."""
-    return {name: simple_kind(ddl) or _unwritable(ddl) for name, ddl in source.columns.items()}
+def unwritable(ddl: str) -> Kind:
+    """Return the type of a column whose values a scenario can't contain."""
 
-
-def _unwritable(ddl: str) -> Kind:
     def parse(node: Node) -> object:
         raise node.error(
             f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."

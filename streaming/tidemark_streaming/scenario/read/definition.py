@@ -19,9 +19,9 @@ from tidemark.define.triggers.trigger import Count, EachArrival, Every, Firing, 
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import Watermark
 from tidemark_streaming.scenario.read.aggregates import aggregates
-from tidemark_streaming.scenario.read.columns import Columns, Kind, kind
-from tidemark_streaming.scenario.read.derived import columns_of, find_source
+from tidemark_streaming.scenario.read.columns import Kind, kind
 from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.source_columns import Columns, columns_of, find_source
 from tidemark_streaming.scenario.read.window import window
 
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
@@ -60,7 +60,7 @@ def source(name: str, node: Node) -> Source:
 
 
 def transform(
-    node: Node, sources: Mapping[str, Source], *, named: bool
+    node: Node, sources: Mapping[str, Source], *, named: bool, name: str = "result"
 ) -> tuple[WindowedTransform, dict[str, Kind]]:
     """Return the windowed transform, and the types of its keys and aggregates.
 
@@ -89,7 +89,7 @@ def transform(
         accumulation = given["accumulation"].word("an accumulation", ACCUMULATIONS)
     with node.locate_errors():
         found = WindowedTransform(
-            name="result",
+            name=name,
             description="The transform of a scenario.",
             source=over,
             keys=tuple(name for _, name in keys),

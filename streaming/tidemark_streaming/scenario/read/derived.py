@@ -1,15 +1,18 @@
-"""Parse the derived sources of a scenario: joins and unions of its sources."""
+"""Parse the derived sources of a scenario: joins, unions and chains."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
-from tidemark.define.derived.join import JOINED_AT, LINEAGE, Between, Join, join
+from tidemark.define.derived.join import JOINED_AT, LINEAGE, Between, join
 from tidemark.define.derived.union import union
 from tidemark.define.source import Source
 from tidemark.define.windows import Window
-from tidemark_streaming.scenario.read.columns import Columns, source_types
+from tidemark_streaming.scenario.read import definition
+from tidemark_streaming.scenario.read.columns import kind
 from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.source_columns import find_source
 from tidemark_streaming.scenario.read.window import window
 
 _Sources = Mapping[str, Source]
@@ -30,27 +33,6 @@ def read_derived(node: Node, sources: _Sources) -> dict[str, DerivedSource]:
         with options.locate_errors():
             found[name] = _KINDS[kind](name, options, {**sources, **found})
     return found
-
-
-def columns_of(source: Source) -> Columns:
-    """Return the columns of a source.
-
-    Those of a join are also `l.COLUMN` and `r.COLUMN`, by the columns of its sources. The event
-    time of a derived source is also `at`.
-    """
-    if not isinstance(source, DerivedSource):
-        return Columns(source_types(source))
-    aliases, derivation = {"at": source.event_time}, source.derivation
-    if isinstance(derivation, Join):
-        for letter, names in (("l", derivation.left_columns), ("r", derivation.right_columns)):
-            own = {**names, **{key: key for key in derivation.on}}
-            aliases |= {f"{letter}.{old}": new for old, new in own.items()}
-    return Columns(source_types(source), aliases)
-
-
-def find_source(node: Node, sources: _Sources) -> Source:
-    """Return the source that a node names."""
-    return sources[node.word("a source", list(sources))]
 
 
 def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
@@ -111,7 +93,21 @@ def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:
     return union(name=name, of=[find_source(each, sources) for each in given["of"].items("'of'")])
 
 
+def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    given = node.fields("a chain", ("source", "transform"), ("rows", "types"))
+    base = find_source(given["source"], sources)
+    if "rows" in given:
+        given["rows"].word("the rows of a chain", ["final"])
+    asset, _ = definition.transform(
+        given["transform"], {base.name: base}, named=False, name=f"{name}_windows"
+    )
+    named = given["types"].entries("'types'") if "types" in given else []
+    types = {column.text("a column"): kind(type_).ddl for column, type_ in named}
+    return chain(name=name, of=asset, types=types)
+
+
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
     "join": _join,
     "union": _union,
+    "chain": _chain,
 }

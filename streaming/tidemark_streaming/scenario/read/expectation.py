@@ -12,11 +12,10 @@ from tidemark_streaming.scenario.read.columns import (
     BOUND,
     DOUBLE,
     TEXT,
-    Columns,
     Kind,
 )
-from tidemark_streaming.scenario.read.derived import columns_of
 from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.source_columns import Columns, columns_of
 
 _BOUNDS = {"window_start": BOUND, "window_end": BOUND}
 _TIMING = Kind("a firing", lambda node: node.word("a firing", (EARLY, ON_TIME, LATE)))

@@ -17,11 +17,12 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.read import asset, definition
 from tidemark_streaming.scenario.read.arrivals import ONLY, TICK, ScenarioArrival, read_arrivals
-from tidemark_streaming.scenario.read.columns import Columns, Kind
-from tidemark_streaming.scenario.read.derived import columns_of, read_derived
+from tidemark_streaming.scenario.read.columns import Kind
+from tidemark_streaming.scenario.read.derived import read_derived
 from tidemark_streaming.scenario.read.expectation import Expect, expect, expect_windows
 from tidemark_streaming.scenario.read.lookups import Table, read_lookups
 from tidemark_streaming.scenario.read.reader import Node, read
+from tidemark_streaming.scenario.read.source_columns import Columns, columns_of
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
@@ -128,6 +129,7 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
     else:
         given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
         found = _read_source(given)
+    lookups = _lookups(given, root, found.transform) if "asset" in given else {}
     columns = {name: columns_of(source) for name, source in found.sources.items()}
     begins = given["clock_start"].instant("the clock's start") if "clock_start" in given else 0
     open_ = "open" in given and given["open"].boolean("'open'")
@@ -143,7 +145,7 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
         expect=_expect(given["expect"], found) if "expect" in given else None,
         clock_start=begins,
         derived=found.derived,
-        lookups=_lookups(given, root, found.transform) if "asset" in given else {},
+        lookups=lookups,
     )
 
 
