@@ -31,15 +31,15 @@ _FIRINGS: tuple[Part | None, ...] = (
 )
 
 
-def random_derived_scenario(seed: int) -> Part:
-    """Return a scenario without `expect`."""
+def random_derived_scenario(seed: int, longest: int = 12) -> Part:
+    """Return a scenario without `expect`, of at most `longest` arrivals before the end."""
     chance = Random(seed)
     sources = {name: _source(chance) for name in "abc"[: chance.choice([2, 2, 2, 3])]}
     beginning = datetime.fromisoformat(chance.choice(_BEGINNINGS))
     scenario: Part = {
         "name": f"derived-{seed}",
         "sources": sources,
-        "arrivals": _arrivals(chance, sources, beginning),
+        "arrivals": _arrivals(chance, sources, beginning, longest),
         "open": chance.random() < 0.3,
         "derived": {},
     }
@@ -76,16 +76,18 @@ def _source(chance: Random) -> Part:
     return {"event_time": "t", "columns": COLUMNS, "watermark": watermark, **beats}
 
 
-def _arrivals(chance: Random, sources: Part, beginning: datetime) -> list[Part]:
+def _arrivals(chance: Random, sources: Part, beginning: datetime, longest: int) -> list[Part]:
     found, open_ = list[Part](), list(sources)
-    for number in range(chance.randint(3, 12)):
+    # Everything after an event of the far future is late.
+    far = 0.1 / longest if chance.random() < 0.1 else 0
+    for number in range(chance.randint(longest // 4, longest)):
         if not open_:
             break
         name = chance.choice(open_)
         now = beginning + timedelta(seconds=2 * number)
         item: Part = {"source": name}
         what = chance.random()
-        if what < 0.04:
+        if what < 0.4 / longest:
             item["end"] = True
             open_.remove(name)
         elif what < 0.35 and "manual" in sources[name]["watermark"]:
@@ -94,14 +96,14 @@ def _arrivals(chance: Random, sources: Part, beginning: datetime) -> list[Part]:
             item["clock"] = f"{chance.choice([1, 2, 4])} seconds"
         else:
             rows = range(chance.choice([0, 1, 1, 2, 3, 4]))
-            item["rows"] = [_event(chance, now, f"{name}{number}{row}") for row in rows]
+            item["rows"] = [_event(chance, now, far, f"{name}{number}{row}") for row in rows]
         found.append(item)
     return found
 
 
-def _event(chance: Random, now: datetime, name: str) -> Part:
+def _event(chance: Random, now: datetime, far: float, name: str) -> Part:
     what = chance.random()
-    time = None if what < 0.04 else _FAR if what < 0.045 else _time(chance, now, -9, 4)
+    time = None if what < 0.04 else _FAR if what < 0.04 + far else _time(chance, now, -9, 4)
     return {
         "t": time,
         "k": chance.choice(["x", "x", "x", "y", None]),

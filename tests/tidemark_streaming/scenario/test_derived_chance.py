@@ -30,12 +30,14 @@ from tidemark.base.instants import INFINITY
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.read.parse import Scenario, load
-from tidemark_streaming.scenario.run.compare import compare_results, find_differences
+from tidemark_streaming.scenario.run.compare import compare_results, find_differences, parts
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "derived").glob("*.yaml"))
 SEED = int(os.environ.get("TIDEMARK_TEST_SEED", "0"))
-TOGETHER = 20
+TOGETHER = 3
 """The number of scenarios of one test."""
+LONGEST = 80
+"""The most arrivals of a scenario in memory. A query of many rows takes as long as one of few."""
 SEEDS = range(SEED, SEED + (LONG or TOGETHER))
 COMPLETE = range(SEED, SEED + min(LONG or 6, 40))
 _THREADS = 3
@@ -79,7 +81,7 @@ def in_memory(spark: SparkSession) -> Iterator[SparkSession]:
 @pytest.mark.parametrize("first", SEEDS[::TOGETHER])
 def test_rows_equal_the_oracle(in_memory: SparkSession, first: int) -> None:
     seeds = [seed for seed in SEEDS if first <= seed < first + TOGETHER]
-    told = [random_derived_scenario(seed) for seed in seeds]
+    told = [random_derived_scenario(seed, LONGEST) for seed in seeds]
     logs = [
         MemoryLogs(in_memory, scenario(each), each, Random(seed))
         for each, seed in zip(told, seeds, strict=True)
@@ -89,8 +91,10 @@ def test_rows_equal_the_oracle(in_memory: SparkSession, first: int) -> None:
     for each, found in zip(told, logs, strict=True):
         steps = {name: found.steps(source) for name, source in found.scenario.derived.items()}
         expected = {**simulate(each, steps), "watermark": None}
-        parts = {part: expected[part] for part in ("watermark", "derived", "unjoined")}
-        assert compare_results(parts, found.result()) == [], said(each)
+        wanted = {part: expected[part] for part in ("watermark", "derived", "unjoined")}
+        # The differences take long to find.
+        if not is_equal(wanted, found.result()):
+            assert compare_results(wanted, found.result()) == [], said(each)
 
 
 def jobs(warehouse: Warehouse) -> dict[str, Callable[[], tuple[Row, Row, bool]]]:
@@ -113,6 +117,15 @@ def test_tables_equal_the_oracle_after_any_history(
     expected, found, equal = outcome_of(str(seed))
     assert compare_results(expected, found) == [], said(random_derived_scenario(seed))
     assert equal, said(random_derived_scenario(seed))
+
+
+def is_equal(expected: Row, found: Row) -> bool:
+    """Return whether two results have the same rows, in any order."""
+    one, other = (
+        {part: sorted(map(repr, map(sorted, map(dict.items, rows)))) for part, rows in given}
+        for given in (parts(expected).items(), parts(found).items())
+    )
+    return one == other
 
 
 def instant(watermark: int | None) -> Instant:

@@ -73,13 +73,13 @@ def derived_outcome(folder: str, sources: Sequence[DerivedSource]) -> dict[str, 
             s.name: _rows(tables, s.log_table, ["arrival", *s.columns, "watermark"], place)
             for s in sources
         },
-        "unjoined": {s.name: _unjoined(tables, s) for s in sources},
+        "unjoined": {s.name: _read_unjoined(tables, s) for s in sources},
     }
 
 
-def _unjoined(tables: Tables, source: DerivedSource) -> Rows:
+def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
     letters = tables.read(source.dead_letters_table)
-    logs = {base.name: _events(tables, base) for base in source.bases}
+    logs = {base.name: _read_events(tables, base) for base in source.bases}
     found = Rows()
     for letter in [] if letters is None else letters.sort_by(_PLACE).to_pylist():
         base, _, place = letter["read_from"].partition(" ")
@@ -89,7 +89,7 @@ def _unjoined(tables: Tables, source: DerivedSource) -> Rows:
     return found
 
 
-def _events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
+def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
     """Return the events of a source by their place in its event log, as in `read_from`."""
     found = tables.read(source.log_table)
     return {
