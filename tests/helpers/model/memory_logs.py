@@ -221,7 +221,7 @@ class MemoryLogs:
             for position, row in enumerate(arrival.rows)
         ]
         chunks = [
-            Chunk("", a.clock, watermark=a.watermark, end=a.ends, silent_since=a.silent_since)
+            Chunk("{}", a.clock, watermark=a.watermark, end=a.ends, silent_since=a.silent_since)
             for a in arrivals
         ]
         self._store(source, rows)
