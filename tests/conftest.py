@@ -19,6 +19,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
+from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.testing.small_engine import INTERPRETING, start_or_reuse
 
 TESTS = Path(__file__).parent
@@ -139,6 +140,12 @@ def topics() -> Iterator[Topics]:
     yield Topics(broker.address(settings), settings.home / "kafka" / "data")
     if not kept:
         broker.broker_process(settings).stop(deadline=5)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait one second for brokers that do not answer, instead of ten."""
+    monkeypatch.setattr(Cluster.__init__, "__defaults__", (1.0,))
 
 
 @pytest.fixture(scope="module")

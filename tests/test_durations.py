@@ -20,9 +20,10 @@ def pytest_configure(config):
 def session(folder: Path, *options: str) -> str:
     """Run pytest in a folder. Return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", *options],
+        [sys.executable, "-m", "pytest", "-v", "-p", "xdist", *options],
         cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parent)},
+        # Other plugins take longer to load than these tests.
+        env={"PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -53,6 +53,7 @@ class Reader(HTMLParser):
             self.page.loaded.append(given[FROM_ELSEWHERE[tag]])
 
 
+# Its build takes 15 seconds. `tests/test_docs.py` tests the links between the pages without it.
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site as `make docs` does. Return its folder."""
@@ -89,6 +90,7 @@ def dead(site: Path, pages: dict[str, Page]) -> Iterator[str]:
                     yield f"{name}: {link}"
 
 
+@pytest.mark.slow
 def test_no_internal_link_is_broken(site: Path, pages: dict[str, Page]) -> None:
     assert list(dead(site, pages)) == []
     # There are many links, and broken ones are detected.
@@ -100,12 +102,14 @@ def test_no_internal_link_is_broken(site: Path, pages: dict[str, Page]) -> None:
     assert len(list(dead(site, broken))) == 2
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_other_hosts(site: Path, pages: dict[str, Page]) -> None:
     assert [link for page in pages.values() for link in page.loaded if "//" in link] == []
     for sheet in site.rglob("*.css"):
         assert "url(http" not in sheet.read_text().replace("'", "").replace('"', ""), sheet
 
 
+@pytest.mark.slow
 def test_every_page_is_linked_from_the_index(pages: dict[str, Page]) -> None:
     start = set(pages["index.html"].links)
     for page in ROOT.glob("docs/*.md"):
@@ -115,6 +119,7 @@ def test_every_page_is_linked_from_the_index(pages: dict[str, Page]) -> None:
 MODULES = sorted(page.stem for page in ROOT.glob("docs/reference/tidemark*.md"))
 
 
+@pytest.mark.slow
 def test_the_reference_lists_every_public_name(site: Path) -> None:
     assert len(MODULES) > 20
     lacking = list[str]()

@@ -8,7 +8,7 @@ EXPECTED_SECONDS = {
     "tests/tidemark_assets/test_marts.py": 230,
     "tests/tidemark/compute/test_session_ranges.py": 200,
     "tests/tidemark_streaming/streams/test_rebuilt_stream.py": 190,
-    "tests/tidemark_streaming/cli/test_commands.py": 160,
+    "tests/tidemark_streaming/cli/test_streaming_commands.py": 130,
     "tests/tidemark_streaming/derived/test_joins.py": 120,
     "tests/tidemark_streaming/streams/test_campaign.py": 120,
     "tests/tidemark_streaming/sink/test_writer.py": 120,

@@ -91,7 +91,7 @@ def test_the_log_has_duplicates_in_every_arrival() -> None:
     assert len(runs) == len(ARRIVALS)
 
 
-@pytest.mark.parametrize("limit", [1, None])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), None])
 def test_runs_of_any_size_count_each_event_once(logged: Warehouse, limit: int | None) -> None:
     asset = named(f"cut_{limit}".lower())
     told = sum(facts.duplicate for facts in run_all(logged, asset, limit))
@@ -111,6 +111,8 @@ def test_backfills_count_each_event_once(logged: Warehouse) -> None:
     assert published(logged, asset) == WANT
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_backfill_between_runs_counts_each_event_once(logged: Warehouse) -> None:
     asset = named("in_between")
     incremental(logged, asset, limit=3)

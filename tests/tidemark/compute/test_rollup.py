@@ -84,6 +84,8 @@ def in_order(found: DataFrame) -> list[Any]:
     return sorted((tuple(r) for r in found.collect()), key=str)
 
 
+# Many runs.
+@pytest.mark.slow
 def test_runs_of_any_size_equal_the_direct_computation(logged: Warehouse) -> None:
     base = renamed(PATIENT, "cut")
     stepwise, firings = larger(base), 0

@@ -80,7 +80,7 @@ def counted(runs: Sequence[RunFacts | None]) -> Counter[str]:
     return +total
 
 
-SLOW = ("hardly", "cumulating")
+SLOW = ("hardly", "cumulating", "session")
 
 
 @pytest.mark.parametrize(

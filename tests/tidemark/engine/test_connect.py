@@ -156,6 +156,8 @@ def test_a_missing_engine_is_reported_quickly(tmp_path: Path) -> None:
     assert within(20, lambda: spark_engine.ensure(settings)) == sentence
 
 
+# Waits for the whole deadline.
+@pytest.mark.slow
 def test_a_listener_that_is_not_an_engine_is_reported_quickly(mute: Settings) -> None:
     assert within(20, lambda: spark_engine.session(mute)).startswith("No engine answers at ")
 

@@ -110,6 +110,8 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
     assert parity(warehouse, in_decimals).equal
 
 
+# Many runs.
+@pytest.mark.slow
 def test_batch_and_stream_agree_on_balanced_accounts(warehouse: Warehouse) -> None:
     """The amounts of an account add up to zero; the remainder is a rounding error."""
     chance = random.Random(3)

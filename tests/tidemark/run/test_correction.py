@@ -103,6 +103,8 @@ def test_a_correction_writes_only_windows_that_lack_events(logged: Warehouse) ->
     assert len(starts) < len({start for start, _ in reference(ARRIVALS)})
 
 
+# Many runs.
+@pytest.mark.slow
 def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     run_all(warehouse, PER_MINUTE, 4)
@@ -121,6 +123,8 @@ def test_events_after_a_correction_are_classified_as_before(warehouse: Warehouse
     assert correct(warehouse, PER_MINUTE) is None
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_correction_takes_in_no_new_arrival(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
     incremental(warehouse, PER_MINUTE)

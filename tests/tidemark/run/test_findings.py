@@ -84,6 +84,8 @@ def test_a_table_whose_creator_was_killed_is_registered(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+# Waits for a stream.
+@pytest.mark.slow
 def test_a_stream_with_an_earlier_definition_stops_without_writing(
     warehouse: Warehouse,
 ) -> None:

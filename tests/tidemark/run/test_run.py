@@ -105,7 +105,13 @@ def test_a_stream_and_a_concurrent_backfill_reach_parity(
     assert parity(logged, asset).equal
 
 
-@pytest.mark.parametrize("where", PLACES)
+# Each run is a process of its own.
+SLOW_PLACES = {*PLACES} - {"state", "published"}
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param(p, marks=[pytest.mark.slow] if p in SLOW_PLACES else []) for p in PLACES]
+)
 def test_a_killed_run_is_completed_by_the_next(
     logged: Warehouse, engine: Settings, where: str
 ) -> None:

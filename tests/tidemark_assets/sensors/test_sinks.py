@@ -120,6 +120,7 @@ def test_reports_continue_after_the_clock_is_set_back(
     assert len(observed(instance)) == 2, "once at once, and then every five minutes"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_unreachable_brokers_fail_the_sink_check(settings: Settings) -> None:
     asset = publishing(KafkaSink("panes", f"127.0.0.1:{free_port()}"))
     publish(settings)

@@ -208,6 +208,8 @@ def logged(
     ]
 
 
+# Waits for a supervisor that restarts a stream.
+@pytest.mark.slow
 def test_a_stopped_stream_is_restarted_until_its_stop_job(
     engine: Settings,
     warehouse: Warehouse,

@@ -643,6 +643,7 @@ def test_a_partition_with_pending_records_is_not_idle_after_a_pause(
     assert [a.after for a in arrivals] == [(T0 + n - 10) * 1_000_000 for n in (0, 5, 5, 6, 6)]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_unreachable_broker_is_reported(warehouse: Warehouse) -> None:
     connector = KafkaConnector(CLICKS, ["clicks"], servers="127.0.0.1:1")
     told = r"Kafka at 127.0.0.1:1 can't be read: .*Connection refused.*kafka up"

@@ -103,6 +103,7 @@ def test_a_topics_lag_in_versions_is_reported(
     assert kept() == (0, "ended", GONE)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_topic_with_silent_brokers_does_not_block(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -455,6 +455,7 @@ def test_another_assets_open_transaction_hides_no_position(
     assert_same(played, topics, asset)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_unreachable_brokers_are_reported(played: Played) -> None:
     quick = {"socket.connection.setup.timeout.ms": "1000"}
     played.run()

@@ -149,6 +149,8 @@ def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) ->
     assert report.windows > 0
 
 
+# Waits for a stream.
+@pytest.mark.slow
 def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) -> None:
     """Spark may start with a batch of the empty ledger; runs of others add rows later."""
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
@@ -253,6 +255,8 @@ def test_each_assets_stream_has_its_own_session(tmp_path: Path) -> None:
     assert ids[0] == continuous.session_id(settings, "one")
 
 
+# A stream with one run per arrival.
+@pytest.mark.slow
 def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     limit = q.between("most", most=0.9)
     expecting = replace(PER_MINUTE, expectations=(limit, q.matches_log()))

@@ -326,6 +326,8 @@ class Delayed:
         return None
 
 
+# Waits for an idle source, twice.
+@pytest.mark.slow
 def test_a_roll_up_closes_although_its_base_has_no_window_left(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ ARRIVALS = [[EARLY, OTHER, FREE], [{**NOON, "at": "2026-01-01 10:30"}], [LATE], 
 YORK = {"window_start": "2026-01-01 09:00", "town": "YORK"}
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Trials) -> None:
     trial = tidemark_scenario(orders_per_hour, ARRIVALS).expect(
         windows=[

@@ -104,6 +104,8 @@ def test_a_promotion_gives_the_same_rows_as_a_backfill(warehouse: Warehouse) -> 
     assert rows(warehouse) == rows(warehouse, other.table)
 
 
+# Several runs and a rebuild.
+@pytest.mark.slow
 def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     warehouse: Warehouse,
 ) -> None:
@@ -229,6 +231,8 @@ def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehous
     }
 
 
+# Several runs and a rebuild.
+@pytest.mark.slow
 def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
     ran(warehouse)
     fives = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")

@@ -197,6 +197,8 @@ def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[
     done.put(mine)
 
 
+# Many commits in several threads.
+@pytest.mark.slow
 def test_concurrent_writes_and_compactions_lose_and_double_no_row(
     tmp_path: Path,
 ) -> None:

@@ -105,6 +105,8 @@ def test_tables_that_lack_a_commit_are_restored(
     restored(spark, home, moments)
 
 
+# Several runs for each loss.
+@pytest.mark.slow
 @pytest.mark.parametrize("decided", [True, False], ids=["quarantine", "published"])
 def test_quarantine_decisions_survive_the_loss_of_several_commits(
     spark: SparkSession,
@@ -126,6 +128,8 @@ def test_quarantine_decisions_survive_the_loss_of_several_commits(
     assert now.table_id == identity.table_id
 
 
+# Several runs for each loss.
+@pytest.mark.slow
 @pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by a run"])
 def test_windows_whose_release_is_lost_are_quarantined_again(
     spark: SparkSession, moments: list[Path], tmp_path: Path, followed: bool
