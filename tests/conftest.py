@@ -1,6 +1,7 @@
 """Fixtures: one engine for the tests of a process, and a new database for each test with tables."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,16 @@ MUTANT = "MUTANT_UNDER_TEST"
 SHORT_LIVED = f"{INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Java options of a short-lived engine: only the C1 compiler, and a code cache that does not fill
 up within a minute."""
+
+
+_WRITES_NO_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+"""Whether the environment asks Python to write no bytecode. The collection writes it all the same:
+otherwise, each worker compiles all tests, and each process of a test all packages."""
+
+
+def pytest_collection_finish() -> None:
+    """Write no more bytecode if the environment asks for that."""
+    sys.dont_write_bytecode = _WRITES_NO_BYTECODE
 
 
 def pytest_configure(config: pytest.Config) -> None:
