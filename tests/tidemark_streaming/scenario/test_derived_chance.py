@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from helpers.model.derived_history import live_through
-from helpers.model.derived_oracle import simulate
+from helpers.model.derived_oracle import Arrival, EventLog, derive, simulate, source_logs
 from helpers.model.memory_logs import MemoryLogs
 from helpers.model.oracle import Instant, Row
 from helpers.model.random_derived import random_derived_scenario
@@ -69,6 +70,26 @@ def test_steps_and_watermarks_equal_the_oracle() -> None:
             watermarks = [(instant(a.before), instant(a.after)) for a in found.timelines[name]]
             assert watermarks == [(a.before, a.after) for a in log.arrivals], said(told)
             assert [a.arrived_at for a in found.timelines[name]] == [a.clock for a in log.arrivals]
+
+
+def test_rows_from_events_that_are_on_time_are_on_time() -> None:
+    for seed in range(SEED, SEED + (LONG or 60)):
+        told = random_derived_scenario(seed, LONGEST)
+        logs = source_logs(told)
+        for log in logs.values():
+            log.arrivals = [replace(a, rows=on_time(log, a)) for a in log.arrivals]
+        for name, definition in told["derived"].items():
+            log = logs[name] = derive(definition, logs, None)
+            assert all(len(on_time(log, a)) == len(a.rows) for a in log.arrivals), said(told)
+
+
+def on_time(log: EventLog, arrival: Arrival) -> list[Row]:
+    times = [log.time(row) for row in arrival.rows]
+    return [
+        row
+        for row, time in zip(arrival.rows, times, strict=True)
+        if time is not None and time >= arrival.before
+    ]
 
 
 @pytest.fixture(scope="module")
