@@ -87,7 +87,7 @@ class AssetResults:
         changes = can_change(self._read, base, state, at, newest)
         return at.arrival if changes else newest.arrival
 
-    def taken(self, watermark: int | None) -> TakenResults | None:
+    def results_after(self, watermark: int | None) -> TakenResults | None:
         """Return the results that a chain has taken with a step; None if there are none.
 
         Args:
@@ -116,7 +116,7 @@ class AssetResults:
                 f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
                 f"{iso(change.started)}) changed windows that '{self.name}' had taken as final"
             )
-        now = self.taken(watermark)
+        now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(
                 f"Windows of '{asset.name}' left the quarantine, or were replaced, after "

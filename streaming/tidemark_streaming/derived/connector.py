@@ -80,7 +80,7 @@ class DerivedConnector:
             clock = arrived_at if clock is None else max(clock, arrived_at)
             taken, reached = {**taken, base: number}, {**reached, base: arrival.after}
             mark = self.source.watermark_of(list(reached.values()))
-            of_asset = None if results is None else results.taken(arrival.after)
+            of_asset = None if results is None else results.results_after(arrival.after)
             step = Step(base, taken, {b: ids[b] for b in taken}, of_asset)
             chunks.append(
                 Chunk(

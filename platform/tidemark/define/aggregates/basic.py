@@ -8,10 +8,10 @@ from tidemark.define.aggregates import means, totals
 from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
+    fixed_type,
     identity_finish,
     no_slack,
-    typed,
-    typed_like,
+    type_like,
     values,
 )
 
@@ -33,7 +33,7 @@ def count(where: str | None = None) -> Aggregate:
         _sum_counts,
         identity_finish,
         no_slack,
-        result_type=typed("bigint"),
+        result_type=fixed_type("bigint"),
     )
 
 
@@ -60,7 +60,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         totals.total_slack,
         totals.has_total_overflowed,
         number=lambda: values(column, where),
-        result_type=typed_like(column, totals.total_type),
+        result_type=type_like(column, totals.total_type),
     )
 
 
@@ -81,7 +81,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
         F.min,
         identity_finish,
         no_slack,
-        result_type=typed_like(column),
+        result_type=type_like(column),
     )
 
 
@@ -102,7 +102,7 @@ def max(column: str, where: str | None = None) -> Aggregate:
         F.max,
         identity_finish,
         no_slack,
-        result_type=typed_like(column),
+        result_type=type_like(column),
     )
 
 
@@ -129,7 +129,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         means.average,
         means.average_slack,
         number=lambda: values(column, where),
-        result_type=typed_like(column, means.average_type),
+        result_type=type_like(column, means.average_type),
     )
 
 

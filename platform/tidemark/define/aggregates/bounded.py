@@ -16,10 +16,10 @@ from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
     check_number,
+    fixed_type,
     identity,
     identity_finish,
-    typed,
-    typed_like,
+    type_like,
     values,
 )
 
@@ -58,7 +58,7 @@ def count_distinct(column: str, where: str | None = None, *, max_values: int = B
         lambda: _different(values(column, where), max_values),
         merge,
         finish,
-        result_type=typed("bigint"),
+        result_type=fixed_type("bigint"),
     )
 
 
@@ -118,7 +118,7 @@ def top_k(column: str, k: int, where: str | None = None, *, max_values: int = BO
         partial,
         merge,
         finish,
-        result_type=typed_like(column, "array<struct<value:{},count:bigint>>".format),
+        result_type=type_like(column, "array<struct<value:{},count:bigint>>".format),
     )
 
 
@@ -150,7 +150,7 @@ def collect(column: str, where: str | None = None, *, max_values: int = BOUND) -
         lambda: least(F.collect_list(values(column, where))),
         lambda partials: least(F.flatten(F.collect_list(partials))),
         identity_finish,
-        result_type=typed_like(column, "array<{}>".format),
+        result_type=type_like(column, "array<{}>".format),
     )
 
 

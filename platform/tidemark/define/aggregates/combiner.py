@@ -34,12 +34,12 @@ ResultType = Callable[[Mapping[str, str]], str | None]
 """Returns the type of a result, given the types of the columns by name; None if it is unknown."""
 
 
-def typed(kind: str) -> ResultType:
+def fixed_type(kind: str) -> ResultType:
     """Return the `result_type` of an aggregate whose result always has the same type."""
     return lambda _: kind
 
 
-def typed_like(column: str, derive: Callable[[str], str | None] = str) -> ResultType:
+def type_like(column: str, derive: Callable[[str], str | None] = str) -> ResultType:
     """Return the `result_type` of an aggregate whose result has a type that depends on a column.
 
     It is unknown if the SQL expression is not the name of a column, which may be in backticks.

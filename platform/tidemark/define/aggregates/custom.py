@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
-from tidemark.define.aggregates.combiner import Aggregate, call_name, typed, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
 from tidemark.define.column_type import UnknownTypeError, data_type
 
 
@@ -77,7 +77,7 @@ def python(
         merge_all,
         # A struct keeps the names of its fields only inside an array.
         lambda p: _call(lambda parts: finish(parts[0]), of_results, F.array(p)),
-        result_type=typed(of_results.simpleString()),
+        result_type=fixed_type(of_results.simpleString()),
     )
 
 

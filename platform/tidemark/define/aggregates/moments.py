@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments
-from tidemark.define.aggregates.combiner import Aggregate, call_name, typed, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, fixed_type, values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
@@ -69,7 +69,7 @@ def _moment_aggregate(
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
 
     name = call_name(function, column, where)
-    return Aggregate(name, partial, _merge, finish, slack, result_type=typed("double"))
+    return Aggregate(name, partial, _merge, finish, slack, result_type=fixed_type("double"))
 
 
 def _merge(partials: Column) -> Column:

@@ -15,7 +15,7 @@ from tidemark.define.aggregates.combiner import (
     call_name,
     check_number,
     no_slack,
-    typed_like,
+    type_like,
     values,
 )
 from tidemark.define.helper_columns import HAPPENED_AT
@@ -148,7 +148,7 @@ def _first_n(
         partial,
         merge,
         lambda merged: finish(F.transform(merged, lambda e: e["value"])),
-        result_type=typed_like(column, "array<{}>".format),
+        result_type=type_like(column, "array<{}>".format),
     )
 
 
@@ -166,5 +166,5 @@ def _ordered_aggregate(
         extreme,
         lambda p: p["value"],
         no_slack,
-        result_type=typed_like(column),
+        result_type=type_like(column),
     )

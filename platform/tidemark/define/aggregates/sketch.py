@@ -13,9 +13,9 @@ from tidemark.define.aggregates.combiner import (
     Aggregate,
     call_name,
     check_number,
+    fixed_type,
     identity,
     no_slack,
-    typed,
     values,
 )
 
@@ -53,7 +53,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
         partial,
         F.hll_union_agg,
         finish,
-        result_type=typed("bigint"),
+        result_type=fixed_type("bigint"),
     )
 
 
@@ -103,5 +103,5 @@ def quantile(
         merge,
         finish,
         no_slack,
-        result_type=typed("double"),
+        result_type=fixed_type("double"),
     )
