@@ -36,15 +36,23 @@ def compute_panes(
     fired = lifecycle(transform).list_firings(stored, transform, log, at)
     if then is not None:
         fired = fired.where(slot.has_fired_since(transform, then))
-    fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumn(
-        "is_last", _is_last(transform)
+    fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumns(
+        {"is_last": _is_last(transform), "timing": name_timing(F.col(PHASE))}
     )
+    return list_values(fired, transform, ["pane", "timing", "is_last"])
+
+
+def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> DataFrame:
+    """Return the rows of firings: window, keys, some facts, `retraction`, and the aggregates.
+
+    Args:
+        fired: firings with the columns of `Lifecycle.list_firings`.
+        facts: the columns that are kept; together with the keys, they identify a firing.
+    """
     rows = fired.select(
-        *transform.keys,
-        *("pane", name_timing(F.col(PHASE)).alias("timing"), "is_last"),
-        F.explode(_list_versions(transform)).alias("_version"),
+        *transform.keys, *facts, F.explode(_list_versions(transform)).alias("_version")
     ).select("*", "_version.*")
-    group = [*transform.by_window, "pane", "timing", "is_last", "retraction"]
+    group = [*transform.by_window, *facts, "retraction"]
     parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
     return (
         parts.groupBy(*group).agg(*merge_columns(transform)).withColumns(finish_columns(transform))

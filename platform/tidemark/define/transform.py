@@ -19,6 +19,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import retraction_column
 from tidemark.define.preparation import Preparation
 from tidemark.define.sink import Sink
 from tidemark.define.source import Source
@@ -54,8 +55,28 @@ class WindowedTransform(Definition):
                 f"Asset '{self.name}': deduplicate uses the column '{odd[0]}', which is not among "
                 f"the columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
+        if (retraction := retraction_column(self.source)) is not None:
+            self._subtract(retraction)
         # Checks the parameters of the function.
         _ = self.preparation
+
+    def _subtract(self, retraction: str) -> None:
+        """Replace the aggregates by those that subtract retractions.
+
+        Raises:
+            DefinitionError: an aggregate, or deduplication, can't subtract.
+        """
+        signed = {name: a.signed for name, a in self.aggregates.items()}
+        able = {name: subtract(retraction) for name, subtract in signed.items() if subtract}
+        unable = [f"'{n}' ({a})" for n, a in self.aggregates.items() if n not in able]
+        unable += ["deduplicate"] if self.deduplicate else []
+        if unable:
+            raise DefinitionError(
+                f"Asset '{self.name}': {unable[0]} can't subtract the retractions of "
+                f"'{self.source.name}'. Only count, sum and mean can. Define the chain with "
+                "rows='final' to use others."
+            )
+        object.__setattr__(self, "aggregates", able)
 
     @property
     def lookups(self) -> list[str]:
@@ -65,8 +86,10 @@ class WindowedTransform(Definition):
     @cached_property
     def preparation(self) -> Preparation:
         """The preparation of the source's rows by the function."""
+        retraction = retraction_column(self.source)
+        needed = self.keys if retraction is None else (*self.keys, retraction)
         return Preparation(
-            self.name, self.source, self.function, self.keys, self.deduplicate is not None
+            self.name, self.source, self.function, needed, self.deduplicate is not None
         )
 
     @property

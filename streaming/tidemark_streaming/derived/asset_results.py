@@ -114,13 +114,13 @@ class AssetResults:
         if (change := self._find_change(taken.commit, self._bound(watermark))) is not None:
             raise self._refuse(
                 f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
-                f"{iso(change.started)}) changed windows that '{self.name}' had taken as final"
+                f"{iso(change.started)}) changed windows that '{self.name}' had taken"
             )
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(
                 f"Windows of '{asset.name}' left the quarantine, or were replaced, after "
-                f"'{self.name}' had taken all windows up to them as final"
+                f"'{self.name}' had taken all windows up to them"
             )
 
     def _find_change(self, known: int, bound: int | None) -> StateCommit | None:
@@ -132,7 +132,10 @@ class AssetResults:
         return find_change(commits, known, self.chain.asset, bound)
 
     def _bound(self, watermark: int | None) -> int | None:
-        """Return the end through which windows are final."""
+        """Return the end through which windows have been taken; None if none has."""
+        if self.chain.rows == "changes":
+            # Any firing may have been taken, also of a window that is open.
+            return INFINITY
         if watermark is None or watermark == INFINITY:
             return watermark
         return watermark - self.chain.wait
@@ -141,7 +144,7 @@ class AssetResults:
     def _released(self) -> list[int]:
         """The ends of the windows that were published from the quarantine."""
         asset = self.chain.asset
-        if not asset.checks:
+        if not asset.checks or self.chain.rows == "changes":
             return []
         released = ds.field("quality") == "released"
         rows = self.tables.read(asset.table, ["window_end", "quality"], released)

@@ -1,11 +1,12 @@
 """An oracle for chains: the definition over a whole event log, in plain Python."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from helpers.model.join_oracle import BaseArrival
+from helpers.model.oracle import simulate
 from tidemark.base.instants import INFINITY
 
 Window = tuple[int, int]
@@ -39,6 +40,47 @@ def chain_by_definition(
         if step is not None:
             rows.append((step, start, end, key, len(values), sum(values)))
     return sorted(rows, key=lambda r: (r[0], r[2], r[1], r[3] is not None, r[3]))
+
+
+def changes_by_definition(scenario: dict[str, Any], items: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of a chain of changes: step, start, end, key, retraction, `n`, and `v`.
+
+    Args:
+        scenario: a scenario of the oracle with retracting panes, the key `k` and the aggregates `n`
+            and `v`, without its arrivals.
+        items: the arrivals; the source ends after them.
+    """
+    rows, before = list[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
+    for step in range(len(items) + 1):
+        given = {**scenario, "arrivals": list(items[: step + 1]), "open": step < len(items)}
+        panes = Counter(
+            tuple(p[name] for name in ("window_start", "window_end", "k", "retraction", "n", "v"))
+            for p in simulate({"name": "", **given})["panes"]
+        )
+        rows += [(step, *pane) for pane in (panes - before).elements()]
+        before = panes
+    return sorted(rows, key=str)
+
+
+def net_by_definition(
+    rows: Sequence[Mapping[str, Any]], size: int
+) -> dict[tuple[int, str | None], tuple[int, int | None]]:
+    """Return the net count and the net sum of changes by tumbling window and key.
+
+    Args:
+        rows: the rows of the chain, with instants in microseconds; rows that are too late for their
+            window are left out.
+        size: the size of the windows, without lateness.
+    """
+    found = defaultdict[tuple[int, str | None], list[int]](lambda: [0, 0])
+    for row in rows:
+        start = row["window_last"] // size * size
+        if row["watermark"] is None or row["watermark"] < start + size:
+            sign = -1 if row["retraction"] else 1
+            net = found[start, row["k"]]
+            net[0] += sign
+            net[1] += sign * row["v"]
+    return {window: (n, v if n else None) for window, (n, v) in found.items()}
 
 
 def _merge(

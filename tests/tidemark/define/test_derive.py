@@ -1,5 +1,6 @@
 """Definitions of derived sources: their columns, and the message of each mistake."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from tidemark.base.instants import INFINITY, duration
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.transform import WindowedTransform
 from tidemark.derive import Between, DerivedSource, chain, join, union
+from tidemark.duplicate import Deduplicate
 from tidemark.source import Source
+from tidemark.transform import windowed_asset
 from tidemark.watermark import BoundedOutOfOrderness, MonotonicTimestamps
-from tidemark.window import Session, Sliding, Tumbling
+from tidemark.window import Global, Session, Sliding, Tumbling
 from till import sources, transforms
 
 ORDERS = Source(
@@ -273,6 +276,39 @@ def test_the_columns_of_a_chain() -> None:
     assert found.bases == (ORDERS,)
 
 
+def test_a_chain_of_changes() -> None:
+    changes = chain(name="changes", of=counted(), rows="changes")
+    assert changes.columns["retraction"] == "boolean"
+    assert changes.derivation.look_back == (0,)
+    aggregates = {"n": agg.count(), "total": agg.sum("n"), "mean": agg.mean("n")}
+    options: dict[str, Any] = {"source": changes, "window": Tumbling("1 day"), "keys": ["id"]}
+
+    def totals(changes: Any) -> Any:  # noqa: ANN401
+        return changes
+
+    found = windowed_asset(**options, aggregates=aggregates)(totals)
+    assert [str(a) for a in found.aggregates.values()] == ["count(*)", "sum(n)", "mean(n)"]
+    again = replace(found, name="again")
+    for one, other in zip(found.aggregates.values(), again.aggregates.values(), strict=True):
+        assert one.partial is other.partial
+    with pytest.raises(DefinitionError) as refused:
+        windowed_asset(**options, aggregates={"most": agg.max("n")})(totals)
+    assert (
+        "'most' (max(n)) can't subtract the retractions of 'changes'. Only count, sum and"
+        in str(refused.value)
+    )
+    with pytest.raises(DefinitionError, match="deduplicate can't subtract the retractions"):
+        windowed_asset(
+            **options, aggregates=aggregates, deduplicate=Deduplicate(by="id", within="1 day")
+        )(totals)
+    joined: dict[str, Any] = {**GIVEN, "left": changes, "rename": {}}
+    for derive in (lambda: union(name="all", of=[changes, ORDERS]), lambda: join(**joined)):
+        with pytest.raises(DefinitionError, match="can't read 'changes', whose rows may be retra"):
+            derive()
+    with pytest.raises(DefinitionError, match="rows='all' is not possible: final and changes are"):
+        chain(name="hours", of=counted(), rows="all")
+
+
 def test_the_watermark_of_a_chain_waits_until_nothing_can_change_a_window() -> None:
     assert chain(name="hours", of=counted()).derivation.look_back == (5 * MINUTE,)
     sessions = counted(window=Session("20 minutes"))
@@ -289,6 +325,7 @@ def test_the_watermark_of_a_chain_waits_until_nothing_can_change_a_window() -> N
             "the type of 'n' (sum(2 * amount)) can't be determined from the definition of "
             "'hourly'. Specify it, as in types={'n': 'STRING'}",
         ),
+        ({"window": Global()}, {}, "the window of 'hourly' is global"),
         ({}, {"m": "INT"}, "types has 'm', but 'hourly' has only id, n"),
         ({}, {"n": "INTT"}, "the type 'INTT' of 'n': 'INTT' is not a type"),
         (

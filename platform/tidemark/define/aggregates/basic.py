@@ -1,5 +1,7 @@
 """Counts, sums, extremes and means, whose partials are a few numbers."""
 
+from dataclasses import replace
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -14,6 +16,7 @@ from tidemark.define.aggregates.combiner import (
     type_like,
     values,
 )
+from tidemark.define.aggregates.signed import signed_count, signed_mean, signed_sum
 
 
 @check_arguments
@@ -27,7 +30,7 @@ def count(where: str | None = None) -> Aggregate:
     Args:
         where: a SQL condition for the events that count.
     """
-    return Aggregate(
+    plain = Aggregate(
         call_name("count", "*", where),
         lambda: F.count(values("1", where)),
         _sum_counts,
@@ -35,6 +38,7 @@ def count(where: str | None = None) -> Aggregate:
         no_slack,
         result_type=fixed_type("bigint"),
     )
+    return replace(plain, signed=lambda retraction: signed_count(plain, where, retraction))
 
 
 @check_arguments
@@ -52,7 +56,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return Aggregate(
+    plain = Aggregate(
         call_name("sum", column, where),
         lambda: totals.partial(values(column, where)),
         totals.merge,
@@ -62,6 +66,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         number=lambda: values(column, where),
         result_type=type_like(column, totals.total_type),
     )
+    return replace(plain, signed=lambda retraction: signed_sum(plain, column, where, retraction))
 
 
 @check_arguments
@@ -122,7 +127,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return Aggregate(
+    plain = Aggregate(
         call_name("mean", column, where),
         lambda: means.partial(values(column, where)),
         means.merge,
@@ -131,6 +136,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         number=lambda: values(column, where),
         result_type=type_like(column, means.average_type),
     )
+    return replace(plain, signed=lambda retraction: signed_mean(plain, column, where, retraction))
 
 
 def _sum_counts(partials: Column) -> Column:

@@ -87,6 +87,8 @@ class Aggregate:
             decides which types it accepts, and may convert strings.
         result_type: returns the type of its result, given the types of the source's columns; None
             if only the engine knows it. A chain needs it.
+        signed: returns the aggregate for rows that may be retractions, given the BOOLEAN column
+            that marks them: a retraction takes back an earlier row. None if it can't subtract.
     """
 
     name: str
@@ -97,6 +99,9 @@ class Aggregate:
     overflowed: Callable[[Column], Column] | None = None
     number: Callable[[], Column] | None = None
     result_type: ResultType = field(default=_unknown, metadata={"identifies": False})
+    signed: Callable[[str], "Aggregate"] | None = field(
+        default=None, metadata={"identifies": False}
+    )
 
     def __str__(self) -> str:
         return self.name

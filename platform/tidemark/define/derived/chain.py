@@ -1,8 +1,15 @@
-"""Chains: the windows of an asset as the events of a source."""
+"""Chains: the windows of an asset as the events of a source.
+
+| rows | content | downstream |
+| --- | --- | --- |
+| `final` | each window once, when nothing can change it any more | any aggregate |
+| `changes` | each firing; before it the row that it replaces, as a retraction | count, sum, mean |
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
@@ -11,22 +18,28 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import INSTANT, DerivedSource, WatermarkOfBases
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
+from tidemark.define.windows import Global
 
+ChainRows = Literal["final", "changes"]
 FIRST, LAST = "window_first", "window_last"
 """The columns with the first and the last instant of a window."""
+RETRACTION = "retraction"
+"""The column of changes that marks the rows that are replaced."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """How a chain is computed: each window is one event, once it can't change any more.
+    """How a chain is computed.
 
     Args:
         asset: the asset or roll-up.
+        rows: its final windows, or each firing.
     """
 
     asset: Definition
+    rows: ChainRows
 
-    added = (FIRST, LAST)
+    added = (FIRST, LAST, RETRACTION)
     expressions = MappingProxyType[str, str]({})
 
     @property
@@ -35,7 +48,7 @@ class Chain:
 
     @property
     def look_back(self) -> tuple[int, ...]:
-        return (self.wait,)
+        return (self.wait if self.rows == "final" else 0,)
 
     @property
     def wait(self) -> int:
@@ -47,13 +60,15 @@ class Chain:
 
 
 @check_arguments
-def chain(*, name: str, of: Definition, types: Mapping[str, str] | None = None) -> DerivedSource:
+def chain(
+    *, name: str, of: Definition, rows: str = "final", types: Mapping[str, str] | None = None
+) -> DerivedSource:
     """Return a source with the windows of an asset or a roll-up.
 
-    Each published window is one event. It is added once, with the arrival after which the window
-    can't change any more: when the watermark has passed its end by the allowed lateness, and for
-    sessions also by the gap. Its event time is the last instant of the window, in the column
-    `window_last`. The events of a chain are never late.
+    By default, each published window is one event. It is added once, with the arrival after which
+    the window can't change any more: when the watermark has passed its end by the allowed lateness,
+    and for sessions also by the gap. The event time is the last instant of the window, in the
+    column `window_last`. The events of a chain of final windows are never late.
 
     Example:
         hours = chain(name="hours", of=visits_hourly)
@@ -61,12 +76,26 @@ def chain(*, name: str, of: Definition, types: Mapping[str, str] | None = None) 
     Args:
         name: the name of the chain, as of any source.
         of: the asset. Its keys and aggregates are columns of the chain.
+        rows: "final" gives each window once. "changes" gives each firing of each window, and before
+            it the row that it replaces, with `retraction` true. Assets over it can use only counts,
+            sums and means, which subtract retractions.
         types: the types of columns that can't be determined from the definition, such as keys that
             the asset's function computes, and sums of DECIMAL values.
 
     Raises:
-        DefinitionError: the type of a column is missing, or a column has a reserved name.
+        DefinitionError: the asset has a global window, the type of a column is missing, or a column
+            has a reserved name.
     """
+    if rows not in get_args(ChainRows):
+        raise _refuse(
+            name, f"rows='{rows}' is not possible: {' and '.join(get_args(ChainRows))} are"
+        )
+    if isinstance(of.window, Global):
+        raise _refuse(
+            name,
+            f"the window of '{of.name}' is global, so its end is not an event time. Give the asset "
+            "other windows",
+        )
     given = types or {}
     own = (*of.keys, *of.aggregates)
     for column in given:
@@ -74,7 +103,7 @@ def chain(*, name: str, of: Definition, types: Mapping[str, str] | None = None) 
             raise _refuse(name, f"types has '{column}', but '{of.name}' has only {', '.join(own)}")
     for column in own:
         table = find_table(column, EVENT_TABLES)
-        if table is None and column not in (FIRST, LAST):
+        if table is None and column not in (FIRST, LAST, RETRACTION):
             continue
         owner = "A chain" if table is None else "Tidemark"
         raise _refuse(
@@ -84,12 +113,15 @@ def chain(*, name: str, of: Definition, types: Mapping[str, str] | None = None) 
             f"in '{of.name}'",
         )
     columns = {column: _find_type(name, of, column, given) for column in own}
+    columns |= {FIRST: INSTANT, LAST: INSTANT}
+    changes = rows == "changes"
     return DerivedSource(
         name=name,
-        columns=columns | {FIRST: INSTANT, LAST: INSTANT},
+        columns=columns | ({RETRACTION: "boolean"} if changes else {}),
         event_time=LAST,
         watermark=WatermarkOfBases(),
-        derivation=Chain(of),
+        derivation=Chain(of, "changes" if changes else "final"),
+        retraction=RETRACTION if changes else None,
     )
 
 

@@ -78,9 +78,12 @@ class DerivedSource(Source):
 
     Args:
         derivation: how it is computed.
+        retraction: the BOOLEAN column that marks rows that take back an earlier row; None if no
+            row does.
     """
 
     derivation: Derivation
+    retraction: str | None = None
 
     @property
     def bases(self) -> tuple[Source, ...]:
@@ -113,6 +116,25 @@ class DerivedSource(Source):
         ]
         known = [mark for mark in found if mark is not None]
         return min(known) if len(known) == len(found) else None
+
+
+def retraction_column(source: Source) -> str | None:
+    """Return the column that marks the retractions of a source; None if it has none."""
+    return source.retraction if isinstance(source, DerivedSource) else None
+
+
+def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
+    """Refuse bases with retractions.
+
+    Raises:
+        DefinitionError: one of the sources has retractions.
+    """
+    for source in sources:
+        if retraction_column(source) is not None:
+            raise DefinitionError(
+                f"{what} can't read '{source.name}', whose rows may be retracted. Define the chain "
+                "with rows='final'."
+            )
 
 
 def own_columns(base: Source) -> list[str]:

@@ -19,6 +19,7 @@ from tidemark.define.derived.derived_source import (
     WatermarkOfBases,
     name_columns,
     own_columns,
+    refuse_retractions,
 )
 from tidemark.define.source import Source
 from tidemark.define.windows import Tumbling, Window
@@ -272,6 +273,7 @@ def join(
         )
     if left.name == right.name:
         raise _refuse(name, f"'{left.name}' can't be joined with itself")
+    refuse_retractions(f"Join '{name}'", (left, right))
     keys = _check_keys(name, left, right, on)
     lateness = None if allowed_lateness is None else duration(allowed_lateness)
     if lateness is not None and lateness < 0:

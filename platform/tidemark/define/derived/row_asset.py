@@ -14,6 +14,7 @@ from tidemark.define.derived.derived_source import (
     DerivedSource,
     WatermarkOfBases,
     own_columns,
+    refuse_retractions,
 )
 from tidemark.define.derived.union import LINEAGE
 from tidemark.define.preparation import Preparation
@@ -67,6 +68,7 @@ def row_asset(
 
     def define(function: Callable[..., DataFrame]) -> DerivedSource:
         name = function.__name__
+        refuse_retractions(f"Row asset '{name}'", (source,))
         kept = {c: source.columns[c] for c in own_columns(source)} if columns is None else columns
         if taken := [c for c in LINEAGE if c in kept]:
             raise DefinitionError(

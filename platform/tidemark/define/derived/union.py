@@ -12,6 +12,7 @@ from tidemark.define.derived.derived_source import (
     DerivedSource,
     WatermarkOfBases,
     own_columns,
+    refuse_retractions,
 )
 from tidemark.define.source import Source
 
@@ -65,6 +66,7 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
     """
     if len({base.name for base in of}) != len(of) or len(of) < 2:
         raise DefinitionError(f"Union '{name}' needs at least two different sources.")
+    refuse_retractions(f"Union '{name}'", of)
     time, types, owner = of[0].event_time, dict[str, str](), dict[str, str]()
     mapped = list[Mapping[str, str]]()
     for base in of:

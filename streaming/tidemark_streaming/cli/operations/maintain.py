@@ -80,8 +80,8 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     transform = home.asset(asset)
     if (blocker := find_blocker(home.settings, asset)) is not None:
         raise DataError(blocker)
-    store = home.warehouse()
-    chained = [s.name for s in home.known.chains_of(transform) if store.exists(s.log_table)]
+    tables = home.snapshot().tables
+    chained = [s.name for s in home.known.chains_of(transform) if tables.open(s.log_table)]
     if chained:
         raise DataError(
             f"'{chained[0]}' has taken the windows of '{asset}', and can't continue with those of "
@@ -90,10 +90,11 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
     if not yes:
         question = f"Delete all tables of '{asset}'? Their content will be lost."
         confirm(f"delete the tables of '{asset}'", question, "Nothing was deleted.")
+    store = home.warehouse()
     with step(f"drop {asset}") as work:
-        tables = remove(store, transform)
-        work.note = format_count(len(tables), "table")
-    return Output({"asset": asset, "dropped": tables}, lambda: _show_tables(asset, tables))
+        dropped = remove(store, transform)
+        work.note = format_count(len(dropped), "table")
+    return Output({"asset": asset, "dropped": dropped}, lambda: _show_tables(asset, dropped))
 
 
 def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:

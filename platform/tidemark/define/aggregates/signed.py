@@ -1,0 +1,93 @@
+"""Counts, sums and means of rows that may be retractions, which are subtracted.
+
+A retraction repeats an earlier row that no longer holds. The partials have the *net* number of
+values: those of rows less those of retractions. A sum or a mean is null if it is zero.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.define.aggregates import means, totals
+from tidemark.define.aggregates.combiner import Aggregate, values
+
+
+def signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggregate:
+    """Return a count of rows less retractions."""
+    return _subtracting(replace(count, partial=lambda: _net(values("1", where), retraction)))
+
+
+def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
+    """Return a sum of rows less retractions."""
+
+    def partial() -> Column:
+        value = values(column, where)
+        own = totals.partial(_negate(value, retraction))
+        return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
+
+    def merge(partials: Column) -> Column:
+        return F.struct(
+            totals.merge(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
+        )
+
+    return _subtracting(
+        replace(
+            total,
+            partial=partial,
+            merge=merge,
+            finish=lambda p: F.when(p["net"] != 0, totals.total(p["values"])),
+            slack=lambda p: totals.total_slack(p["values"]),
+            overflowed=lambda p: totals.has_total_overflowed(p["values"]),
+        )
+    )
+
+
+def signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
+    """Return the mean of rows less retractions."""
+
+    def partial() -> Column:
+        value = values(column, where)
+        own = means.partial(_negate(value, retraction))
+        return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
+
+    def merge(partials: Column) -> Column:
+        return F.struct(
+            means.merge(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
+        )
+
+    def net(merged: Column) -> Column:
+        return merged["values"].withField("count", merged["net"])
+
+    return _subtracting(
+        replace(
+            mean,
+            partial=partial,
+            merge=merge,
+            finish=lambda p: means.average(net(p)),
+            # Retracted values add to the rounding, too.
+            slack=lambda p: (
+                means.average_slack(net(p)) * F.try_divide(p["values"]["count"], p["net"])
+            ),
+        )
+    )
+
+
+def _subtracting(found: Aggregate) -> Aggregate:
+    """Return an aggregate that already subtracts retractions, and says so."""
+    return replace(found, signed=lambda _: _subtracting(found))
+
+
+def _net(value: Column, retraction: str) -> Column:
+    """Return the number of values that are not null, less those of retractions."""
+    sign = F.when(F.col(retraction), -1).otherwise(1)
+    return _sum(F.when(value.isNotNull(), sign))
+
+
+def _sum(numbers: Column) -> Column:
+    return F.coalesce(F.sum(numbers.cast("bigint")), F.lit(0).cast("bigint"))
+
+
+def _negate(value: Column, retraction: str) -> Column:
+    """Return values, with the sign changed in retractions."""
+    return F.when(F.col(retraction), -value).otherwise(value)
