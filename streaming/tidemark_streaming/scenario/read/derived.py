@@ -1,9 +1,9 @@
 """Parse the derived sources of a scenario: joins, unions and chains."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
-from tidemark.define.derived.chain import chain
+from tidemark.define.derived.chain import ChainRows, chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
 from tidemark.define.derived.join import JOINED_AT, LINEAGE, Between, join
 from tidemark.define.derived.union import union
@@ -96,14 +96,13 @@ def _union(name: str, node: Node, sources: _Sources) -> DerivedSource:
 def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
     given = node.fields("a chain", ("source", "transform"), ("rows", "types"))
     base = find_source(given["source"], sources)
-    if "rows" in given:
-        given["rows"].word("the rows of a chain", ["final"])
+    rows = given["rows"].word("the rows of a chain", get_args(ChainRows)) if "rows" in given else ""
     asset, _ = definition.transform(
         given["transform"], {base.name: base}, named=False, name=f"{name}_windows"
     )
     named = given["types"].entries("'types'") if "types" in given else []
     types = {column.text("a column"): kind(type_).ddl for column, type_ in named}
-    return chain(name=name, of=asset, types=types)
+    return chain(name=name, of=asset, rows=rows or "final", types=types)
 
 
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
