@@ -1,6 +1,6 @@
-"""An oracle for derived sources: the definition over whole logs, in plain Python."""
+"""The watermarks of derived sources, in plain Python."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,90 +21,6 @@ class BaseArrival:
     rows: Sequence[Row]
     before: int | None
     after: int | None
-
-
-@dataclass(frozen=True)
-class _Taken:
-    row: Row
-    step: int
-    side: int
-    place: tuple[int, int]
-    before: int | None
-
-
-def join_by_definition(
-    steps: Sequence[tuple[int, int]],
-    bases: Sequence[Sequence[BaseArrival]],
-    *,
-    reach: Callable[[int], tuple[int, int]],
-    how: str,
-    lateness: int | None,
-    where: Callable[[str, str], bool],
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Return the rows of a join, and those that take no part.
-
-    A row of the join is the step, the `id` of the left row and that of the right one, either None.
-    A row without part is the step, its side, its `id`, and the reason.
-
-    Args:
-        steps: for each step, the side and the number of the base's arrival.
-        reach: the first and the last event time of right rows for a left event time.
-        where: the condition on the `id` of both rows.
-    """
-    taken = [
-        _Taken(row, n, side, (number, place), bases[side][number].before)
-        for n, (side, number) in enumerate(steps)
-        for place, row in enumerate(bases[side][number].rows)
-    ]
-    parts, unjoined = list[_Taken](), list[tuple[Any, ...]]()
-    for each in taken:
-        time = each.row["t"]
-        if time is None:
-            unjoined.append((each.step, each.side, each.row["id"], "no_event_time"))
-        elif lateness is not None and each.before is not None and time < each.before - lateness:
-            unjoined.append((each.step, each.side, each.row["id"], "too_late"))
-        else:
-            parts.append(each)
-    sides = [[p for p in parts if p.side == side] for side in (0, 1)]
-    joined, paired = list[tuple[Any, ...]](), set[tuple[int, tuple[int, int]]]()
-    for left in sides[0]:
-        first, last = reach(left.row["t"])
-        for right in sides[1]:
-            equal = left.row["k"] is not None and left.row["k"] == right.row["k"]
-            near = equal and first <= right.row["t"] <= last
-            if near and where(left.row["id"], right.row["id"]):
-                joined.append((max(left.step, right.step), left.row["id"], right.row["id"]))
-                paired |= {(0, left.place), (1, right.place)}
-    for side in (0, 1)[: {"inner": 0, "left": 1, "full": 2}[how]]:
-        for row in (p for p in sides[side] if (side, p.place) not in paired):
-            time = row.row["t"]
-            end = reach(time)[1] if side == 0 else _near(time, reach)[-1]
-            step = _settled(steps, bases, 1 - side, end + (lateness or 0))
-            if step is not None:
-                ids = (row.row["id"], None) if side == 0 else (None, row.row["id"])
-                joined.append((max(step, row.step), *ids))
-    return joined, unjoined
-
-
-def _near(time: int, reach: Callable[[int], tuple[int, int]]) -> list[int]:
-    """Return the left event times, whole seconds, with which a right event time can pair."""
-    around = range(time - 60_000_000, time + 61_000_000, 1_000_000)
-    return [t for t in around if reach(t)[0] <= time <= reach(t)[1]]
-
-
-def _settled(
-    steps: Sequence[tuple[int, int]],
-    bases: Sequence[Sequence[BaseArrival]],
-    side: int,
-    end: int,
-) -> int | None:
-    """Return the first step after which the watermark of a base is past `end`."""
-    for n, (of, number) in enumerate(steps):
-        if of == side:
-            after = bases[side][number].after
-            if after is not None and after > end:
-                return n
-    return None
 
 
 def derived_watermarks(
