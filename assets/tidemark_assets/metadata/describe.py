@@ -12,7 +12,7 @@ from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
-from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, ARRIVAL_MEANINGS
 from tidemark.define.window_columns import WINDOW_MEANINGS
 from tidemark_assets.base.names import Names
 from tidemark_assets.metadata import columns
@@ -23,14 +23,7 @@ UNKNOWN_TYPE = "as computed"
 """The type of a column that no definition determines."""
 
 MEANINGS = {
-    "arrival": "Number of the arrival that contains the row: 0, 1, 2, … without gaps",
-    "position": "Position of the row in its arrival",
-    "arrived_at": "Processing time of the arrival",
-    "watermark": (
-        "Watermark just before the arrival, from which lateness is determined; null is -infinity"
-    ),
-    "read_from": "Where the row was read, for example the file and row",
-    "correlation_id": "ID of the row, the same whenever it is read",
+    **ARRIVAL_MEANINGS,
     "watermark_before": "Watermark before the arrival; null is -infinity",
     "watermark_after": "Watermark after the arrival",
     **WINDOW_MEANINGS,

@@ -17,6 +17,17 @@ ARRIVAL_COLUMNS = {
 }
 """The facts of an event's arrival, stored with it in the log (Spark DDL types)."""
 
+ARRIVAL_MEANINGS = {
+    "arrival": "Number of the arrival that contains the row: 0, 1, 2, … without gaps",
+    "position": "Position of the row in its arrival",
+    "arrived_at": "Processing time of the arrival",
+    "watermark": (
+        "Watermark just before the arrival, from which lateness is determined; null is -infinity"
+    ),
+    "read_from": "Where the row was read, for example the file and row",
+    "correlation_id": "ID of the row, the same whenever it is read",
+}
+
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
 MISSED = {"lateness_seconds": "double", "reason": "string", "commit_number": "bigint"}
 """The facts of a too-late event, in the late table."""

@@ -11,13 +11,16 @@ import yaml
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, ARRIVAL_MEANINGS
 from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published_columns
 
 PLACE = "models/sources.yml"
 """The file in the project."""
 
-WINDOWS, KEPT = "windows", "kept"
-"""The names of the dbt source of the published tables, and of the source of their side tables."""
+WINDOWS, KEPT, EVENTS = "windows", "kept", "events"
+"""The names of the dbt sources: the published tables, their side tables, and the event logs of
+derived sources."""
 
 _Node = dict[str, Any]
 
@@ -32,6 +35,7 @@ _ABOUT = {
         "Tables that Tidemark keeps in addition to the published windows. Such a table exists once "
         "it has a first row."
     ),
+    EVENTS: "Event logs of derived sources: joins, unions, chains and row assets.",
 }
 # How far a table's windows are behind the newest event of their source, in event time. dbt's own
 # measure, the age by the wall clock, is meaningless for recorded events.
@@ -87,15 +91,20 @@ def is_generated(text: str) -> bool:
 
 
 def chosen(text: str) -> list[str]:
-    """Return the names of the assets whose published tables a project's file lists.
+    """Return the names of the assets and derived sources whose tables a project's file lists.
 
     Raises:
         DefinitionError: the text is not a file of dbt sources.
     """
     try:
         sources: list[_Node] = (yaml.safe_load(text) or {}).get("sources") or []
-        tables = [t for s in sources if s["name"] == WINDOWS for t in s["tables"]]
-        return [str(table["name"]) for table in tables]
+        return [
+            str(table["name"]).removesuffix(suffix)
+            for name, suffix in ((WINDOWS, ""), (EVENTS, "_log"))
+            for source in sources
+            if source["name"] == name
+            for table in source["tables"]
+        ]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise DefinitionError(
             f"{PLACE} is not a file of dbt sources: delete it, and run `tidemark dbt-sources` to "
@@ -103,9 +112,10 @@ def chosen(text: str) -> list[str]:
         ) from None
 
 
-def generate(transforms: Iterable[Definition]) -> str:
-    """Return the text of the file for the given assets."""
-    assets = list(transforms)
+def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
+    """Return the text of the file for the given assets and derived sources."""
+    given = list(definitions)
+    assets = [each for each in given if isinstance(each, Definition)]
     windows = [
         # The source of its events, which determines its freshness.
         _table(t.table, " ".join(t.description.split()), {"events": t.source.name}, _columns(t))
@@ -123,6 +133,8 @@ def generate(transforms: Iterable[Definition]) -> str:
         _source(WINDOWS, config, windows),
         _source(KEPT, {"meta": {"optional": True}}, kept),
     ]
+    if logs := [_event_log(each) for each in given if isinstance(each, DerivedSource)]:
+        sources.append(_source(EVENTS, {}, logs))
     return _HEAD + yaml.dump(
         {"version": 2, "sources": sources},
         Dumper=_Plain,
@@ -130,6 +142,14 @@ def generate(transforms: Iterable[Definition]) -> str:
         allow_unicode=True,
         width=100_000,
     )
+
+
+def _event_log(source: DerivedSource) -> _Node:
+    bases = " and ".join(base.name for base in source.bases)
+    kinds = {**source.columns, **{name: kind.lower() for name, kind in ARRIVAL_COLUMNS.items()}}
+    meanings = {**dict.fromkeys(source.columns, "Column of the source"), **ARRIVAL_MEANINGS}
+    columns = [_column(name, kind, meanings[name]) for name, kind in kinds.items()]
+    return _table(source.log_table, f"Events computed from {bases}.", {}, columns)
 
 
 def _source(name: str, config: _Node, tables: list[_Node]) -> _Node:

@@ -16,7 +16,7 @@ DIFFERS = 1
 def dbt_sources(
     assets: Annotated[
         list[str] | None,
-        typer.Argument(help="Assets to add to the file; all if it does not exist."),
+        typer.Argument(help="Assets and derived sources to add; all if the file does not exist."),
     ] = None,
     check: Annotated[
         bool,
@@ -30,13 +30,15 @@ def dbt_sources(
 
     Example: `tidemark dbt-sources orders_hourly`
     """
+    from tidemark.define.derived.derived_source import DerivedSource
     from tidemark_streaming.dbt import sources as sources
     from tidemark_streaming.dbt.marts import Marts
 
     home = Home()
     path = Marts(home.settings).folder / sources.PLACE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    known = home.known.transforms
+    derived = {s.name: s for s in home.known.all_sources() if isinstance(s, DerivedSource)}
+    known = {**derived, **home.known.transforms}
     for asset in assets or ():
         if asset not in known:
             raise DefinitionError(describe_unknown("asset", asset, known))

@@ -13,6 +13,7 @@ from helpers.processes.commands import call
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import RECORDED, bundled_dbt_project
 from tidemark_streaming.dbt.sources import PLACE, chosen, generate
+from till.sources import paid_orders
 
 
 @pytest.fixture
@@ -94,6 +95,21 @@ def test_an_asset_has_its_tables_with_their_columns() -> None:
     assert [t["name"] for t in kept["tables"]] == [
         f"per_minute_{kind}" for kind in ("late", "late_loss", "quarantine")
     ]
+
+
+def test_a_derived_source_has_its_event_log() -> None:
+    text = generate([PER_MINUTE, paid_orders])
+    windows, _, events = yaml.safe_load(text)["sources"]
+    assert [t["name"] for t in windows["tables"]] == ["per_minute"]
+    [table] = events["tables"]
+    assert (table["name"], table["description"]) == (
+        "paid_orders_log",
+        "Events computed from orders and payments.",
+    )
+    columns = {column["name"]: column["data_type"] for column in table["columns"]}
+    assert columns["paid"] == "decimal(8,2)"
+    assert columns["arrival"] == "bigint"
+    assert chosen(text) == ["per_minute", "paid_orders"]
 
 
 @pytest.mark.usefixtures("project")
