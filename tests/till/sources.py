@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from tidemark.derive import Between, join, row_asset, union
+from tidemark.derive import Between, as_of, join, row_asset, union
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
 
@@ -28,6 +28,13 @@ paid_orders = join(
     rename={"payments.at": "paid_at", "payments.amount": "paid"},
 )
 movements = union(name="movements", of=[orders, payments])
+located_payments = as_of(
+    name="located_payments",
+    left=payments,
+    right=orders,
+    on=["order_id"],
+    rename={"orders.at": "ordered_at"},
+)
 
 
 @row_asset(source=payments, columns={"at": "TIMESTAMP", "order_id": "STRING", "cents": "BIGINT"})

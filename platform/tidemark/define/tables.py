@@ -26,6 +26,7 @@ class Role(StrEnum):
     EVENT_LOG = "event log"
     TIMELINE = "timeline"
     DEAD_LETTERS = "dead-letter table"
+    VERSIONS = "versions table"
     LOOKUP = "lookup table"
     STATE = "state"
     PUBLISHED = "published table"

@@ -19,6 +19,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.row_numbers import number_rows
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -73,7 +74,7 @@ def derived_parity(
             _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
         )
         computed = compute_rows(warehouse, source, [a.position for a in timeline])
-        computed = computed.withColumnRenamed(STEP, "arrival")
+        computed = number_rows(computed, STEP).withColumnRenamed(STEP, "arrival")
         if DEAD in computed.columns:
             dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
             computed = _comparable(computed.where(f"{DEAD} IS NULL"), joined, none).unionByName(

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.derived.rows import compute_rows, prepare_following
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
@@ -99,7 +99,9 @@ class DerivedConnector:
             # A base of which nothing has arrived yet may have no tables.
             if not warehouse.exists(base.log_table):
                 Log(warehouse, base).create()
-        rows = compute_rows(warehouse, self.source, [chunk.position for chunk in chunks])
+        positions = [chunk.position for chunk in chunks]
+        rows = compute_rows(warehouse, self.source, positions)
+        prepare_following(warehouse, self.source, positions)
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 

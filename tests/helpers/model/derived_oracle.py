@@ -17,6 +17,10 @@ allowed lateness A (for inner joins unlimited, for others 0 by default):
   step, its own or a later one, after which the other base's watermark is greater than the end of
   its reach plus A.
 
+A row of an as-of join is a left row that takes part, with the newest right row of its key that
+takes part and is not after it; A is 0 by default. It belongs to the first step, its own or a later
+one, after which the right base's watermark is greater than t plus A.
+
 A chain has a window at the first step after which no event can change it: the watermark has passed
 its end by the allowed lateness, and for sessions also by the gap.
 """
@@ -158,11 +162,14 @@ def derive(definition: Row, logs: Mapping[str, EventLog], steps: Steps | None) -
         return _union(names, bases, taken)
     if kind == "chain":
         return _chain(given, bases[0], taken)
+    if kind == "as_of":
+        return _as_of(given, names, bases, taken)
     return _join(given, names, bases, taken)
 
 
 _BASES: dict[str, Callable[[Row], list[str]]] = {
     "join": lambda given: [given["left"], given["right"]],
+    "as_of": lambda given: [given["left"], given["right"]],
     "union": lambda given: given["of"],
     "chain": lambda given: [given["source"]],
 }
@@ -265,34 +272,17 @@ def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: St
     lateness = None if how == "inner" else 0
     if "allowed_lateness" in given:
         lateness = duration(given["allowed_lateness"])
-    parts: list[list[_Row]] = [[], []]
-    unjoined = list[Row]()
-    for step, (base, number) in enumerate(steps):
-        arrival = bases[base].arrivals[number]
-        for position, row in enumerate(arrival.rows):
-            time = bases[base].time(row)
-            late = lateness is not None and time is not None and time < arrival.before - lateness
-            if time is None or late:
-                reason = "no_event_time" if time is None else "too_late"
-                facts = {"source": names[base], "reason": reason, "arrival": step}
-                unjoined.append({**row, "watermark": text(arrival.before), **facts})
-            else:
-                parts[base].append(_Row(row, time, step, (number, position)))
+    parts, unjoined = _taking_part(names, bases, steps, lateness)
     added = (*(("joined_at",) if latest else ()), *_LINEAGE)
     named = _names(given, names, bases)
     time_column = "joined_at" if latest else named[0][bases[0].event_time]
 
     def joined(left: _Row | None, right: _Row | None) -> Row:
-        found = Row()
-        for each, base, own in zip((left, right), bases, named, strict=True):
-            for old in base.own:
-                value = None if each is None else each.row[old]
-                found[own[old]] = found.get(own[old]) if value is None else value
-        places = [*(left.place if left else _NOWHERE), *(right.place if right else _NOWHERE)]
+        found = _paired(left, right, bases, named)
         if latest:
             time = max(each.time for each in (left, right) if each is not None)
             found["joined_at"] = EPOCH + time * MICROSECOND
-        return found | dict(zip(_LINEAGE, places, strict=True))
+        return found
 
     found, paired = list[tuple[Any, ...]](), set[int]()
     condition = condition_of(given.get("where"))
@@ -313,15 +303,91 @@ def _join(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: St
             if step is not None:
                 alone = joined(row, None) if side == 0 else joined(None, row)
                 found.append((max(step, row.step), 1 + side, row.place, alone))
-    rows = dict[int, list[Row]]()
-    for step, _, _, row in sorted(found, key=lambda each: each[:3]):
-        rows.setdefault(step, []).append(row)
+    rows = _by_step(found)
     columns = {own[c]: b.columns[c] for b, own in zip(bases, named, strict=True) for c in b.own}
     columns |= {"joined_at": "timestamp"} if latest else {}
     columns |= dict.fromkeys(_LINEAGE, "bigint")
     look_back = look_back_of(given["within"], how, lateness or 0, latest=latest)
     arrivals = _progress(bases, steps, look_back, rows)
     return EventLog(time_column, columns, arrivals, added, unjoined, named)
+
+
+def _as_of(given: Row, names: Sequence[str], bases: Sequence[EventLog], steps: Steps) -> EventLog:
+    lateness = duration(given.get("allowed_lateness", "0 seconds"))
+    parts, unjoined = _taking_part(names, bases, steps, lateness)
+    named, on = _names(given, names, bases), given["on"]
+    found = list[tuple[Any, ...]]()
+    for left in parts[0]:
+        step = _settled(bases, steps, 1, left.time + lateness)
+        if step is None:
+            continue
+        versions = [
+            right
+            for right in parts[1]
+            if right.time <= left.time
+            and all(left.row[k] is not None and left.row[k] == right.row[k] for k in on)
+        ]
+        newest = max(versions, key=lambda row: (row.time, row.place), default=None)
+        if newest and "deleted" in given and _is_deleted(newest.row, given["deleted"]):
+            newest = None
+        if newest or given.get("how") == "left":
+            place = (*left.place, *(newest.place if newest else _NOWHERE))
+            found.append((max(step, left.step), 0, place, _paired(left, newest, bases, named)))
+    columns = {own[c]: b.columns[c] for b, own in zip(bases, named, strict=True) for c in b.own}
+    columns |= dict.fromkeys(_LINEAGE, "bigint")
+    arrivals = _progress(bases, steps, (0, lateness), _by_step(found))
+    time = named[0][bases[0].event_time]
+    return EventLog(time, columns, arrivals, _LINEAGE, unjoined, named)
+
+
+def _is_deleted(row: Row, condition: str) -> bool:
+    """Return whether a condition such as `v = 2` is true for a row."""
+    column, value = condition.split(" = ")
+    return row[column] == int(value)
+
+
+def _taking_part(
+    names: Sequence[str], bases: Sequence[EventLog], steps: Steps, lateness: int | None
+) -> tuple[list[list[_Row]], list[Row]]:
+    """Return the rows of each side that take part, and all others."""
+    parts: list[list[_Row]] = [[], []]
+    unjoined = list[Row]()
+    for step, (base, number) in enumerate(steps):
+        arrival = bases[base].arrivals[number]
+        for position, row in enumerate(arrival.rows):
+            time = bases[base].time(row)
+            late = lateness is not None and time is not None and time < arrival.before - lateness
+            if time is None or late:
+                reason = "no_event_time" if time is None else "too_late"
+                facts = {"source": names[base], "reason": reason, "arrival": step}
+                unjoined.append({**row, "watermark": text(arrival.before), **facts})
+            else:
+                parts[base].append(_Row(row, time, step, (number, position)))
+    return parts, unjoined
+
+
+def _paired(
+    left: _Row | None,
+    right: _Row | None,
+    bases: Sequence[EventLog],
+    named: Sequence[dict[str, str]],
+) -> Row:
+    """Return the columns of two rows, and their places."""
+    found = Row()
+    for each, base, own in zip((left, right), bases, named, strict=True):
+        for old in base.own:
+            value = None if each is None else each.row[old]
+            found[own[old]] = found.get(own[old]) if value is None else value
+    places = [*(left.place if left else _NOWHERE), *(right.place if right else _NOWHERE)]
+    return found | dict(zip(_LINEAGE, places, strict=True))
+
+
+def _by_step(found: Sequence[tuple[Any, ...]]) -> dict[int, list[Row]]:
+    """Return rows by their step, in order; each is a step, two parts of the order, and the row."""
+    rows = dict[int, list[Row]]()
+    for step, _, _, row in sorted(found, key=lambda each: each[:3]):
+        rows.setdefault(step, []).append(row)
+    return rows
 
 
 _LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")

@@ -7,6 +7,7 @@ time. `plan` needs no engine.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from random import Random
@@ -20,17 +21,18 @@ from helpers.model.derived_oracle import derive, source_logs
 from helpers.model.oracle import MICROSECOND, Row, plain
 from tidemark.base.instants import EARLIEST, LATEST
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.derived.rows import compute_rows, prepare_following
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.derived.join import Join
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.dead_letters import DEAD
+from tidemark.store.event_log.row_numbers import number_rows
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
@@ -90,6 +92,24 @@ class MemoryWarehouse:
     def schema(self, table: str) -> pa.Schema:
         return self.tables[table].schema
 
+    def exists(self, table: str) -> bool:
+        return table in self.tables
+
+    def max_value(self, table: str, column: str) -> int | None:
+        return pc.max(self.tables[table][column]).as_py()
+
+    def at_most(self, table: str) -> int:
+        return self.tables[table].num_rows
+
+    def create(self, *_: object) -> None:
+        """Do nothing: `replace` creates the table."""
+
+    def replace(self, rows: DataFrame, table: str, *_: object) -> None:
+        self.tables[table] = fetch(rows)
+
+    def planning(self, _: Planning) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -127,8 +147,12 @@ class MemoryLogs:
             commits = self.plan(source)
             if isinstance(source.derivation, Chain):
                 self._store_windows(source.derivation.asset, self.oracle[source.name].windows)
-            rows = [fetch(self.rows_of(source, commit)) for commit in commits]
-            self.append(source, [row for table in rows for row in table.to_pylist()])
+            rows = list[Row]()
+            for commit in commits:
+                rows += fetch(self.rows_of(source, commit)).to_pylist()
+                positions = [chunk.position for chunk in commit.chunks]
+                prepare_following(cast(Warehouse, self.warehouse), source, positions)
+            self.append(source, rows)
 
     def plan(self, source: DerivedSource) -> list[Commit]:
         """Return the commits of a derived source, as its bases progress by chance.
@@ -171,12 +195,12 @@ class MemoryLogs:
         """Return the rows of a commit, with the source's columns as JSON."""
         warehouse = cast(Warehouse, self.warehouse)
         rows = compute_rows(warehouse, source, [chunk.position for chunk in commit.chunks])
+        rows = number_rows(rows, STEP)
         micros = [
             (F.unix_micros(f"`{name}`") if kind == "timestamp" else F.col(f"`{name}`")).alias(name)
             for name, kind in source.columns.items()
         ]
-        joins = isinstance(source.derivation, Join)
-        letter = F.col(f"{DEAD}.reason") if joins else F.lit(None)
+        letter = F.col(f"{DEAD}.reason") if DEAD in rows.columns else F.lit(None)
         return rows.select(
             (F.col(STEP) + commit.first).cast("bigint").alias("arrival"),
             F.col("position").cast("bigint").alias("position"),

@@ -153,6 +153,8 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
         # A column with the name of the union's event time must be one.
         if all(time not in logs[n].own or time == logs[n].event_time for n in of):
             return {"union": {"of": of}}
+    if chance.random() < 0.2:
+        return _as_of(chance, pair, logs)
     how = chance.choice(["inner", "left", "full"])
     low = chance.randint(-4, 3)
     ends = [low, chance.randint(low, 4)]
@@ -178,6 +180,27 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
         join["where"] = f"l['{columns[0]}'] <= r['{columns[1]}']"
     elif chance.random() < 0.2 and all("v" in logs[name].own for name in pair):
         join["on"] = ["k", "v"]
+    _rename(chance, join, pair, logs)
+    return {"join": join}
+
+
+def _as_of(chance: Random, pair: list[str], logs: dict[str, EventLog]) -> Part:
+    join: Part = {
+        "left": pair[0],
+        "right": pair[1],
+        "on": ["k"],
+        "how": chance.choice(["inner", "left"]),
+    }
+    if chance.random() < 0.6:
+        join["allowed_lateness"] = f"{chance.choice([0, 1, 3])} seconds"
+    if chance.random() < 0.3 and (numbers := _columns(logs[pair[1]], "int")):
+        join["deleted"] = f"{chance.choice(numbers)} = 2"
+    _rename(chance, join, pair, logs)
+    return {"as_of": join}
+
+
+def _rename(chance: Random, join: Part, pair: list[str], logs: dict[str, EventLog]) -> None:
+    """Sometimes rename the columns of a join, and always if the default names could be taken."""
     own = [[c for c in logs[name].own if c not in join["on"]] for name in pair]
     if chance.random() < 0.2 or any(c[:2] in ("l_", "r_") for names in own for c in names):
         join["rename"] = {
@@ -185,7 +208,6 @@ def _derivation(chance: Random, logs: dict[str, EventLog]) -> Part:
             for letter, name, columns in zip("lr", pair, own, strict=True)
             for c in columns
         }
-    return {"join": join}
 
 
 def _transform(chance: Random, name: str, log: EventLog) -> Part:

@@ -11,7 +11,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, duration
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.transform import WindowedTransform
-from tidemark.derive import Between, DerivedSource, chain, join, union
+from tidemark.derive import Between, DerivedSource, as_of, chain, join, union
 from tidemark.duplicate import Deduplicate
 from tidemark.source import Source
 from tidemark.transform import windowed_asset
@@ -149,6 +149,46 @@ def test_a_mistake_in_a_join(given: dict[str, Any], message: str) -> None:
     assert message in str(refused.value)
 
 
+AS_OF: dict[str, Any] = {name: GIVEN[name] for name in ("name", "left", "right", "on", "rename")}
+
+
+def test_the_columns_and_the_watermark_of_an_as_of_join() -> None:
+    found = as_of(**AS_OF, allowed_lateness="2 minutes")
+    assert found.columns == {
+        "id": "string",
+        "at": "timestamp",
+        "amount": "bigint",
+        "paid_at": "timestamp",
+        "paid": "bigint",
+        "left_arrival": "bigint",
+        "left_position": "bigint",
+        "right_arrival": "bigint",
+        "right_position": "bigint",
+    }
+    assert found.event_time == "at"
+    assert found.derivation.look_back == (0, 2 * MINUTE)
+    assert [table.role.value for table in found.tables] == [
+        *("event log", "timeline", "dead-letter table", "versions table"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"how": "full"}, "As-of join 'both': how='full' is not possible: inner and left are."),
+        ({"on": []}, "it has no keys"),
+        ({"on": ["amount"]}, "the key 'amount' is not a column of 'payments'"),
+        ({"right": ORDERS}, "'orders' can't be joined with itself"),
+        ({"rename": {}}, "the columns orders.at and payments.at would both be 'at'"),
+        ({"allowed_lateness": "-1 minute"}, "allowed_lateness must not be negative"),
+    ],
+)
+def test_a_mistake_in_an_as_of_join(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        as_of(**{**AS_OF, **given})
+    assert message in str(refused.value)
+
+
 def test_keys_of_two_types() -> None:
     other = Source(
         name="payments",
@@ -212,6 +252,7 @@ def test_the_code_of_the_page_defines_the_domain_of_the_tests() -> None:
         if block.language == "py":
             exec(compile(block.text, "joins.md", "exec"), defined)
     assert defined["paid_orders"] == sources.paid_orders
+    assert defined["located_payments"] == sources.located_payments
     assert defined["movements"] == sources.movements
     assert defined["payments_in_cents"].columns == sources.payments_in_cents.columns
     assert fingerprint(defined["unpaid_hourly"]) == fingerprint(transforms.unpaid_hourly)

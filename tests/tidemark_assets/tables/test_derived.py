@@ -28,6 +28,7 @@ def test_the_event_log_of_a_join_is_below_those_of_its_sources() -> None:
         for node in graph.asset_nodes
     }
     assert parents["paid_orders_log"] == ["orders_log", "payments_log"]
+    assert parents["located_payments_log"] == ["orders_log", "payments_log"]
     assert parents["movements_log"] == ["orders_log", "payments_log"]
     assert parents["payments_in_cents_log"] == ["payments_log"]
     assert parents["unpaid_hourly"] == ["paid_orders_log"]

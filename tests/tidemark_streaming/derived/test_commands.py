@@ -56,7 +56,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     assert "run `tidemark ingest paid_orders`" in early.stderr
     for source in ("orders", "payments"):
         done("ingest", source, "--json")
-    for source in ("paid_orders", "movements"):
+    for source in ("paid_orders", "movements", "located_payments"):
         assert done("ingest", source, "--json")["arrivals"] == 2
     store = Warehouse(spark, till.warehouse, till.database)
     pairs = store.take("paid_orders_log").to_pylist()
@@ -77,8 +77,13 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     assert "is computed from 'orders' and 'payments'" in refused.stderr
     for source in ("orders", "payments"):
         done("end", source, "--yes", "--json")
-    for source in ("paid_orders", "movements"):
+    for source in ("paid_orders", "movements", "located_payments"):
         assert done("ingest", source, "--json")["arrivals"] == 2
+    located = store.take("located_payments_log").to_pylist()
+    assert sorted((r["order_id"], str(r["amount"]), r["city"]) for r in located) == [
+        ("1", "5.50", "Ulm"),
+        ("2", "6.00", "Ulm"),
+    ]
 
     rows = store.take("paid_orders_log").to_pylist()
     assert sorted((r["order_id"], str(r["paid"])) for r in rows) == [
@@ -101,10 +106,11 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
         ("2", 600),
         ("3", 700),
     ]
-    for source, rows in (("paid_orders", 4), ("movements", 6), ("payments_in_cents", 3)):
+    counts = {"paid_orders": 4, "movements": 6, "located_payments": 3, "payments_in_cents": 3}
+    for source, number in counts.items():
         report = done("parity", source, "--json")
         assert report["equal"]
-        assert report["rows"] == rows
+        assert report["rows"] == number
 
     for source in ("orders", "paid_orders"):
         refused = call("erase", source, "--where", "order_id = '1'", "--yes")

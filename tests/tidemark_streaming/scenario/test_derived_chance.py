@@ -27,6 +27,7 @@ from helpers.model.memory_logs import MemoryLogs
 from helpers.model.oracle import Instant, Row
 from helpers.model.random_derived import random_derived_scenario
 from helpers.model.telling import LONG
+from tidemark.base import thresholds
 from tidemark.base.instants import INFINITY
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.warehouse import Warehouse
@@ -102,7 +103,11 @@ def in_memory(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("first", SEEDS[::TOGETHER])
-def test_rows_equal_the_oracle(in_memory: SparkSession, first: int) -> None:
+def test_rows_equal_the_oracle(
+    in_memory: SparkSession, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Any number of rows is worth a table of versions.
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     seeds = [seed for seed in SEEDS if first <= seed < first + TOGETHER]
     told = [random_derived_scenario(seed, LONGEST) for seed in seeds]
     logs = [

@@ -5,10 +5,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from tidemark.compute.derived.as_of_rows import as_of_rows
 from tidemark.compute.derived.chain_rows import chain_rows
 from tidemark.compute.derived.join_rows import join_rows
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
+from tidemark.compute.derived.versions import keep_versions
+from tidemark.define.derived.as_of import AsOf, AsOfSource
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
@@ -19,8 +22,9 @@ from tidemark.store.event_log.steps import Steps
 from tidemark.store.warehouse import Warehouse
 
 # Each kind of derived source has a function of its own.
-_Compute = Callable[[DerivedSource, Any, Sequence[Log], Steps], DataFrame]
+_Compute = Callable[[Any, Any, Sequence[Log], Steps], DataFrame]
 _BY_KIND: Mapping[type[object], _Compute] = {
+    AsOf: as_of_rows,
     Chain: chain_rows,
     Join: join_rows,
     RowAsset: prepared_rows,
@@ -33,8 +37,9 @@ def compute_rows(
 ) -> DataFrame:
     """Return the rows that consecutive steps bring to a derived source.
 
-    The columns are those of the source, `STEP` with the index of the step, `position`, `read_from`,
-    `correlation_id`, and for a join `DEAD`, which is not null for rows that take no part.
+    The columns are those of the source, `STEP` with the index of the step, `position` or `KIND`,
+    from which `number_rows` computes it, `read_from`, `correlation_id`, and for a join `DEAD`,
+    which is not null for rows that take no part.
 
     Args:
         positions: the positions of the steps.
@@ -42,3 +47,15 @@ def compute_rows(
     logs = [Log(warehouse, base) for base in source.bases]
     steps = Steps.of_positions(logs, positions)
     return _BY_KIND[type(source.derivation)](source, source.derivation, logs, steps)
+
+
+def prepare_following(
+    warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]
+) -> None:
+    """Prepare what the steps after some steps need, so that they do not read whole event logs.
+
+    Only the ingest of the source may call it.
+    """
+    if isinstance(source, AsOfSource):
+        logs = [Log(warehouse, base) for base in source.bases]
+        keep_versions(source, source.derivation, logs, Steps.of_positions(logs, positions))

@@ -7,6 +7,8 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.instants import INFINITY
+
 
 def find_settling_step(
     instant: Column, before: int | None, advances: Sequence[tuple[int, int]]
@@ -31,7 +33,9 @@ def find_settling_step(
     # Spark infers the kind of function, and warns if it is given, which its stubs require.
     @F.arrow_udf("int")  # pyright: ignore[reportCallIssue]
     def find(instants: pa.Array) -> pa.Array:
-        ranks = np.searchsorted(marks, instants.fill_null(0).to_numpy(), side="right")
+        # A source that has ended is past every instant, however long it is waited for.
+        ends = np.minimum(instants.fill_null(0).to_numpy(), INFINITY - 1)
+        ranks = np.searchsorted(marks, ends, side="right")
         return steps.take(pa.array(ranks, mask=instants.is_null().to_numpy(zero_copy_only=False)))
 
     return find(instant)

@@ -11,15 +11,17 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import check_arguments, checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
-from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
     INSTANT,
     NUMBER,
     DerivedSource,
     WatermarkOfBases,
-    name_columns,
-    own_columns,
-    refuse_retractions,
+)
+from tidemark.define.derived.pairing import (
+    LINEAGE,
+    check_keys,
+    check_lateness,
+    paired_columns,
 )
 from tidemark.define.source import Source
 from tidemark.define.windows import Tumbling, Window
@@ -29,8 +31,6 @@ How = Literal["inner", "left", "full"]
 EventTime = Literal["latest", "left"]
 JOINED_AT = "joined_at"
 """The column with the event time of a join with `event_time="latest"`."""
-LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
-"""The columns that identify the two rows of a pair in the event logs of the bases."""
 
 
 class Reach(Protocol):
@@ -271,23 +271,19 @@ def join(
             f"{within} can't be the reach of a join, because an event has no single window. Use "
             "Between(start, end) or a Tumbling window, or aggregate a union of the two sources",
         )
-    if left.name == right.name:
-        raise _refuse(name, f"'{left.name}' can't be joined with itself")
-    refuse_retractions(f"Join '{name}'", (left, right))
-    keys = _check_keys(name, left, right, on)
-    lateness = None if allowed_lateness is None else duration(allowed_lateness)
-    if lateness is not None and lateness < 0:
-        raise _refuse(name, f"allowed_lateness must not be negative (got '{allowed_lateness}')")
+    keys = check_keys(f"Join '{name}'", left, right, on)
+    lateness = (
+        None if allowed_lateness is None else check_lateness(f"Join '{name}'", allowed_lateness)
+    )
     if how != "inner" and lateness is None:
         lateness = 0
-    sides = {left.name: left, right.name: right}
-    others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
     added = _added_columns(event_time)
-    names = name_columns(name, others, rename or {}, (*keys, *added))
-    time = JOINED_AT if event_time == "latest" else names[left.name, left.event_time]
-    columns = {key: simple_type(left.columns[key]) for key in keys}
-    columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
-    columns |= added
+    columns, left_columns, right_columns = paired_columns(
+        name, left, right, keys, rename or {}, added
+    )
+    time = (
+        JOINED_AT if event_time == "latest" else left_columns.get(left.event_time, left.event_time)
+    )
     return DerivedSource(
         name=name,
         columns=columns,
@@ -301,8 +297,8 @@ def join(
             how=how,  # pyright: ignore[reportArgumentType]  (checked above)
             lateness=lateness,
             condition=where,
-            left_columns={old: new for (side, old), new in names.items() if side == left.name},
-            right_columns={old: new for (side, old), new in names.items() if side == right.name},
+            left_columns=left_columns,
+            right_columns=right_columns,
             event_time=event_time,  # pyright: ignore[reportArgumentType]  (checked above)
         ),
     )
@@ -312,29 +308,6 @@ def _added_columns(event_time: str) -> dict[str, str]:
     """Return the columns that a join adds, with their types."""
     own = {JOINED_AT: INSTANT} if event_time == "latest" else {}
     return own | dict.fromkeys(LINEAGE, NUMBER)
-
-
-def _check_keys(name: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:
-    if not on:
-        raise _refuse(name, "it has no keys. Give `on` at least one column of both sources")
-    for key in on:
-        for source in (left, right):
-            if key not in source.columns:
-                raise _refuse(
-                    name,
-                    f"the key '{key}' is not a column of '{source.name}': "
-                    f"{', '.join(source.columns)}",
-                )
-        types = [simple_type(source.columns[key]) for source in (left, right)]
-        if types[0] != types[1]:
-            raise _refuse(
-                name,
-                f"the key '{key}' is a {types[0]} in '{left.name}' and a {types[1]} in "
-                f"'{right.name}'. Declare it with one type in both",
-            )
-        if "map<" in types[0]:
-            raise _refuse(name, f"the key '{key}' is a {types[0]}, which the engine can't compare")
-    return tuple(dict.fromkeys(on))
 
 
 def _refuse(name: str, why: str) -> DefinitionError:

@@ -121,6 +121,11 @@ class Steps:
         before, _ = self.span(base)
         return next((a.after for a in self.arrivals[base] if a.arrival == before), None)
 
+    def watermark_after(self, base: str) -> int | None:
+        """Return the watermark of a base after the last of these steps."""
+        advances = self.advances(base)
+        return advances[-1][0] if advances else self.watermark_before(base)
+
     def advances(self, base: str) -> list[tuple[int, int]]:
         """Return each watermark that a base reaches in these steps, with the index of the step."""
         reached = self.watermark_before(base)

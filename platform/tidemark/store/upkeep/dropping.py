@@ -29,5 +29,5 @@ def drop_event_log(warehouse: Warehouse, source: DerivedSource) -> list[str]:
     No ingest of it may be in progress. After an interruption, call it again.
     """
     # The timeline determines which arrivals exist.
-    order = (source.timeline_table, source.log_table, source.dead_letters_table)
+    order = dict.fromkeys([source.timeline_table, *source.tables])
     return [table for table in order if warehouse.drop(table)]

@@ -1,11 +1,13 @@
-"""Parse the derived sources of a scenario: joins, unions and chains."""
+"""Parse the derived sources of a scenario: joins, as-of joins, unions and chains."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from tidemark.define.derived.as_of import as_of
 from tidemark.define.derived.chain import ChainRows, chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
-from tidemark.define.derived.join import JOINED_AT, LINEAGE, Between, join
+from tidemark.define.derived.join import JOINED_AT, Between, join
+from tidemark.define.derived.pairing import LINEAGE
 from tidemark.define.derived.union import union
 from tidemark.define.source import Source
 from tidemark.define.windows import Window
@@ -41,12 +43,25 @@ def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
         ("left", "right", "on", "within"),
         ("how", "allowed_lateness", "where", "event_time", "rename"),
     )
+    within = _reach(given["within"])
+    return join(name=name, within=within, **_sides(given, sources, ("how", "where", "event_time")))
+
+
+def _as_of(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    given = node.fields(
+        "an as-of join",
+        ("left", "right", "on"),
+        ("how", "allowed_lateness", "deleted", "rename"),
+    )
+    return as_of(name=name, **_sides(given, sources, ("how", "deleted")))
+
+
+def _sides(given: Mapping[str, Node], sources: _Sources, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return the arguments that joins and as-of joins have in common, and those that are texts."""
     left, right = (find_source(given[side], sources) for side in ("left", "right"))
     on = [key.text("a key") for key in given["on"].items("'on'")]
     options: dict[str, Any] = {
-        option: given[option].text(f"'{option}'")
-        for option in ("how", "where", "event_time")
-        if option in given
+        option: given[option].text(f"'{option}'") for option in texts if option in given
     }
     if "allowed_lateness" in given:
         options["allowed_lateness"] = given["allowed_lateness"].duration("the allowed lateness")
@@ -55,8 +70,7 @@ def _join(name: str, node: Node, sources: _Sources) -> DerivedSource:
         rename = {old.text("a column"): new.text("a column's name") for old, new in named}
     else:
         rename = _distinguish(left, right, on)
-    within = _reach(given["within"])
-    return join(name=name, left=left, right=right, on=on, within=within, rename=rename, **options)
+    return {"left": left, "right": right, "on": on, "rename": rename, **options}
 
 
 def _reach(node: Node) -> Between | Window:
@@ -107,6 +121,7 @@ def _chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
 
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
     "join": _join,
+    "as_of": _as_of,
     "union": _union,
     "chain": _chain,
 }

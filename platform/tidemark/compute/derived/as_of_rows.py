@@ -1,0 +1,135 @@
+"""Compute the rows of an as-of join.
+
+Each right row that takes part (`paired_rows`) is a *version* of its key, from its event time on. A
+left row that takes part gets the newest version of its key that is not after it; of versions with
+equal event times, the one that arrived last. The row belongs to the first step, its own or a later
+one, after which the watermark of the right base is past its event time plus the allowed lateness.
+No version that takes part after that can be before it.
+
+Steps read the new rows of both bases, the left rows that waited for these steps, and the versions
+up to their time (`versions`). One window by key, in the order of event time, gives each left row
+its version.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.compute.derived.base_rows import (
+    ARRIVAL,
+    CORRELATION,
+    POSITION,
+    STEP,
+    TIME,
+    read_between,
+    read_new,
+)
+from tidemark.compute.derived.paired_rows import (
+    finish,
+    name_side,
+    select_columns,
+    taking_part,
+)
+from tidemark.compute.derived.settling import find_settling_step
+from tidemark.compute.derived.versions import read_older_versions
+from tidemark.define.derived.as_of import AsOf, AsOfSource
+from tidemark.define.derived.pairing import KIND
+from tidemark.define.helper_columns import helper
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Steps
+
+_SETTLED, _DELETED, _KEYS = map(helper, ("settled", "deleted", "keys"))
+_LEFT, _RIGHT = helper("left"), helper("right")
+"""The facts of a left row, and those of a version; each null for the other."""
+_OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
+
+
+def as_of_rows(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps) -> DataFrame:
+    """Return the rows of these steps, as `compute.derived.rows` does."""
+    left, right = logs
+    before = steps.watermark_before(right.source.name)
+    advances = steps.advances(right.source.name)
+    # Left rows before `start` have not waited, and those from `end` on still wait.
+    start = _settled_before(before, join)
+    end = _settled_before(steps.watermark_after(right.source.name), join)
+    waiting, taken = read_new(left, steps), steps.span(left.source.name)[0]
+    if taken >= 0 and start < end:
+        waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
+    settled = find_settling_step(F.col(TIME) + F.lit(join.lateness), before, advances)
+    sides = {
+        "l": name_side("l", waiting, join.lateness, **{_SETTLED: settled}),
+        "r": name_side("r", read_new(right, steps), join.lateness),
+    }
+    older = name_side("r", read_older_versions(source, join, logs, steps, end), join.lateness)
+    versions = taking_part("r", sides["r"].unionAll(older))
+    return finish(source, _pair(join, taking_part("l", sides["l"]), versions), sides)
+
+
+def _settled_before(watermark: int | None, join: AsOf) -> int:
+    """Return the event time before which left rows do not wait any more."""
+    if watermark is None or watermark == INFINITY:
+        return BEGINNING if watermark is None else INFINITY
+    return max(watermark - join.lateness, BEGINNING)
+
+
+def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
+    """Return left rows with their versions, as `paired_rows.finish` takes them."""
+    # `greatest` skips nulls, but a row that still waits belongs to no step.
+    step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
+    left = left.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
+    versions = _mark_deleted(join, versions).where(
+        reduce(and_, (F.col(f"r.`{key}`").isNotNull() for key in join.on))
+    )
+    both = _for_window(join, "l", left, _LEFT, STEP, "l", f"l{CORRELATION}").unionByName(
+        _for_window(join, "r", versions, _RIGHT, *_OF_VERSION, _DELETED),
+        allowMissingColumns=True,
+    )
+    # Of equal event times, the versions come first.
+    order = Window.partitionBy(_KEYS).orderBy(TIME, F.col(_LEFT).isNotNull(), ARRIVAL, POSITION)
+    order = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    newest = F.last(_RIGHT, ignorenulls=True).over(order)
+    found = both.select("*", newest.alias("v")).where(F.col(_LEFT).isNotNull())
+    valid = F.coalesce(~F.col(f"v.{_DELETED}"), F.lit(True))
+    found = found.select(
+        f"{_LEFT}.*",
+        F.col(ARRIVAL).alias(f"l{ARRIVAL}"),
+        F.col(POSITION).alias(f"l{POSITION}"),
+        *(
+            F.when(valid, F.col(f"v.{name}")).alias(name)
+            for name in ("r", f"r{ARRIVAL}", f"r{POSITION}")
+        ),
+    )
+    has_version = F.col(f"r{ARRIVAL}").isNotNull()
+    version_from = F.when(has_version, join.right.name)
+    if join.how == "inner":
+        found = found.where(has_version)
+    return found.select(
+        STEP,
+        F.lit(0).alias(KIND),
+        F.concat_ws(" + ", F.lit(join.left.name), version_from).alias("read_from"),
+        F.col(f"l{CORRELATION}").alias("correlation_id"),
+        *select_columns(join.on, join.left_columns, join.right_columns),
+    )
+
+
+def _mark_deleted(join: AsOf, versions: DataFrame) -> DataFrame:
+    """Return versions with `_DELETED`, which is true if they end the version before."""
+    if join.deleted is None:
+        return versions.withColumn(_DELETED, F.lit(False))
+    # The expression may use any name of a column of the right source, also `r`.
+    kept = F.struct(*versions.columns).alias(_RIGHT)
+    deleted = F.expr(join.deleted).alias(_DELETED)
+    return versions.select(kept, "r.*").select(f"{_RIGHT}.*", deleted)
+
+
+def _for_window(join: AsOf, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
+    """Return rows of a side as the window takes them, with some of their columns as a struct."""
+    return rows.select(
+        F.struct(*(F.col(f"{letter}.`{key}`") for key in join.on)).alias(_KEYS),
+        *(F.col(f"{letter}{column}").alias(column) for column in (TIME, ARRIVAL, POSITION)),
+        F.struct(*facts).alias(name),
+    )

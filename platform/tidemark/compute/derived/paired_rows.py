@@ -1,0 +1,110 @@
+"""The parts that the computations of joins and as-of joins have in common.
+
+A row *takes part* if its event time is valid and not before the watermark of its own base, as
+recorded with the row, less the allowed lateness.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute.derived.base_rows import (
+    ARRIVAL,
+    CORRELATION,
+    MARK,
+    POSITION,
+    ROW,
+    STEP,
+    TIME,
+)
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.pairing import KIND, LINEAGE
+from tidemark.define.source import Source
+from tidemark.store.event_log.dead_letters import DEAD, certain_dead_letter, dead_letter
+
+LATE = "too_late"
+UNDATED = "no_event_time"
+
+
+def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column) -> DataFrame:
+    """Return rows of a base with the names of their side, and the reason if they take no part.
+
+    Args:
+        letter: `l` or `r`, which is also the name of the struct with the row's own columns.
+        rows: as `base_rows` reads them.
+        lateness: how far a row may be behind its watermark to take part; None for any row.
+        more: further columns.
+    """
+    reason = F.when(F.col(TIME).isNull(), UNDATED)
+    if lateness is not None:
+        reason = reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)
+    return rows.select(
+        *(F.col(c).alias(f"{letter}{c}") for c in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)),
+        F.col(ROW).alias(letter),
+        F.col(MARK).alias(f"{letter}{MARK}"),
+        reason.alias(f"{letter}{DEAD}"),
+        *(column.alias(f"{letter}{name}") for name, column in more.items()),
+    )
+
+
+def taking_part(letter: str, rows: DataFrame) -> DataFrame:
+    """Return those rows of a side that take part."""
+    return rows.where(f"{letter}{DEAD} IS NULL")
+
+
+def select_columns(
+    on: tuple[str, ...], left: Mapping[str, str], right: Mapping[str, str]
+) -> list[Column]:
+    """Return the columns of pairs: keys, columns of the left side, of the right one, and lineage.
+
+    Args:
+        left, right: the names of the columns of each side, without the keys.
+    """
+    columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in on]
+    for letter, names in (("l", left), ("r", right)):
+        columns += [F.col(f"{letter}.`{old}`").alias(new) for old, new in names.items()]
+    of_base = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]
+    return columns + [F.col(old).alias(new) for old, new in zip(of_base, LINEAGE, strict=True)]
+
+
+def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of steps with their order, as `compute.derived.rows` does.
+
+    Args:
+        paired: `STEP`, `KIND`, `read_from`, `correlation_id`, and the columns of the source.
+        sides: the rows of each side by letter, as `name_side` returns them; the new ones among them
+            that take no part become dead letters.
+    """
+    none = dead_letter(F.lit(None).cast("string"), F.lit(None))
+    bases = zip("lr", source.bases, strict=True)
+    unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
+    return reduce(DataFrame.unionByName, [paired.select("*", none), *unjoined])
+
+
+def _select_unjoined(
+    letter: str, rows: DataFrame, base: Source, source: DerivedSource
+) -> DataFrame:
+    """Return the new rows that take no part, as dead letters."""
+    reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
+    lineage: dict[str, Any] = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
+    own = LINEAGE[:2] if letter == "l" else LINEAGE[2:]
+    lineage |= {own[0]: F.col(f"{letter}{ARRIVAL}"), own[1]: F.col(f"{letter}{POSITION}")}
+    empty = [
+        F.lit(None).cast(kind).alias(name)
+        for name, kind in source.columns.items()
+        if name not in LINEAGE
+    ]
+    return rows.where(f"{letter}{DEAD} IS NOT NULL AND {letter}{STEP} >= 0").select(
+        F.col(f"{letter}{STEP}").alias(STEP),
+        F.lit("lr".index(letter)).alias(KIND),
+        F.concat(
+            F.lit(f"{base.name} "), f"{letter}{ARRIVAL}", F.lit("#"), f"{letter}{POSITION}"
+        ).alias("read_from"),
+        F.col(f"{letter}{CORRELATION}").alias("correlation_id"),
+        *empty,
+        *(column.alias(name) for name, column in lineage.items()),
+        certain_dead_letter(reason, F.to_json(letter).cast("binary")),
+    )

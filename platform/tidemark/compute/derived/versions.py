@@ -1,0 +1,139 @@
+"""Keep the newest version of each key, so that an as-of join does not read all earlier ones.
+
+The *versions table* of an as-of join has, for a *mark*, the newest version of each key with an
+event time before the mark. It is replaced when many newer versions have arrived, and then as far as
+no event time before the mark can matter: all versions before it have arrived, and no left row
+before it will look for one. It is a function of the right base's event log and of the mark, so it
+does not matter when it is replaced, or whether it exists: without it, all versions are read.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base import thresholds
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.compute.derived.base_rows import (
+    ARRIVAL,
+    CORRELATION,
+    MARK,
+    ORIGIN,
+    POSITION,
+    ROW,
+    STEP,
+    TIME,
+    read_between,
+)
+from tidemark.define.derived.as_of import AsOf, AsOfSource
+from tidemark.engine.queries.planning import Planning
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Steps
+from tidemark.store.rows import to_dicts
+
+_APP = "tidemark versions"
+
+
+def read_older_versions(
+    source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps, end: int
+) -> DataFrame:
+    """Return the right rows before some steps that left rows of these steps may need.
+
+    Args:
+        end: the left rows have event times before it.
+
+    Returns:
+        Rows as `base_rows` reads them.
+    """
+    right = logs[1]
+    taken, _ = steps.span(right.source.name)
+    mark = _mark(source, right)
+    least = _least(join, [steps.watermark_before(base.name) for base in join.bases])
+    if mark is None or least is None or mark > least:
+        return read_between(right, steps, -1, taken, None, end)
+    newer = read_between(right, steps, -1, taken, mark, max(mark, end))
+    return newer.unionByName(_stored(source, right))
+
+
+def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps) -> None:
+    """Replace the versions table if many versions have arrived that later steps do not need.
+
+    Args:
+        steps: the steps of which the rows have just been read; later steps follow them.
+    """
+    right = logs[1]
+    _, taken = steps.span(right.source.name)
+    mark = _least(join, [steps.watermark_after(base.name) for base in join.bases])
+    before = _mark(source, right)
+    if mark is None or (before is not None and mark <= before):
+        return
+    warehouse, table = right.warehouse, source.versions_table
+    stored = 0 if before is None else warehouse.at_most(table)
+    arrived = _count(right, BEGINNING if before is None else before, mark)
+    if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
+        return
+    known = read_between(right, steps, -1, taken, before, mark)
+    known = known.where(F.col(TIME).isNotNull())
+    late = F.col(TIME) < F.col(MARK) - F.lit(join.lateness)
+    known = known.where(~F.coalesce(late, F.lit(False)))
+    if before is not None:
+        known = known.unionByName(_stored(source, right))
+    newest = known.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
+        F.max_by(F.struct(ARRIVAL, POSITION, TIME, ROW), F.struct(TIME, ARRIVAL, POSITION)).alias(
+            "newest"
+        )
+    )
+    rows = newest.select(
+        F.lit(mark).cast("bigint").alias("mark"),
+        F.col(f"newest.{ARRIVAL}").alias("arrival"),
+        F.col(f"newest.{POSITION}").alias("position"),
+        F.col(f"newest.{TIME}").alias("event_time"),
+        F.col(f"newest.{ROW}").alias("version"),
+    )
+    warehouse.create(table, rows, f"The newest versions of {right.source.name} for {source.name}.")
+    with warehouse.planning(Planning.MANY):
+        warehouse.replace(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
+
+
+def _least(join: AsOf, watermarks: Sequence[int | None]) -> int | None:
+    """Return the event time before which no left row looks for a version, and none arrives."""
+    known = [mark for mark in watermarks if mark is not None]
+    if len(known) < len(watermarks):
+        return None
+    return max(min(known) - join.lateness, BEGINNING)
+
+
+def _mark(source: AsOfSource, log: Log) -> int | None:
+    """Return the mark of the versions table; None if there is none."""
+    table, warehouse = source.versions_table, log.warehouse
+    return warehouse.max_value(table, "mark") if warehouse.exists(table) else None
+
+
+def _count(log: Log, start: int, end: int) -> int:
+    """Return about how many events of a source have event times in [start, end)."""
+    bound = InRanges("max_event_time", ((start, INFINITY),))
+    timeline = log.warehouse.take(
+        log.source.timeline_table, bound, columns=["rows", "min_event_time", "max_event_time"]
+    )
+    found = 0.0
+    for each in to_dicts(timeline):
+        low, high = each["min_event_time"], each["max_event_time"] + 1
+        found += each["rows"] * max(min(high, end) - max(low, start), 0) / (high - low)
+    return int(found)
+
+
+def _stored(source: AsOfSource, log: Log) -> DataFrame:
+    """Return the rows of the versions table as `base_rows` reads them."""
+    rows = log.warehouse.read(source.versions_table)
+    none = F.lit(None)
+    return rows.select(
+        F.lit(-1).alias(STEP),
+        F.col("version").alias(ROW),
+        F.col("event_time").alias(TIME),
+        none.cast("bigint").alias(MARK),
+        F.col("arrival").alias(ARRIVAL),
+        F.col("position").alias(POSITION),
+        none.cast("string").alias(ORIGIN),
+        none.cast("string").alias(CORRELATION),
+    )

@@ -1,0 +1,152 @@
+"""As-of joins: each event of a source with the version of its key that was valid at its time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, get_args
+
+from tidemark.base.arguments import check_arguments
+from tidemark.base.errors import DefinitionError
+from tidemark.define import tables
+from tidemark.define.derived.derived_source import NUMBER, DerivedSource, WatermarkOfBases
+from tidemark.define.derived.pairing import LINEAGE, check_keys, check_lateness, paired_columns
+from tidemark.define.source import Source
+from tidemark.define.tables import Role, TableName
+
+How = Literal["inner", "left"]
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """How an as-of join is computed.
+
+    Args:
+        left: the source whose events look for a version.
+        right: the source of the versions: each of its events is one, from its event time on.
+        on: the key columns, which both have.
+        how: whether left rows without a version are rows of the join.
+        lateness: how far a row may be behind its own base's watermark to take part, in
+            microseconds.
+        deleted: SQL over the columns of the right source; a version for which it is true ends the
+            one before, and is none itself. None if versions never end.
+        left_columns, right_columns: the columns of each base and their names in the join, without
+            the keys.
+    """
+
+    left: Source
+    right: Source
+    on: tuple[str, ...]
+    how: How
+    lateness: int
+    deleted: str | None
+    left_columns: Mapping[str, str]
+    right_columns: Mapping[str, str]
+
+    asset = None
+    added = LINEAGE
+
+    @property
+    def expressions(self) -> Mapping[str, str]:
+        return {} if self.deleted is None else {"deleted": self.deleted}
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        return self.left, self.right
+
+    @property
+    def look_back(self) -> tuple[int, ...]:
+        # A left row waits until no version before it can take part any more.
+        return 0, self.lateness
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsOfSource(DerivedSource):
+    """The source that an as-of join creates."""
+
+    derivation: AsOf
+
+    @property
+    def versions_table(self) -> TableName:
+        """The table with the newest version of each key."""
+        return TableName(f"{self.name}_versions", tables.source(self.name), Role.VERSIONS)
+
+    @property
+    def tables(self) -> list[TableName]:
+        return [*super().tables, self.versions_table]
+
+
+@check_arguments
+def as_of(
+    *,
+    name: str,
+    left: Source,
+    right: Source,
+    on: Sequence[str],
+    how: str = "inner",
+    allowed_lateness: str | timedelta = "0 seconds",
+    deleted: str | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> AsOfSource:
+    """Return a source with each event of a source, and the version of its key at its time.
+
+    Each event of the right source is a version of its key, valid from its event time until that of
+    the next one. A left event gets the newest version that is not after it. Of versions with equal
+    event times, the one that arrived last is the newest. The rows do not depend on how the arrivals
+    are cut into runs.
+
+    Example:
+        orders = Source(
+            name="orders",
+            columns={"at": "TIMESTAMP", "currency": "STRING", "amount": "DECIMAL(8,2)"},
+            event_time="at",
+            watermark=BoundedOutOfOrderness("10 minutes"),
+        )
+        rates = Source(
+            name="rates",
+            columns={"valid_from": "TIMESTAMP", "currency": "STRING", "rate": "DECIMAL(8,4)"},
+            event_time="valid_from",
+            watermark=BoundedOutOfOrderness("10 minutes"),
+        )
+        priced = as_of(name="priced", left=orders, right=rates, on=["currency"])
+
+    Args:
+        name: the name of the join, as of any source.
+        left: the source whose events look for a version, which may be a derived source.
+        right: the source of the versions.
+        on: the columns with the keys; each has one type in both sources.
+        how: "inner" gives left events that have a version. "left" gives all: the right columns are
+            null without one.
+        allowed_lateness: how far an event may be behind the watermark of its own source to take
+            part. Left events wait this much longer for versions. Events that take no part are in
+            the table `<name>_unjoined`.
+        deleted: SQL over the columns of the right source, as in `"op = 'D'"`. An event for which it
+            is true ends the version of its key.
+        rename: new names of columns, by source and column, for those that both sources have.
+
+    Raises:
+        DefinitionError: an argument is not possible; the message says what is.
+    """
+    owner = f"As-of join '{name}'"
+    if how not in get_args(How):
+        raise DefinitionError(f"{owner}: how='{how}' is not possible: inner and left are.")
+    keys = check_keys(owner, left, right, on)
+    lateness = check_lateness(owner, allowed_lateness)
+    columns, left_columns, right_columns = paired_columns(
+        name, left, right, keys, rename or {}, dict.fromkeys(LINEAGE, NUMBER)
+    )
+    return AsOfSource(
+        name=name,
+        columns=columns,
+        event_time=left_columns.get(left.event_time, left.event_time),
+        watermark=WatermarkOfBases(),
+        derivation=AsOf(
+            left=left,
+            right=right,
+            on=keys,
+            how=how,  # pyright: ignore[reportArgumentType]  (checked above)
+            lateness=lateness,
+            deleted=deleted,
+            left_columns=left_columns,
+            right_columns=right_columns,
+        ),
+    )

@@ -1,0 +1,100 @@
+"""The parts that joins and as-of joins have in common: each row is made of rows of two sources."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.column_type import simple_type
+from tidemark.define.derived.derived_source import (
+    name_columns,
+    own_columns,
+    refuse_retractions,
+)
+from tidemark.define.helper_columns import helper
+from tidemark.define.source import Source
+
+LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
+"""The columns that identify the two rows of a pair in the event logs of the bases."""
+KIND = helper("kind")
+"""The order of the kinds of rows within a step, INT."""
+ROW_ORDER = (KIND, *LINEAGE)
+"""The order of rows within a step."""
+
+
+def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:
+    """Return the key columns of two sources, each once.
+
+    Args:
+        owner: the start of a message, as in "Join 'paid'".
+
+    Raises:
+        DefinitionError: the sources can't be compared by these keys.
+    """
+    if left.name == right.name:
+        raise DefinitionError(f"{owner}: '{left.name}' can't be joined with itself.")
+    refuse_retractions(owner, (left, right))
+    if not on:
+        raise DefinitionError(
+            f"{owner}: it has no keys. Give `on` at least one column of both sources."
+        )
+    for key in on:
+        for source in (left, right):
+            if key not in source.columns:
+                raise DefinitionError(
+                    f"{owner}: the key '{key}' is not a column of '{source.name}': "
+                    f"{', '.join(source.columns)}."
+                )
+        types = [simple_type(source.columns[key]) for source in (left, right)]
+        if types[0] != types[1]:
+            raise DefinitionError(
+                f"{owner}: the key '{key}' is a {types[0]} in '{left.name}' and a {types[1]} in "
+                f"'{right.name}'. Declare it with one type in both."
+            )
+        if "map<" in types[0]:
+            raise DefinitionError(
+                f"{owner}: the key '{key}' is a {types[0]}, which the engine can't compare."
+            )
+    return tuple(dict.fromkeys(on))
+
+
+def check_lateness(owner: str, allowed: str | timedelta) -> int:
+    """Return an allowed lateness in microseconds.
+
+    Raises:
+        DefinitionError: it is negative, or not a length of time.
+    """
+    lateness = duration(allowed)
+    if lateness < 0:
+        raise DefinitionError(f"{owner}: allowed_lateness must not be negative (got '{allowed}').")
+    return lateness
+
+
+def paired_columns(
+    name: str,
+    left: Source,
+    right: Source,
+    keys: Sequence[str],
+    rename: Mapping[str, str],
+    added: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the columns of a source with rows of two others.
+
+    Args:
+        name: its name.
+        rename: new names, by source and column.
+        added: the columns that the derivation adds, with their types.
+
+    Returns:
+        The columns with their types: the keys, those of the left side, of the right side, and the
+        added ones. Then the names of the columns of each side, without the keys.
+    """
+    sides = {left.name: left, right.name: right}
+    others = [(s, c) for s in sides for c in own_columns(sides[s]) if c not in keys]
+    names = name_columns(name, others, rename, (*keys, *added))
+    columns = {key: simple_type(left.columns[key]) for key in keys}
+    columns |= {new: simple_type(sides[side].columns[old]) for (side, old), new in names.items()}
+    left_names, right_names = (
+        {old: new for (side, old), new in names.items() if side == base} for base in sides
+    )
+    return columns | {**added}, left_names, right_names
