@@ -100,6 +100,18 @@ def _kafka_lag(overview: Overview) -> Iterator[Sample]:
             yield (source.name, topic, str(partition)), count
 
 
+def _lag_of_bases(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
+        for base, count in source.snapshot.lag_arrivals.items():
+            yield (source.name, base), count
+
+
+def _unjoined(overview: Overview) -> Iterator[Sample]:
+    for source in overview.sources:
+        if source.snapshot.lag_arrivals:
+            yield (source.name,), source.snapshot.unjoined
+
+
 def _kafka_up(overview: Overview) -> Iterator[Sample]:
     for source in overview.sources:
         if source.backlog is not None:
@@ -200,6 +212,20 @@ METRICS: tuple[MetricDefinition, ...] = (
         "How far the watermark is ahead of the processing clock of the newest arrival; 0 if it is "
         "not.",
         lambda s: s.ahead,
+    ),
+    MetricDefinition(
+        "tidemark_source_lag_arrivals",
+        GAUGE,
+        ("source", "base"),
+        "Arrivals of a base that a derived source, such as a join, has not taken yet.",
+        _lag_of_bases,
+    ),
+    MetricDefinition(
+        "tidemark_source_unjoined_rows",
+        GAUGE,
+        ("source",),
+        "Rows of the bases that take no part in a derived source; absent for other sources.",
+        _unjoined,
     ),
     MetricDefinition(
         "tidemark_kafka_up",

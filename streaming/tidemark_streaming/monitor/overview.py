@@ -15,6 +15,7 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.quality import results
 from tidemark.quality.quarantine import QUARANTINED
@@ -47,7 +48,8 @@ class SourceOverview:
         played: true if it is a recording, whose clock is its newest event.
         clock: the clock against which the lag is measured.
         bytes: the bytes that were read.
-        dead_letters: all rows of the dead letter table, including reprocessed ones.
+        dead_letters: all rows of the dead letter table, including reprocessed ones; 0 for a derived
+            source.
         backlog: the lag in Kafka; None for another source.
         waited: times, in order, each with the total lag in Kafka.
         warning: a message if the watermark is far ahead of the processing clock.
@@ -280,7 +282,7 @@ class Monitor:
             played=played,
             clock=newest if played and newest is not None else now,
             bytes=timeline.bytes,
-            dead_letters=0 if dead is None else dead.rows,
+            dead_letters=0 if dead is None or isinstance(source, DerivedSource) else dead.rows,
             backlog=None
             if connector is None
             else self._backlogs.backlog(connector, timeline.position),

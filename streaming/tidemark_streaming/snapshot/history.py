@@ -94,8 +94,9 @@ class Histogram:
 class Timeline:
     """The arrivals of a source that were read so far. Instants are in microseconds.
 
-    `heard_at` is the processing time of the newest arrival that is not a heartbeat. `silent_since`
-    is that of the newest arrival, if it is a heartbeat.
+    `position` is that of the newest arrival with offsets of topics, and `newest_position` that of
+    the newest arrival. `heard_at` is the processing time of the newest arrival that is not a
+    heartbeat. `silent_since` is that of the newest arrival, if it is a heartbeat.
     """
 
     def __init__(self, source: str) -> None:
@@ -113,6 +114,7 @@ class Timeline:
         self.heard_at: int | None = None
         self.silent_since: int | None = None
         self.position: str | None = None
+        self.newest_position: str | None = None
         self.undeclared = dict[str, int]()
 
     @property
@@ -166,6 +168,7 @@ class Timeline:
         self.heard_at = heard[-1] if heard else self.heard_at
         self.silent_since = _whole(rows["silent_since"].slice(rows.num_rows - 1))[0]
         self.watermark = _whole(rows["watermark_after"].slice(rows.num_rows - 1))[0]
+        self.newest_position = rows["position"][-1].as_py()
         for place in rows["position"].to_pylist():
             self.reprocessed.update(reprocessed_letters(place))
             # Other arrivals, such as reprocessed dead letters, have no offsets of topics.

@@ -19,6 +19,7 @@ from tidemark.base.counts import format_count
 from tidemark.base.settings import Settings
 from tidemark.compute.affected.by_time import can_change
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.store import ledger
@@ -27,6 +28,7 @@ from tidemark.store.commits.conditions import Condition, Equals, at_least, below
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log_columns import schema_version
+from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_dicts, to_micros
 from tidemark_streaming.snapshot import windows
 from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
@@ -47,8 +49,10 @@ class SourceSnapshot:
         silent_since: the time since which an ingest that follows the source has found no data; None
             if the newest arrival is not a heartbeat.
         schema_version: 1 at first, and incremented each time that the source gains columns.
-        dead_letters: dead letters that have not been reprocessed.
+        dead_letters: dead letters that have not been reprocessed; 0 for a derived source.
         undeclared: fields that the source does not declare, each with its newest arrival.
+        lag_arrivals: for a derived source, the arrivals of each base that it has not taken yet.
+        unjoined: for a derived source, the rows of its bases that take no part in it.
     """
 
     name: str
@@ -62,6 +66,8 @@ class SourceSnapshot:
     schema_version: int | None
     dead_letters: int
     undeclared: Mapping[str, int]
+    lag_arrivals: Mapping[str, int]
+    unjoined: int
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,13 @@ class Snapshot:
         timeline = self.arrivals_of(source.name)
         dead = source.dead_letters_table
         undeclared = timeline.undeclared.items()
+        derived = isinstance(source, DerivedSource)
+        letters = self.tables.read_if_changed(
+            (source.name, "dead letters"),
+            [dead],
+            lambda: self._dead_letters(dead, timeline),
+            also=timeline.count,
+        )
         return SourceSnapshot(
             name=source.name,
             arrivals=timeline.count,
@@ -145,13 +158,10 @@ class Snapshot:
             )
             if timeline.count
             else None,
-            dead_letters=self.tables.read_if_changed(
-                (source.name, "dead letters"),
-                [dead],
-                lambda: self._dead_letters(dead, timeline),
-                also=timeline.count,
-            ),
+            dead_letters=0 if derived else letters,
             undeclared={name: last for name, last in undeclared if name not in source.fields},
+            lag_arrivals=self._lag_of_bases(source, timeline) if derived else {},
+            unjoined=letters if derived else 0,
         )
 
     def asset(self, transform: Definition) -> AssetSnapshot:
@@ -413,6 +423,13 @@ class Snapshot:
             return None
         properties = {n: v or "" for n, v in found.metadata().configuration.items()}
         return schema_version(properties, [field.name for field in found.schema().fields])
+
+    def _lag_of_bases(self, source: DerivedSource, timeline: Timeline) -> dict[str, int]:
+        """Return how many arrivals of each base a derived source has not taken yet."""
+        newest = timeline.newest_position
+        taken = {} if newest is None else Step.of_position(newest).taken
+        counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}
+        return {base: max(n - 1 - taken.get(base, -1), 0) for base, n in counts.items()}
 
     def _dead_letters(self, table: str, timeline: Timeline) -> int:
         """Return the number of dead letters that have not been reprocessed."""

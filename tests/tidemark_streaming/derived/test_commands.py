@@ -70,7 +70,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
         call("dead-letters", "replay", "paid_orders", "--all").stderr
     )
     found = {source["name"]: source for source in done("status", "--json")["sources"]}
-    assert (found["paid_orders"]["arrivals"], found["paid_orders"]["dead_letters"]) == (2, 1)
+    assert (found["paid_orders"]["arrivals"], found["paid_orders"]["unjoined"]) == (2, 1)
 
     refused = call("end", "paid_orders", "--yes")
     assert refused.exit_code == 2

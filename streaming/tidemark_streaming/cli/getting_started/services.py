@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, err, out, print_warning, step
@@ -28,6 +29,8 @@ _HIDDEN = (
     "clock",
     "silent_since",
     "dead_letters",
+    "lag_arrivals",
+    "unjoined",
     "undeclared",
     "rows_waiting",
     "limited_by",
@@ -186,6 +189,25 @@ def _show_status(
             out().print(
                 f"[yellow]{count:,} {rows} not in the event log of [bold]{name}[/]: `tidemark "
                 f"dead-letters list {name}` shows why.[/]",
+                soft_wrap=True,
+            )
+        if any(source["lag_arrivals"].values()):
+            name = source["name"]
+            waiting = " and ".join(
+                f"{format_count(n, 'arrival')} of {base}"
+                for base, n in source["lag_arrivals"].items()
+                if n
+            )
+            out().print(
+                f"[bold]{name}[/] has not taken {waiting} yet: `tidemark ingest {name}`.",
+                soft_wrap=True,
+            )
+        if count := source["unjoined"]:
+            name = source["name"]
+            out().print(
+                f"{format_count(count, 'row')} of its bases "
+                f"{'takes' if count == 1 else 'take'} no part in [bold]{name}[/]: `tidemark "
+                f"dead-letters list {name}` shows why.",
                 soft_wrap=True,
             )
         if unknown := source["undeclared"]:

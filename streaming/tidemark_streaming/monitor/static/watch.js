@@ -256,6 +256,10 @@ function ingestOf(s) {
 }
 
 function waits(s) {
+  if (s.bases.length) {
+    const total = sum(s.bases.map((b) => b[1])), named = s.bases.filter((b) => b[1]).map(([name, n]) => `${name}: ${count(n)}`).join(" · ");
+    return total ? `<div class="waits" title="arrivals of the bases that are not taken yet"><b>${count(total)}</b> <small>${text(named)}</small></div>` : `<span class="faint">none</span>`;
+  }
   if (s.kafka === null) return `<span class="faint">files</span>`;
   if (s.kafka.trouble) return `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ ${s.kafka.silent ? "brokers don't answer" : text(s.kafka.trouble)}</span>`;
   const all = s.kafka.waiting.map(([topic, n, waiting]) => [`${topic}-${n}`, waiting]).sort((a, b) => b[1] - a[1]);
@@ -272,11 +276,11 @@ function sources() {
     const [tone, said, why] = ingestOf(s);
     return `<tr data-source="${text(s.name)}"><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
       <td class="n spare">${count(s.arrivals)}</td><td${s.warning ? ` class="bad-text" title="${text(s.warning)}"` : ""}>${instant(s.watermark)}</td><td>${lag}</td>
-      <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
+      <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n"${s.bases.length ? ` title="rows of the bases that take no part: ${text(s.name)}_unjoined"` : ""}>${s.bases.length ? `${count(s.unjoined)} unjoined` : count(s.deadLetters)}</td></tr>`;
   });
   const up = Object.entries(data.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
   $("sources").innerHTML = `<table><thead><tr><th>source</th><th class="n">events</th><th class="n spare">arrivals</th><th>watermark</th><th>behind</th>
-    <th>ingest</th><th>lag in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
+    <th>ingest</th><th>lag</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
 }
 
 // The lag of each sink and of each pipeline of an extra.
