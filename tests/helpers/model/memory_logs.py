@@ -163,7 +163,7 @@ class MemoryLogs:
         bases = [self.timelines[base.name] for base in source.bases]
         given, timeline, commits = [0] * len(bases), list[Arrival](), list[Commit]()
         # With the greatest progress, all arrivals are taken at once.
-        greatest = self._chance.choice([2 + max(map(len, bases)) // 2, 1_000])
+        greatest = self._chance.choice([2 + max(map(len, bases)) // 4, 1_000])
         while given != [len(base) for base in bases]:
             side = self._chance.randrange(len(bases))
             given[side] = min(given[side] + self._chance.randint(1, greatest), len(bases[side]))
@@ -175,7 +175,7 @@ class MemoryLogs:
             }
             chunks = MemoryConnector(source, timelines=here).pending(timeline)
             while chunks:
-                size = self._chance.choice([1, 1 + len(chunks) // 3, len(chunks), len(chunks)])
+                size = self._chance.choice([1, 1 + len(chunks) // 5, 1 + len(chunks) // 2])
                 commits.append(Commit(len(timeline), chunks[:size]))
                 last = timeline[-1] if timeline else None
                 timeline += fold(source, last, chunks[:size], {}, "{}", 1)
