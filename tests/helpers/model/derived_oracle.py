@@ -22,7 +22,8 @@ takes part and is not after it; A is 0 by default. It belongs to the first step,
 one, after which the right base's watermark is greater than t plus A.
 
 A chain has a window at the first step after which no event can change it: the watermark has passed
-its end by the allowed lateness, and for sessions also by the gap.
+its end by the allowed lateness, and for sessions also by the gap. A chain of changes has the panes
+that each arrival fires, with retractions.
 """
 
 import math
@@ -161,7 +162,8 @@ def derive(definition: Row, logs: Mapping[str, EventLog], steps: Steps | None) -
     if kind == "union":
         return _union(names, bases, taken)
     if kind == "chain":
-        return _chain(given, bases[0], taken)
+        chain = _changes if given.get("rows") == "changes" else _chain
+        return chain(given, bases[0], taken)
     if kind == "as_of":
         return _as_of(given, names, bases, taken)
     return _join(given, names, bases, taken)
@@ -246,6 +248,27 @@ def _chain(given: Row, base: EventLog, steps: Steps) -> EventLog:
     arrivals = _progress([base], steps, [stream.lateness + gap], rows)
     added = ("window_first", "window_last")
     return EventLog("window_last", columns, arrivals, added, windows=windows)
+
+
+def _changes(given: Row, base: EventLog, steps: Steps) -> EventLog:
+    final = _chain(given, base, steps)
+    stream = _stream(base, given["transform"] | {"accumulation": "retracting"})
+    rows, known = dict[int, list[Row]](), 0
+    for number, arrival in enumerate(base.arrivals):
+        _arrive(stream, arrival)
+        rows[number] = [
+            {
+                **dict(zip(stream.keys, pane.key, strict=True)),
+                **pane.values,
+                "window_first": EPOCH + int(pane.start) * MICROSECOND,
+                "window_last": EPOCH + int(pane.end - 1) * MICROSECOND,
+                "retraction": pane.retraction,
+            }
+            for pane in stream.panes[known:]
+        ]
+        known = len(stream.panes)
+    columns = {**final.columns, "retraction": "boolean"}
+    return EventLog("window_last", columns, _progress([base], steps, [0], rows))
 
 
 def _window_row(stream: Stream, window: Window) -> Row:

@@ -355,8 +355,11 @@ def _period(unit: str, zone: ZoneInfo, at: int) -> tuple[int, int]:
     return start, end
 
 
+def _sign(event: Event) -> int:
+    return -1 if event.row.get("retraction") else 1
+
+
 FINISH: dict[str, Callable[[list[Value]], Value]] = {
-    "sum": sum,
     "avg": statistics.fmean,
     "min": min,
     "max": max,
@@ -367,9 +370,12 @@ FINISH: dict[str, Callable[[list[Value]], Value]] = {
 
 
 def finished(what: Value, events: list[Event]) -> Value:
-    """Return an aggregate's value; only `count` counts rows without a value."""
+    """Return an aggregate's value; only `count` counts rows without a value.
+
+    Counts and sums subtract the retractions in a chain of changes.
+    """
     if what == "count":
-        return len(events)
+        return sum(map(_sign, events))
     ((kind, of),) = what.items()
     column = of["of"] if kind == "quantile" else of
     in_order = sorted(events, key=lambda e: (e.at, e.number))
@@ -380,6 +386,10 @@ def finished(what: Value, events: list[Event]) -> Value:
         return len(set(found))
     if not found:
         return None
+    if kind == "sum":
+        known = [e for e in in_order if e.row[column] is not None]
+        total = sum(_sign(e) * e.row[column] for e in known)
+        return total if sum(map(_sign, known)) else None
     if kind == "quantile":
         # The least value with at least this share of all values at or below it.
         return float(sorted(found)[max(math.ceil(Decimal(str(of["at"])) * len(found)), 1) - 1])

@@ -31,8 +31,13 @@ _FIRINGS: tuple[Part | None, ...] = (
 )
 
 
-def random_derived_scenario(seed: int, longest: int = 12) -> Part:
-    """Return a scenario without `expect`, of at most `longest` arrivals before the end."""
+def random_derived_scenario(seed: int, longest: int = 12, *, changes: bool = False) -> Part:
+    """Return a scenario without `expect`.
+
+    Args:
+        longest: the most arrivals before the end.
+        changes: true if the last derived source may be a chain of changes.
+    """
     chance = Random(seed)
     sources = {name: _source(chance) for name in "abc"[: chance.choice([2, 2, 2, 3])]}
     beginning = datetime.fromisoformat(chance.choice(_BEGINNINGS))
@@ -54,7 +59,11 @@ def random_derived_scenario(seed: int, longest: int = 12) -> Part:
         logs[name] = derive(definition, logs, None)
         scenario["derived"][name] = definition
     name = list(logs)[-1]
-    scenario["transform"] = _transform(chance, name, logs[name])
+    if changes and chance.random() < 0.3:
+        scenario["derived"]["changes"] = _changes(chance, name, logs[name])
+        scenario["transform"] = _over_changes(chance)
+    else:
+        scenario["transform"] = _transform(chance, name, logs[name])
     return scenario
 
 
@@ -132,6 +141,25 @@ def _chain(chance: Random, name: str, log: EventLog) -> Part:
         "aggregates": aggregates,
     }
     return {"chain": {"source": name, "transform": transform}}
+
+
+def _changes(chance: Random, name: str, log: EventLog) -> Part:
+    chain = _chain(chance, name, log)
+    transform = chain["chain"]["transform"]
+    # Only counts and sums subtract the retractions of this chain.
+    transform["trigger"] = {"early": chance.choice(_FIRINGS[2:]), "late": {"arrival": {}}}
+    return {"chain": {**chain["chain"], "rows": "changes"}}
+
+
+def _over_changes(chance: Random) -> Part:
+    return {
+        "source": "changes",
+        "window": chance.choice(_WINDOWS),
+        "keys": chance.choice([["k"], []]),
+        "allowed_lateness": f"{chance.choice([0, 5])} seconds",
+        "trigger": {"early": chance.choice([{"arrival": {}}, {"every": "2 seconds"}])},
+        "aggregates": {"n": "count", "total": {"sum": "n"}},
+    }
 
 
 def _columns(log: EventLog, kind: str) -> list[str]:
