@@ -1,4 +1,4 @@
-"""Determine whether a commit changes windows that were final.
+"""Determine whether a commit changes windows that a chain has taken.
 
 Arrivals never change a final window. A correction, a complete backfill, an erasure and a promoted
 rebuild do. A backfill that excludes too-late events computes the same rows again, unless one of the
@@ -15,11 +15,11 @@ from tidemark.store.commits.replacement import Cause, Replacement
 def find_change(
     commits: Sequence[StateCommit], known: int, transform: Definition, bound: int | None
 ) -> StateCommit | None:
-    """Return the first commit after the number `known` that changes final windows; None if none.
+    """Return the first commit after the number `known` that changes taken windows; None if none.
 
     Args:
         commits: the facts of all commits of the asset, or of its base, in order.
-        bound: the end through which windows are final; None if no window is.
+        bound: the end through which windows have been taken; None if none has.
     """
     if bound is None:
         return None
