@@ -1,14 +1,23 @@
-"""Errors in the definition of a join that only its first ingest detects."""
+"""Joins of many rows, and errors in a definition that only the first ingest detects."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tidemark.base import thresholds
 from tidemark.base.errors import DataError
+from tidemark.define.derived.as_of import AsOfSource, as_of
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, join
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
+from tidemark_streaming.connector import Chunk
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -30,6 +39,66 @@ RENAME = {"payments.t": "paid_at", "payments.id": "payment"}
 
 def derived(warehouse: Warehouse, source: DerivedSource) -> DerivedConnector:
     return DerivedConnector(source, warehouse.location, warehouse.database)
+
+
+class SizedConnector(MemoryConnector):
+    """A connector whose arrivals have a size."""
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return [replace(chunk, bytes=100) for chunk in super().pending(timeline)]
+
+
+def many_joins(prefix: str) -> list[DerivedSource]:
+    given: dict[str, Any] = {"left": LEFT, "right": RIGHT, "on": ["k"], "rename": RENAME}
+    within = Between("-2 seconds", "3 seconds")
+    return [
+        join(name=f"{prefix}_pairs", within=within, how="full", **given),
+        as_of(name=f"{prefix}_priced", how="left", allowed_lateness="1 second", **given),
+    ]
+
+
+def test_many_rows_and_few_give_the_same_event_log(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows are written once and numbered in their files; few are numbered in memory."""
+    arrivals = [
+        ScenarioArrival(
+            tuple(
+                (
+                    None if n == 7 else (3 * number + n) * SECOND,
+                    "abc"[n % 3],
+                    f"{number}.{n}",
+                )
+                for n in (3, 1, 2, 7, -4)
+            ),
+            number,
+        )
+        for number in range(4)
+    ]
+    few, many = many_joins("few"), many_joins("many")
+    for known in (2, 4):
+        for base in (LEFT, RIGHT):
+            list(ingest(warehouse, SizedConnector(base, arrivals[:known]), batch=None))
+        with monkeypatch.context() as patch:
+            patch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
+            patch.setattr(thresholds, "SMALL_BATCH_BYTES", -1)
+            patch.setattr(thresholds, "LOG_FILE_BYTES", 150)
+            for source in many:
+                list(ingest(warehouse, derived(warehouse, source), batch=None))
+    for one, other in zip(few, many, strict=True):
+        list(ingest(warehouse, derived(warehouse, one), batch=None))
+        for table in ("log_table", "dead_letters_table", "timeline_table"):
+            rows, same = (sorted_rows(warehouse, getattr(s, table)) for s in (one, other))
+            assert rows == same
+            assert rows
+        if isinstance(other, AsOfSource):
+            assert derived_parity(warehouse, other).equal
+            assert warehouse.version(other.versions_table) > 0
+
+
+def sorted_rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
+    rows = warehouse.take(table).to_pylist()
+    return sorted(rows, key=lambda row: (row["arrival"], row.get("position", 0)))
 
 
 @pytest.mark.parametrize("condition", ["l.amount > 1", "l.id >", "CAST(l.id AS INT) > 1"])

@@ -100,7 +100,7 @@ class ComputedRows:
             self._dead = compute(select_dead_letters(dead).coalesce(1))
             rows = fitting(rows)
         # One shuffle serves the numbers and the files.
-        rows = number_rows(_spread(rows, _files(arrivals)[-1] + 1), "_place", "arrival")
+        rows = number_rows(_spread(rows, _files(arrivals)[-1] + 1), "arrival", "_place")
         self._events = compute(_select(source, _identify(source, rows)))
 
     def events(self) -> Rows | None:
