@@ -25,6 +25,9 @@ from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.derived.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
+_SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}
+"""What the expressions of derivations can name, by argument."""
+
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
     """Return the connection of a derived source to its connector, which users do not write."""
@@ -110,10 +113,13 @@ class DerivedConnector:
         if not expressions or not is_expression_invalid(error):
             return None
         reason = str(error).strip().splitlines()[0]
-        given = " or ".join(f"{name}={text!r}" for name, text in expressions.items())
+        given = " or ".join(
+            f"{name}={text!r}, which is SQL over {_SCOPES[name]}"
+            for name, text in expressions.items()
+        )
         return DataError(
-            f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}: it is "
-            "SQL over the rows `l` and `r`. Nothing was ingested."
+            f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}. "
+            "Nothing was ingested."
         )
 
     @cached_property

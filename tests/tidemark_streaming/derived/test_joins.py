@@ -53,20 +53,24 @@ def many_joins(prefix: str) -> list[DerivedSource]:
     within = Between("-2 seconds", "3 seconds")
     return [
         join(name=f"{prefix}_pairs", within=within, how="full", **given),
-        as_of(name=f"{prefix}_priced", how="left", allowed_lateness="1 second", **given),
+        as_of(name=f"{prefix}_priced", how="left", allowed_lateness="2 seconds", **given),
     ]
 
 
 def test_many_rows_and_few_give_the_same_event_log(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many rows are written once and numbered in their files; few are numbered in memory."""
+    """Many rows are written once and numbered in their files; few are numbered in memory.
+
+    The as-of join of many rows keeps a table of versions before 2 s. A left row then waits at 2 s,
+    with a version at that time, and another one arrives, whose key has versions at 1 s and 3 s.
+    """
     arrivals = [
         ScenarioArrival(
             tuple(
                 (
                     None if n == 7 else (3 * number + n) * SECOND,
-                    "abc"[n % 3],
+                    "ab"[(n + number // 2) % 2],
                     f"{number}.{n}",
                 )
                 for n in (3, 1, 2, 7, -4)
@@ -119,3 +123,15 @@ def test_a_condition_that_can_not_be_computed(warehouse: Warehouse, condition: s
         list(ingest(warehouse, derived(warehouse, source), batch=None))
     assert f"Correct where={condition!r}" in str(refused.value)
     assert Log(warehouse, source).timeline() == []
+
+
+def test_a_deletion_that_can_not_be_computed(warehouse: Warehouse) -> None:
+    source = as_of(
+        name="priced", left=LEFT, right=RIGHT, on=["k"], rename=RENAME, deleted="op = 'D'"
+    )
+    for base in (LEFT, RIGHT):
+        list(ingest(warehouse, MemoryConnector(base, [ScenarioArrival(((0, "a", "x"),), 0)])))
+    with pytest.raises(DataError, match="The rows of 'priced' can't be computed") as found:
+        list(ingest(warehouse, derived(warehouse, source), batch=None))
+    wanted = """Correct deleted="op = 'D'", which is SQL over the columns of the right source."""
+    assert wanted in str(found.value)
