@@ -106,7 +106,7 @@ def _lag_of_bases(overview: Overview) -> Iterator[Sample]:
             yield (source.name, base), count
 
 
-def _unjoined(overview: Overview) -> Iterator[Sample]:
+def _unjoined_rows(overview: Overview) -> Iterator[Sample]:
     for source in overview.sources:
         if source.snapshot.lag_arrivals:
             yield (source.name,), source.snapshot.unjoined
@@ -225,7 +225,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         GAUGE,
         ("source",),
         "Rows of the bases that take no part in a derived source; absent for other sources.",
-        _unjoined,
+        _unjoined_rows,
     ),
     MetricDefinition(
         "tidemark_kafka_up",

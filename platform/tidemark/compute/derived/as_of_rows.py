@@ -81,7 +81,7 @@ def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
     left = left.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
-    versions = _mark_deleted(join, versions).where(
+    versions = _flag_deletions(join, versions).where(
         reduce(and_, (F.col(f"r.`{key}`").isNotNull() for key in join.on))
     )
     both = _for_window(join, "l", left, _LEFT, STEP, "l", f"l{CORRELATION}").unionByName(
@@ -116,7 +116,7 @@ def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
     )
 
 
-def _mark_deleted(join: AsOf, versions: DataFrame) -> DataFrame:
+def _flag_deletions(join: AsOf, versions: DataFrame) -> DataFrame:
     """Return versions with `_DELETED`, which is true if they end the version before."""
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))

@@ -4,7 +4,7 @@ A final window belongs to the first step after which nothing can change it (`Cha
 has published the arrivals of all steps, so its published table has the final row of each of them.
 
 With `changes`, a step has the firings of its arrival, and before each of them the rows that it
-replaces. The asset's state has the partials of all firings, whatever the runs that stored them.
+replaces. The asset's state has the partials of all firings, of every run.
 """
 
 from collections.abc import Sequence

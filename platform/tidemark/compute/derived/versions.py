@@ -53,7 +53,7 @@ def read_older_versions(
     if mark is None or least is None or mark > least:
         return read_between(right, steps, -1, taken, None, end)
     newer = read_between(right, steps, -1, taken, mark, max(mark, end))
-    return newer.unionByName(_stored(source, right))
+    return newer.unionByName(_read_versions(source, right))
 
 
 def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps) -> None:
@@ -78,7 +78,7 @@ def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: St
     late = F.col(TIME) < F.col(MARK) - F.lit(join.lateness)
     known = known.where(~F.coalesce(late, F.lit(False)))
     if before is not None:
-        known = known.unionByName(_stored(source, right))
+        known = known.unionByName(_read_versions(source, right))
     newest = known.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
         F.max_by(F.struct(ARRIVAL, POSITION, TIME, ROW), F.struct(TIME, ARRIVAL, POSITION)).alias(
             "newest"
@@ -123,7 +123,7 @@ def _count(log: Log, start: int, end: int) -> int:
     return int(found)
 
 
-def _stored(source: AsOfSource, log: Log) -> DataFrame:
+def _read_versions(source: AsOfSource, log: Log) -> DataFrame:
     """Return the rows of the versions table as `base_rows` reads them."""
     rows = log.warehouse.read(source.versions_table)
     none = F.lit(None)
