@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup broker demo checks test test-slow test-all stress faults mutants lint bench archive docs screenshots wheel up down lock clean
+.PHONY: setup broker demo checks test test-slow test-all stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -65,6 +65,10 @@ bench: setup
 	$(PYTHON) -m benchmarks
 	$(PYTHON) -m benchmarks.increments
 	$(PYTHON) -m benchmarks.checks
+
+# The queries of NEXMark as batch, as stream, and written by hand: equal rows, and seconds.
+nexmark: setup
+	$(PYTHON) -m benchmarks.nexmark
 
 # Makes engines start sooner, for a minute now and 270 MB; `tidemark down` does it in the background.
 archive: setup

@@ -32,8 +32,8 @@ class Recording:
     Args:
         source: the source of the events; it has no column `arrives`.
         records: returns the source's columns and `arrives`, the arrival time of each record. That
-            and the event time, which may be missing, are timestamps in UTC of whole seconds. The
-            other columns are written unchanged.
+            and the event time, which may be missing, are timestamps in UTC. The other columns are
+            written unchanged.
     """
 
     source: Source
@@ -101,7 +101,9 @@ class Recording:
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
         """Return the source's fields, with the event time as text, or None if it is missing."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
-        text = np.datetime_as_string(happened, unit="s", timezone="UTC").astype(object)
+        whole = (happened == happened.astype("datetime64[s]")) | np.isnat(happened)
+        unit = "s" if whole.all() else "us"
+        text = np.datetime_as_string(happened, unit=unit, timezone="UTC").astype(object)
         text[np.isnat(happened)] = None
         columns = records.assign(**{self.source.event_time: text})[list(self.source.columns)]
         return columns.set_axis(list(self.source.fields), axis="columns")

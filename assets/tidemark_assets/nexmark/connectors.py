@@ -1,0 +1,25 @@
+"""The connectors of NEXMark: 100,000 generated events, played in the order of arrival."""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark_assets.nexmark import sources
+from tidemark_assets.nexmark.generator import Events
+from tidemark_streaming.files.recording import Recording
+
+EVENTS = Events()
+
+persons = Recording(sources.persons, lambda: EVENTS.persons).ingestion
+auctions = Recording(sources.auctions, lambda: EVENTS.auctions).ingestion
+
+
+def _channel_names(spark: SparkSession) -> DataFrame:
+    """The bounded side input of query 13: a name for each number from 0 to 9,999."""
+    return spark.sql("SELECT id AS key, concat('name ', id) AS value FROM range(10000)")
+
+
+bids = replace(
+    Recording(sources.bids, lambda: EVENTS.bids).ingestion,
+    lookups={"channel_names": _channel_names},
+)

@@ -1,0 +1,13 @@
+"""NEXMark as a code location in Dagster."""
+
+import dagster as dg
+
+from tidemark_assets.build import DagsterOptions
+from tidemark_assets.definitions import domain_definitions
+
+presentation = DagsterOptions(
+    partitions=dg.DailyPartitionsDefinition(start_date="2015-07-15", end_date="2015-07-16"),
+    owners=["team:nexmark"],
+)
+
+definitions = domain_definitions("tidemark_assets.nexmark")

@@ -1,0 +1,325 @@
+"""The queries of NEXMark, each as a definition.
+
+A query that maps and filters is a row asset; its rows are in the table `<name>_log`. A query that
+joins is a join, with the same table. All others are windowed assets. Queries that aggregate over
+all of time have the window `Global`, which closes when the stream ends, and publish after each
+arrival until then.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark import aggregate as agg
+from tidemark.derive import Between, chain, join, row_asset
+from tidemark.transform import windowed_asset
+from tidemark.trigger import EachArrival, Trigger
+from tidemark.window import Calendar, Global, Session, Sliding, Tumbling
+from tidemark_assets.nexmark.sources import auctions, bids, persons
+
+SO_FAR = Trigger(early=EachArrival())
+EURO = "CAST(0.908 * price AS DECIMAL(22,3))"
+LONGEST_AUCTION = "5 minutes"
+MANY = 100_000
+"""Distinct values that an exact count keeps."""
+
+BID = {"auction": "BIGINT", "bidder": "BIGINT", "price": "BIGINT", "date_time": "TIMESTAMP"}
+BID_IN_EUROS = {**BID, "price": "DECIMAL(22,3)"}
+BID_BY_CHANNEL = {**BID, "channel": "STRING"}
+RANKS = {
+    "rank1": "price < 10000",
+    "rank2": "price >= 10000 AND price < 1000000",
+    "rank3": "price >= 1000000",
+}
+COUNTS = {"total_bids": agg.count()} | {
+    f"{rank}_bids": agg.count(where=where) for rank, where in RANKS.items()
+}
+DISTINCT_COUNTS = {
+    f"{rank}_{column}s": agg.count_distinct(column, where, max_values=MANY)
+    for column in ("bidder", "auction")
+    for rank, where in {"total": None, **RANKS}.items()
+}
+
+
+@row_asset(source=bids, columns=BID)
+def q0(bids: DataFrame) -> DataFrame:
+    """Pass each bid through."""
+    return bids
+
+
+@row_asset(source=bids, columns=BID_IN_EUROS)
+def q1(bids: DataFrame) -> DataFrame:
+    """Convert the price of each bid from dollars to euros."""
+    return bids.withColumn("price", F.expr(EURO))
+
+
+@row_asset(source=bids, columns={"auction": "BIGINT", "price": "BIGINT", "date_time": "TIMESTAMP"})
+def q2(bids: DataFrame) -> DataFrame:
+    """Select the bids of some auctions."""
+    return bids.where("auction % 123 = 0")
+
+
+@row_asset(
+    source=persons,
+    columns={
+        "seller": "BIGINT",
+        "name": "STRING",
+        "city": "STRING",
+        "state": "STRING",
+        "date_time": "TIMESTAMP",
+    },
+)
+def sellers(persons: DataFrame) -> DataFrame:
+    """Persons, with their number as that of a seller."""
+    return persons.withColumnRenamed("id", "seller")
+
+
+q3 = join(
+    name="q3",
+    left=auctions,
+    right=sellers,
+    on=["seller"],
+    within=Between("-1 day", "1 day"),
+    where="l.category = 10 AND r.state IN ('OR', 'ID', 'CA')",
+    rename={"sellers.date_time": "registered_at"},
+)
+"""Who sells in some states and one category? A person registers within a day of the auction."""
+
+auction_bids = join(
+    name="auction_bids",
+    left=auctions,
+    right=bids,
+    on=["auction"],
+    within=Between("0 seconds", LONGEST_AUCTION),
+    where="r.date_time <= l.expires",
+    rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
+)
+"""The bids before their auction has expired, with the auction."""
+
+
+@windowed_asset(
+    source=bids,
+    window=Sliding("10 seconds", "2 seconds"),
+    aggregates={"hot": agg.top_k("auction", 50)},
+)
+def q5(bids: DataFrame) -> DataFrame:
+    """Which auctions have the most bids in the last ten seconds? Several may have as many."""
+    return bids
+
+
+@windowed_asset(
+    source=bids,
+    window=Tumbling("10 seconds"),
+    aggregates={"highest": agg.top_n("struct(auction, price, bidder, date_time)", 10, by="price")},
+)
+def q7(bids: DataFrame) -> DataFrame:
+    """What are the highest bids of each ten seconds? Several may have the same price."""
+    return bids
+
+
+new_sellers = join(
+    name="new_sellers",
+    left=sellers,
+    right=auctions,
+    on=["seller"],
+    within=Tumbling("10 seconds"),
+    rename={"auctions.date_time": "opened_at"},
+)
+"""Persons with an auction in the ten seconds in which they registered."""
+
+
+@windowed_asset(
+    source=new_sellers,
+    keys=["seller", "name"],
+    window=Tumbling("10 seconds"),
+    aggregates={"auctions": agg.count()},
+)
+def q8(new_sellers: DataFrame) -> DataFrame:
+    """Who opens an auction in the ten seconds in which they register?"""
+    return new_sellers
+
+
+@windowed_asset(
+    source=auction_bids,
+    keys=["auction", "seller", "category"],
+    # No auction takes longer, so each has one session.
+    window=Session(LONGEST_AUCTION),
+    aggregates={
+        "winner": agg.top_n(
+            "struct(bidder, price, bid_time)", 1, by="struct(price, -unix_micros(bid_time))"
+        )
+    },
+)
+def q9(auction_bids: DataFrame) -> DataFrame:
+    """What is the winning bid of each auction? Of two equal bids, it is the earlier one."""
+    return auction_bids
+
+
+closed_auctions = chain(
+    name="closed_auctions",
+    of=q9,
+    types={"winner": "ARRAY<STRUCT<bidder: BIGINT, price: BIGINT, bid_time: TIMESTAMP>>"},
+)
+"""The auctions that no further bid can change, with the winning bid."""
+
+
+@windowed_asset(
+    source=closed_auctions,
+    keys=["category"],
+    window=Global(),
+    trigger=SO_FAR,
+    aggregates={"mean_price": agg.mean("winner[0].price")},
+)
+def q4(closed_auctions: DataFrame) -> DataFrame:
+    """What is the mean price of closed auctions, by category?"""
+    return closed_auctions
+
+
+@windowed_asset(
+    source=closed_auctions,
+    keys=["seller"],
+    window=Global(),
+    trigger=SO_FAR,
+    aggregates={"prices": agg.last_n("winner[0].price", 10)},
+)
+def q6(closed_auctions: DataFrame) -> DataFrame:
+    """What are the prices of the last ten closed auctions of each seller?"""
+    return closed_auctions
+
+
+@row_asset(source=bids, columns={**BID, "date": "STRING", "time": "STRING"})
+def q10(bids: DataFrame) -> DataFrame:
+    """Write all bids to files, with their day and minute."""
+    return bids.withColumns(
+        {
+            "date": F.date_format("date_time", "yyyy-MM-dd"),
+            "time": F.date_format("date_time", "HH:mm"),
+        }
+    )
+
+
+@windowed_asset(
+    source=bids, keys=["bidder"], window=Session("10 seconds"), aggregates={"bids": agg.count()}
+)
+def q11(bids: DataFrame) -> DataFrame:
+    """How many bids does a person make in each session of activity?"""
+    return bids
+
+
+@row_asset(source=bids, columns={**BID, "value": "STRING"})
+def q13(bids: DataFrame, channel_names: DataFrame) -> DataFrame:
+    """Join each bid with a table: the bounded side input."""
+    return bids.join(channel_names, bids["auction"] % 10_000 == channel_names["key"])
+
+
+@row_asset(source=bids, columns={**BID_IN_EUROS, "bid_time_type": "STRING", "c_counts": "INT"})
+def q14(bids: DataFrame) -> DataFrame:
+    """Select bids by their price in euros, and compute the time of day and a count of letters."""
+    hour = F.hour("date_time")
+    return bids.withColumns(
+        {
+            "price": F.expr(EURO),
+            "bid_time_type": F.when(hour.between(8, 18), "dayTime")
+            .when((hour <= 6) | (hour >= 20), "nightTime")
+            .otherwise("otherTime"),
+            "c_counts": F.expr("length(extra) - length(replace(extra, 'c', ''))"),
+        }
+    ).where("price > 1000000 AND price < 50000000")
+
+
+@windowed_asset(
+    source=bids,
+    window=Calendar("day"),
+    trigger=SO_FAR,
+    aggregates=COUNTS | DISTINCT_COUNTS,
+)
+def q15(bids: DataFrame) -> DataFrame:
+    """How many bids, bidders and auctions does a day have, by class of price?"""
+    return bids
+
+
+@windowed_asset(
+    source=bids,
+    keys=["channel"],
+    window=Calendar("day"),
+    trigger=SO_FAR,
+    aggregates={"minute": agg.max("date_format(date_time, 'HH:mm')")} | COUNTS | DISTINCT_COUNTS,
+)
+def q16(bids: DataFrame) -> DataFrame:
+    """How many bids, bidders and auctions does a channel have in a day, by class of price?"""
+    return bids
+
+
+@windowed_asset(
+    source=bids,
+    keys=["auction"],
+    window=Calendar("day"),
+    trigger=SO_FAR,
+    aggregates={
+        **COUNTS,
+        "min_price": agg.min("price"),
+        "max_price": agg.max("price"),
+        "avg_price": agg.mean("price"),
+        "sum_price": agg.sum("price"),
+    },
+)
+def q17(bids: DataFrame) -> DataFrame:
+    """How many bids does an auction have in a day, and at which prices?"""
+    return bids
+
+
+@windowed_asset(
+    source=bids,
+    keys=["bidder", "auction"],
+    window=Global(),
+    trigger=SO_FAR,
+    aggregates={"bid": agg.last("struct(price, channel, url, date_time, extra)")},
+)
+def q18(bids: DataFrame) -> DataFrame:
+    """What is the last bid of each person in each auction?"""
+    return bids
+
+
+@windowed_asset(
+    source=bids,
+    keys=["auction"],
+    window=Global(),
+    trigger=SO_FAR,
+    aggregates={
+        "top": agg.top_n("struct(bidder, price, channel, url, date_time, extra)", 10, by="price")
+    },
+)
+def q19(bids: DataFrame) -> DataFrame:
+    """What are the ten highest bids of each auction?"""
+    return bids
+
+
+q20 = join(
+    name="q20",
+    left=auctions,
+    right=bids,
+    on=["auction"],
+    within=Between("-1 day", "1 day"),
+    where="l.category = 10",
+    rename={"bids.date_time": "bid_time", "bids.extra": "bid_extra"},
+)
+"""The bids for auctions of a category, with the auction. A bid is within a day of its auction."""
+
+
+@row_asset(source=bids, columns={**BID_BY_CHANNEL, "channel_id": "STRING"})
+def q21(bids: DataFrame) -> DataFrame:
+    """Find the number of each channel, by its name or in the address."""
+    number = F.expr(
+        "CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
+        "WHEN 'baidu' THEN '3' "
+        "ELSE nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '') END"
+    )
+    return bids.withColumn("channel_id", number).where("channel_id IS NOT NULL")
+
+
+@row_asset(
+    source=bids, columns={**BID_BY_CHANNEL, **dict.fromkeys(("dir1", "dir2", "dir3"), "STRING")}
+)
+def q22(bids: DataFrame) -> DataFrame:
+    """Split the address of each bid into its folders."""
+    parts = F.split("url", "/")
+    return bids.withColumns({f"dir{n}": F.get(parts, F.lit(n + 2)) for n in (1, 2, 3)})

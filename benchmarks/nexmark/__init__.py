@@ -1,0 +1,1 @@
+"""The queries of NEXMark: batch, stream and hand-written Spark, compared."""
