@@ -61,7 +61,7 @@ def places(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[
     return found
 
 
-# Nine minutes of a busy machine.
+# They take three minutes.
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.step], ids=lambda q: q.name)
 def test_batch_and_stream_have_the_rows_of_the_query(places: list[Warehouse], query: Query) -> None:
