@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
+from tidemark.compute.exact_json import exact_json
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 
@@ -52,7 +53,7 @@ def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
     if not keys:
         return F.lit("{}")
     fields = [F.col(key if struct is None else f"{struct}.{key}").alias(key) for key in keys]
-    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+    return exact_json(*fields)
 
 
 def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool) -> Column:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.exact_json import exact_json
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
@@ -68,7 +69,7 @@ def derived_parity(
     few = all(Log(warehouse, base).few() for base in source.bases)
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
         last = timeline[-1].arrival
-        joined = F.to_json(F.struct(*(F.col(f"`{name}`") for name in source.columns)))
+        joined = exact_json(*(F.col(f"`{name}`") for name in source.columns))
         unjoined, none = F.col("bytes").cast("string"), F.lit(None).cast("string")
         recorded = _comparable(own.read(-1, last), joined, none).unionByName(
             _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))

@@ -19,6 +19,7 @@ from tidemark.compute import slot
 from tidemark.compute.affected.closed_windows import open_range
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import find_settling_step
+from tidemark.compute.exact_json import exact_json
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane import as_of
 from tidemark.compute.pane_table import list_values
@@ -47,7 +48,7 @@ def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: 
         rows, order, marks = _final_windows(chain, log, steps), [], list[str]()
     _check_types(source, rows)
     by = Window.partitionBy(STEP).orderBy(*order, "window_end", "window_start", *asset.keys)
-    origin = F.to_json(F.struct(*asset.by_window))
+    origin = exact_json(*(F.col(f"`{name}`") for name in asset.by_window))
     return rows.select(
         STEP,
         (F.row_number().over(by) - 1).cast("bigint").alias("position"),

@@ -20,6 +20,7 @@ from tidemark.compute.derived.base_rows import (
     STEP,
     TIME,
 )
+from tidemark.compute.exact_json import struct_as_json
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import KIND, LINEAGE
 from tidemark.define.source import Source
@@ -106,5 +107,5 @@ def _select_unjoined(
         F.col(f"{letter}{CORRELATION}").alias("correlation_id"),
         *empty,
         *(column.alias(name) for name, column in lineage.items()),
-        certain_dead_letter(reason, F.to_json(letter).cast("binary")),
+        certain_dead_letter(reason, struct_as_json(F.col(letter)).cast("binary")),
     )

@@ -10,6 +10,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.events import plan_check
 from tidemark.compute.events.prepare import call_function
+from tidemark.compute.exact_json import exact_json
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.row_asset import RowAsset
 from tidemark.define.derived.union import LINEAGE
@@ -34,7 +35,7 @@ def prepared_rows(
         ) from None
     columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
     # A function may make several rows of one, which only their values distinguish.
-    order = Window.partitionBy("arrival").orderBy("position", F.to_json(F.struct(*columns)))
+    order = Window.partitionBy("arrival").orderBy("position", exact_json(*columns))
     # Each arrival of the only base is a step.
     return rows.select(
         (F.col("arrival") - F.lit(before + 1)).cast("int").alias(STEP),

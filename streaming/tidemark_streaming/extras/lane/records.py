@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.compute.exact_json import exact_json
 from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import CORRELATION
@@ -21,7 +22,6 @@ _VALUE = helper("value")
 _HEADERS = (READ_FROM, CORRELATION)
 _NAMES = {"timestampType": "timestamp_type"}
 _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
-_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
@@ -94,9 +94,7 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
         .cast("string")
         .cast("binary")
         .alias("key"),
-        F.to_json(F.struct(*(F.col(f"`{c}`") for c in fields)), _JSON)
-        .cast("binary")
-        .alias("value"),
+        exact_json(*(F.col(f"`{c}`") for c in fields)).cast("binary").alias("value"),
         _headers(*_HEADERS).alias("headers"),
     )
 
