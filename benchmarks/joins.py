@@ -185,7 +185,7 @@ class Bench:
         orders, payments = (
             reader.parquet(f"{self._landed}/{side.source.name}/piece_*") for side in self._sides
         )
-        with self._timed(figure):
+        with self._measure_time(figure):
             _by_hand(orders, payments, how).write.format("delta").save(path)
         return path
 
@@ -199,7 +199,7 @@ class Bench:
             reader.parquet(f"{self._landed}/{side.source.name}/piece_*").withWatermark("t", BOUND)
             for side in self._sides
         )
-        with self._timed(figure):
+        with self._measure_time(figure):
             query = (
                 _by_hand(orders, payments, how)
                 .writeStream.option("checkpointLocation", f"{path}_checkpoint")
@@ -217,11 +217,11 @@ class Bench:
     def _measure(self, source: DerivedSource, figure: Measured) -> None:
         """Ingest everything that is pending for a join."""
         connector = DerivedConnector(source)
-        with self._timed(figure):
+        with self._measure_time(figure):
             commits = list(ingest(self._warehouse, connector, batch=None))
         figure.rows = sum(a.rows for commit in commits for a in commit.arrivals)
 
-    def _timed(self, figure: Measured) -> AbstractContextManager[None]:
+    def _measure_time(self, figure: Measured) -> AbstractContextManager[None]:
         pid = engine.status(self._settings).pid
         assert pid is not None
         return measure_block(figure, pid)
