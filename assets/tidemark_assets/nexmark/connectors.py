@@ -15,7 +15,7 @@ auctions = Recording(sources.auctions, lambda: EVENTS.auctions).ingestion
 
 
 def _channel_names(spark: SparkSession) -> DataFrame:
-    """The bounded side input of query 13: a name for each number from 0 to 9,999."""
+    """Return the bounded side input of query 13: a name for each number from 0 to 9,999."""
     return spark.sql("SELECT id AS key, concat('name ', id) AS value FROM range(10000)")
 
 

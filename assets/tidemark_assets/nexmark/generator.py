@@ -108,7 +108,7 @@ class Events:
         epoch, offset = number // EPOCH, number % EPOCH
         price = _prices(chance, size)
         longest = 2 * AUCTIONS_IN_FLIGHT * EPOCH // AUCTIONS * 1000 // RATE
-        expires = BEGIN + _ms(_happened(number) + 1 + chance.integers(0, longest, size))
+        expires = BEGIN + _ms(_event_millis(number) + 1 + chance.integers(0, longest, size))
         return self._frame(
             number,
             auction=FIRST_ID + epoch * AUCTIONS + offset - 1,
@@ -158,14 +158,14 @@ class Events:
         return number[(number % EPOCH >= start) & (number % EPOCH < end)]
 
     def _frame(self, number: _Ints, **columns: object) -> pd.DataFrame:
-        happened = BEGIN + _ms(_happened(number))
+        happened = BEGIN + _ms(_event_millis(number))
         delay = np.random.default_rng(len(number)).integers(0, LONGEST_DELAY_MS, len(number))
         return pd.DataFrame(columns).assign(
             **{"date_time": happened, ARRIVES: happened + _ms(delay)}
         )
 
 
-def _happened(number: _Ints) -> _Ints:
+def _event_millis(number: _Ints) -> _Ints:
     """Return the event times of events, in milliseconds since the beginning."""
     return number * (1000 // RATE)
 
