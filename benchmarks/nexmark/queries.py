@@ -127,9 +127,9 @@ QUERIES = (
         "q8",
         t.q8,
         "SELECT seller AS id, name, window_start FROM {q8}",
-        "SELECT DISTINCT p.id, p.name, window(p.date_time, '10 seconds').start FROM {persons} p "
-        "JOIN {auctions} a ON p.id = a.seller AND window(p.date_time, '10 seconds').start = "
-        "window(a.date_time, '10 seconds').start",
+        "WITH p AS (SELECT *, window(date_time, '10 seconds').start AS s FROM {persons}), a AS "
+        "(SELECT seller, window(date_time, '10 seconds').start AS s FROM {auctions}) SELECT "
+        "DISTINCT p.id, p.name, p.s FROM p JOIN a ON p.id = a.seller AND p.s = a.s",
     ),
     Query(
         "q9",
