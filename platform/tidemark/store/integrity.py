@@ -21,6 +21,7 @@ findings. Each finding is checked a second time before it counts.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
 from tidemark.define.source import Source
 from tidemark.define.tables import (
@@ -296,6 +298,9 @@ def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
 def _rows_lacking(
     tables: Tables, source: Source, timeline: DeltaTable, table: str
 ) -> Iterator[Damage]:
+    if _is_adding(tables, source):
+        # The timeline does not count the new rows yet; the next erasure finishes this one.
+        return
     arrived = expected_rows(tables, source, timeline, table)
     opened, total = tables.open(table), sum(arrived.values())
     actual = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
@@ -314,29 +319,42 @@ def expected_rows(
     column = "rows" if table == source.log_table else "dead_letters"
     found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
     rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
-    if column == "rows":
-        for arrival, events in _erased_events(tables, source).items():
-            rows[arrival] = rows.get(arrival, 0) - events
+    # The dead letters of other sources stay, without their content.
+    if column == "rows" or isinstance(source, DerivedSource):
+        for arrival, erased in _erased_rows(tables, source, table).items():
+            rows[arrival] = rows.get(arrival, 0) - erased
     return rows
 
 
-def _erased_events(tables: Tables, source: Source) -> Mapping[int, int]:
-    """Return the number of events of each arrival that have left the event log."""
+def _erased_rows(tables: Tables, source: Source, table: str) -> Mapping[int, int]:
+    """Return the number of rows of each arrival that have left a source's table."""
     opened = tables.open(ERASURES)
     if opened is None:
         return {}
     found: dict[int, int] = {}
+    column = "events" if table == source.log_table else "dead_letters"
     by_erasure = {
-        row["erasure"]: row["events"]
-        for row in file_list.load(opened, (), ["erasure", "source", "events"]).to_pylist()
+        row["erasure"]: row[column]
+        for row in file_list.load(opened, (), ["erasure", "source", column]).to_pylist()
         if row["source"] == source.name
     }
-    for erasure, events in by_erasure.items():
-        # Erasures that have not reached the event log yet do not count.
-        if tables.transaction(source.log_table, f"erasure/{erasure}") is not None:
-            for each in events:
+    for erasure, erased in by_erasure.items():
+        # Erasures that have not reached the table yet do not count.
+        if tables.transaction(table, f"erasure/{erasure}") is not None:
+            for each in erased:
                 found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
     return found
+
+
+def _is_adding(tables: Tables, source: Source) -> bool:
+    """Return whether an unfinished erasure adds rows to a source."""
+    opened = tables.open(ERASURES)
+    if opened is None:
+        return False
+    rows = file_list.load(opened, (), ["erasure", "source", "added"]).to_pylist()
+    adding = Counter(r["erasure"] for r in rows if r["source"] == source.name and r["added"])
+    # The second row of an erasure is its end.
+    return 1 in adding.values()
 
 
 def _rows_through(opened: DeltaTable, arrival: int) -> int:

@@ -1,7 +1,8 @@
 """Parity of derived sources: compare an event log with one pass over the bases' event logs.
 
 The steps are recorded facts, so the recomputation follows the timeline. Everything else is computed
-again, at once instead of in increments.
+again, at once instead of in increments. Positions are not compared: after an erasure, the remaining
+rows of an arrival keep theirs, and new rows follow.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,6 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.row_numbers import number_rows
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -75,7 +75,7 @@ def derived_parity(
             _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
         )
         computed = compute_rows(warehouse, source, [a.position for a in timeline])
-        computed = number_rows(computed, STEP).withColumnRenamed(STEP, "arrival")
+        computed = computed.withColumnRenamed(STEP, "arrival")
         if DEAD in computed.columns:
             dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
             computed = _comparable(computed.where(f"{DEAD} IS NULL"), joined, none).unionByName(
@@ -85,11 +85,10 @@ def derived_parity(
             computed = _comparable(computed, joined, none)
         missing = place.materialize_frame(computed.exceptAll(recorded), few=few)
         extra = place.materialize_frame(recorded.exceptAll(computed), few=few)
-        rows = sum(a.rows + a.dead_letters for a in timeline)
         return DerivedParity(
             source=source.name,
             as_of=last,
-            rows=rows,
+            rows=recorded.count(),
             missing=missing.count(),
             extra=extra.count(),
             differences=[*_first(missing, MISSING, most), *_first(extra, EXTRA, most)][:most],
@@ -98,10 +97,10 @@ def derived_parity(
 
 def _comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
     """Return rows as text, because the engine can't compare all types."""
-    numbers = (F.col(name).cast("bigint").alias(name) for name in ("arrival", "position"))
-    return rows.select(*numbers, row.alias("row"), reason.alias("reason"))
+    arrival = F.col("arrival").cast("bigint")
+    return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
 
 
 def _first(rows: DataFrame, kind: str, most: int) -> Sequence[dict[str, Any]]:
-    found = rows.orderBy("arrival", "position").limit(most).toArrow()
+    found = rows.orderBy("arrival", "row").limit(most).toArrow()
     return [{"kind": kind, **row} for row in to_dicts(found)]

@@ -1,5 +1,8 @@
 """Trace one event from its arrival to every row that includes it.
 
+A row of a derived source is traced back to the events of its bases, and an event to the rows of the
+sources that are derived from its own.
+
 An event is found in the log by its correlation id. The functions that runs use then prepare and
 classify it again, with the same result as in every run. The rows of its windows are looked up. For
 panes, and for triggers that decide which events are in a row, the windows are recounted. The only
@@ -17,11 +20,13 @@ from pyspark.sql import functions as F
 from tidemark.base import thresholds
 from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark.compute import rollups, slot
+from tidemark.compute.derived.base_rows import origin_text, parse_origins
 from tidemark.compute.pane import as_of, classify_scope, count_scope, finish_windows
 from tidemark.compute.pane_table import compute_panes
 from tidemark.define import aggregates as agg
 from tidemark.define import classification
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
@@ -29,7 +34,7 @@ from tidemark.define.triggers.trigger import Trigger
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.commits.conditions import Equals, InRanges
+from tidemark.store.commits.conditions import Condition, Equals, InRanges
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
@@ -61,6 +66,7 @@ class Event:
         read_from: its origin: a file and line, or a topic, partition and offset.
         dead_letter: why it could not be decoded; None for an event, which is in the log.
         columns: the source's own columns; empty for a dead letter.
+        origins: for a row of a derived source, the events that it was computed from.
     """
 
     source: str
@@ -70,6 +76,12 @@ class Event:
     read_from: str | None
     dead_letter: str | None
     columns: Row
+    origins: Sequence["Event"] = ()
+
+    @property
+    def place(self) -> tuple[str, int, int, bool]:
+        """The source, the arrival, the position and the table, which identify an event."""
+        return self.source, self.arrival.arrival, self.position, self.dead_letter is None
 
 
 @dataclass(frozen=True)
@@ -125,28 +137,89 @@ def find_events(warehouse: Warehouse, source: Source, correlation_id: str) -> It
     Both tables are searched by that column alone. Only the arrivals that have a match are read in
     full.
     """
+    named = Equals("correlation_id", correlation_id)
+    yield from _find(warehouse, source, [named], [named])
+
+
+def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> Iterator[Event]:
+    """Yield the rows of a derived source that were computed from an event, in order of arrival.
+
+    If the event takes no part in it, yield the row with the reason.
+    """
+    arrival, position = event.arrival.arrival, event.position
+    for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
+        if base.name != event.source:
+            continue
+        bounds = [
+            InRanges(lineage.arrival, ((arrival, arrival + 1),), instants=False),
+            InRanges(lineage.position, ((position, position + 1),), instants=False),
+            *(Equals(name, value) for name, value in lineage.only.items()),
+        ]
+        text = origin_text(event.source, arrival, position)
+        yield from _find(warehouse, source, bounds, [Equals("read_from", text)])
+
+
+def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
+    """Return an event of a source with its origins, and theirs."""
+    if not isinstance(source, DerivedSource):
+        return event
+    bases, origins = {base.name: base for base in source.bases}, list[Event]()
+    for name, arrival, position in _find_places(source, event):
+        found = [
+            InRanges(column, ((number, number + 1),), instants=False)
+            for column, number in (("arrival", arrival), ("position", position))
+        ]
+        for each in _find(warehouse, bases[name], found, None):
+            origins.append(add_origins(warehouse, bases[name], each))
+    return replace(event, origins=origins)
+
+
+def _find_places(source: DerivedSource, event: Event) -> Iterator[tuple[str, int, int]]:
+    """Yield the base, the arrival and the position of each row that a row was computed from."""
+    if event.dead_letter is not None:
+        yield from parse_origins(event.read_from or "")
+        return
+    row = event.columns
+    for base, lineage in zip(source.bases, source.derivation.lineage, strict=False):
+        is_own = all(row[name] == value for name, value in lineage.only.items())
+        if is_own and row[lineage.arrival] is not None:
+            yield base.name, row[lineage.arrival], row[lineage.position]
+
+
+def _find(
+    warehouse: Warehouse,
+    source: Source,
+    of_events: Sequence[Condition],
+    of_letters: Sequence[Condition] | None,
+) -> Iterator[Event]:
+    """Yield the events and dead letters with conditions, in order of arrival.
+
+    Only the columns of the conditions are read, and the arrivals that have a match.
+    """
     log = Log(warehouse, source)
     last = log.last() if warehouse.exists(source.timeline_table) else None
     if last is None:
         return
-    named = Equals("correlation_id", correlation_id)
     known = InRanges("arrival", ((0, last.arrival + 1),), instants=False)
-    tables = filter(warehouse.exists, (source.log_table, source.dead_letters_table))
+    tables = {source.log_table: of_events, source.dead_letters_table: of_letters}
     numbers = {
         (number, table)
-        for table in tables
-        for number in warehouse.take(table, known, named, columns=["arrival"])[
+        for table, bounds in tables.items()
+        if bounds is not None and warehouse.exists(table)
+        for number in warehouse.take(table, known, *bounds, columns=["arrival"])[
             "arrival"
         ].to_pylist()
     }
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
         alone = InRanges("arrival", ((number, number + 1),), instants=False)
-        for row in as_told(warehouse.take(table, alone, named).sort_by("position")):
+        for row in as_told(
+            warehouse.take(table, alone, *(tables[table] or ())).sort_by("position")
+        ):
             dead = table == source.dead_letters_table
             yield Event(
                 source=source.name,
-                correlation_id=correlation_id,
+                correlation_id=row["correlation_id"],
                 arrival=arrival,
                 position=row["position"],
                 read_from=row["read_from"],

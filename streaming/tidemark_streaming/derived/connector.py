@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import compute_rows, prepare_following
+from tidemark.compute.derived.rows import can_have_rows, compute_rows, prepare_following
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
@@ -19,7 +20,13 @@ from tidemark.engine.failures import is_expression_invalid
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
-from tidemark.store.event_log.steps import Step
+from tidemark.store.event_log.steps import (
+    Step,
+    effective_watermark,
+    latest,
+    raised_watermarks,
+)
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, Chunk, Ingestion
 from tidemark_streaming.derived.asset_results import AssetResults
@@ -55,13 +62,18 @@ class DerivedConnector:
         return replace(self, location=location, database=database)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        last = timeline[-1] if timeline else None
+        last, source = timeline[-1] if timeline else None, self.source
         now = None if last is None else Step.of_position(last.position)
         taken = {} if now is None else dict(now.taken)
         ids = self._ids({} if now is None else now.ids)
         arrivals = {b.name: self._arrivals(b, taken.get(b.name, 0)) for b in self.source.bases}
+        raised = {} if source.idle is None else raised_watermarks(a.position for a in timeline)
         reached = {
-            base: next((a.after for a in found if a.arrival == taken.get(base)), None)
+            base: effective_watermark(
+                raised.get(base, ()),
+                taken.get(base, -1),
+                next((a.after for a in found if a.arrival == taken.get(base)), None),
+            )
             for base, found in arrivals.items()
         }
         results = self._results(now, reached)
@@ -81,10 +93,13 @@ class DerivedConnector:
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
         for arrived_at, _, number, base, arrival in waiting:
             clock = arrived_at if clock is None else max(clock, arrived_at)
-            taken, reached = {**taken, base: number}, {**reached, base: arrival.after}
-            mark = self.source.watermark_of(list(reached.values()))
+            taken = {**taken, base: number}
+            reached[base] = latest(reached[base], arrival.after)
+            raises = self._raise(base, arrival, reached)
+            reached[base] = latest(reached[base], raises)
+            mark = source.watermark_of(list(reached.values()))
             of_asset = None if results is None else results.results_after(arrival.after)
-            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset)
+            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset, raises)
             chunks.append(
                 Chunk(
                     step.to_position(),
@@ -96,13 +111,15 @@ class DerivedConnector:
             )
         return chunks
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         warehouse = Warehouse(spark, self.location, self.database, registered=False)
         for base in self.source.bases:
             # A base of which nothing has arrived yet may have no tables.
             if not warehouse.exists(base.log_table):
                 Log(warehouse, base).create()
         positions = [chunk.position for chunk in chunks]
+        if not can_have_rows(warehouse, self.source, positions):
+            return self._no_rows(warehouse)
         rows = compute_rows(warehouse, self.source, positions)
         prepare_following(warehouse, self.source, positions)
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
@@ -121,6 +138,27 @@ class DerivedConnector:
             f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}. "
             "Nothing was ingested."
         )
+
+    def _raise(self, base: str, arrival: Arrival, reached: Mapping[str, int | None]) -> int | None:
+        """Return the effective watermark to which an arrival of a base raises the base's own.
+
+        None if it does not. A base that has ended does not count: it is not waited for.
+        """
+        idle, since, own = self.source.idle, arrival.silent_since, reached[base]
+        if idle is None or since is None or arrival.arrived_at - since < idle:
+            return None
+        others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
+        known = [mark for mark in others if mark is not None]
+        if not known or len(known) < len(others):
+            return None
+        return min(known) if own is None or own < min(known) else None
+
+    def _no_rows(self, warehouse: Warehouse) -> pa.Table:
+        """Return the result of `read` for steps without rows."""
+        own = warehouse.schema(self.source.log_table)
+        facts = {CHUNK: pa.int64(), "position": pa.int64(), "read_from": pa.string()}
+        columns = {name: own.field(name).type for name in self.source.columns}
+        return pa.schema({**columns, **facts}).empty_table()
 
     @cached_property
     def _tables(self) -> Tables:

@@ -63,6 +63,16 @@ class Domains:
         named = ((s, s.derivation.asset) for s in derived)
         return [s for s, own in named if own and asset.name in (own.name, own.follows)]
 
+    def downstream(self, source: Source) -> list[DerivedSource]:
+        """Return all sources that have a source's events, each after its bases."""
+        found, waiting = list[DerivedSource](), self.derived_from(source)
+        while waiting:
+            each = waiting.pop(0)
+            # A source that is reached again moves behind its other bases.
+            found = [*(other for other in found if other.name != each.name), each]
+            waiting += self.derived_from(each)
+        return found
+
     def tables(self) -> Iterator[TableName]:
         """Yield the names of all tables that sources, assets and rebuilds write."""
         ingestions, definitions = self.ingestions.values(), self.transforms.values()

@@ -6,7 +6,7 @@ outside.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from tidemark.base.counts import format_count
@@ -88,28 +88,34 @@ def erase(
         DefinitionError: as `run.erase.erase`.
     """
     source = wanted.source
-    _check_derived(known, source)
-    own = [d for d in known.transforms.values() if d.source.name == source.name]
+    derived = _find_derived(known, source)
+    sources = [source, *derived]
+    names = {each.name for each in sources}
+    own = [d for d in known.transforms.values() if d.source.name in names]
     if wanted.vacuum and not wanted.dry_run:
         _check_streams(settings, own)
-    names = _marts(settings, warehouse, own)
-    tables = [*run.list_tables(source, own), record.TABLE]
+    built = _marts(settings, warehouse, own)
+    held = [table for each in sources for table in run.list_tables(each, own)]
+    tables = [*dict.fromkeys(held), record.TABLE]
 
     def then() -> None:
         for each in own:
             record.delete_differences(warehouse, each.name)
-        if names:
-            on_progress(f"rebuild {', '.join(names)}")
-            found = marts.Marts(settings).build(address, names, full_refresh=True)
+        if built:
+            on_progress(f"rebuild {', '.join(built)}")
+            found = marts.Marts(settings).build(address, built, full_refresh=True)
             marts.refuse(marts.describe_failure(found))
 
-    with nullcontext() if wanted.dry_run else lock_ingest(warehouse, source):
+    with ExitStack() as locked:
+        for each in sources if not wanted.dry_run else ():
+            locked.enter_context(lock_ingest(warehouse, each))
         done = run.erase(
             warehouse,
             source,
             own,
             wanted.where,
             wanted.texts,
+            derived=derived,
             dry_run=wanted.dry_run,
             then=then,
             on_progress=on_progress,
@@ -120,7 +126,7 @@ def erase(
             *_unknown(warehouse, known),
             *_find_unbuilt_tables(settings, warehouse),
         ]
-        report = Report(done, names if done.events or done.resumed else [], beyond=beyond)
+        report = Report(done, built if done.events or done.resumed else [], beyond=beyond)
         if wanted.dry_run:
             return report
         if not wanted.vacuum:
@@ -128,23 +134,36 @@ def erase(
         on_progress("delete old files")
         vacuumed = [
             *purge(warehouse, tables, done.at),
-            *purge(warehouse.marts(registered=False), names, done.at),
+            *purge(warehouse.marts(registered=False), built, done.at),
         ]
         kept = [each for each in vacuumed if each.spared]
         spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
         return replace(report, vacuumed=vacuumed, beyond=[*beyond, *spared])
 
 
-def _check_derived(known: Domains, source: Source) -> None:
-    """Refuse sources whose events are in the event log of a derived source too."""
-    derived = [source] if isinstance(source, DerivedSource) else known.derived_from(source)
-    for each in derived:
-        bases = " and ".join(f"'{base.name}'" for base in each.bases)
+def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
+    """Return the sources that are derived from a source, into which an erasure continues.
+
+    Raises:
+        DefinitionError: the source is derived itself, or an erasure can't continue.
+    """
+    if isinstance(source, DerivedSource):
+        bases = " and ".join(f"'{base.name}'" for base in source.bases)
+        first = source.bases[0].name
         raise DefinitionError(
-            f"The event log of '{each.name}' has copies of the events of {bases}, which an erasure "
-            f"does not change. Drop it (`tidemark drop {each.name}`) and remove it from the "
-            "domain, erase the events of its bases, and then add it and ingest it again."
+            f"'{source.name}' is computed from {bases}: erase the events there, as with `tidemark "
+            f"erase {first} --where ...`. The erasure continues into '{source.name}'."
         )
+    derived = known.downstream(source)
+    for each in derived:
+        if not each.derivation.lineage:
+            raise DefinitionError(
+                f"The rows of '{each.name}' do not name the events that they were computed from, "
+                f"so an erasure can't continue into them. Drop it (`tidemark drop {each.name}`) "
+                "and remove it from the domain, erase the events, and then add it and ingest it "
+                "again."
+            )
+    return derived
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:

@@ -141,6 +141,8 @@ def test_the_watermark_stays_behind_the_bases(given: dict[str, Any], back: tuple
         ),
         ({"name": "Paid"}, "is not valid for a table"),
         ({"allowed_lateness": "-1 minute"}, "allowed_lateness must not be negative"),
+        ({"idle": "0 seconds"}, "idle must be greater than zero (got '0 seconds')"),
+        ({"idle": "1 minute"}, "'orders' and 'payments' record no heartbeats"),
     ],
 )
 def test_a_mistake_in_a_join(given: dict[str, Any], message: str) -> None:

@@ -11,10 +11,12 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import SparkConnectClient
 
+from helpers.data.runs import dies
 from helpers.data.support import same
 from helpers.kafka.topics import Topics
 from tidemark.base.errors import DataError
@@ -26,7 +28,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
 from tidemark.define.windows import Session, Tumbling
-from tidemark.run import incremental
+from tidemark.run import backfill, incremental
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import Rows
@@ -60,6 +62,7 @@ PER_MINUTE = WindowedTransform(
     aggregates={"pulses": agg.count()},
     function=same,
 )
+PANES = replace(PER_MINUTE, accumulation="accumulating")
 FAR = instant("2099-01-01")
 LIMIT = 240.0
 
@@ -165,8 +168,8 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     warehouse: Warehouse, engine: Settings, place: Place
 ) -> None:
     assets = [
-        replace(PER_MINUTE, source=place.source),
-        replace(PER_MINUTE, source=place.source, name="visits", window=Session("30 seconds")),
+        replace(PANES, source=place.source),
+        replace(PANES, source=place.source, name="visits", window=Session("30 seconds")),
     ]
     runs = list[str]()
     direct = Direct(assets, lambda: warehouse, lambda facts: runs.append(facts.asset))
@@ -214,6 +217,80 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     assert len(runs) == 6
     for asset in assets:
         assert parity(warehouse, asset).equal
+        check_any_cut(warehouse, asset)
+
+
+def check_any_cut(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    """Check that an asset has the same windows if its source's arrivals are divided differently."""
+    newest = Log(warehouse, asset.source).timeline()[-1].arrival
+    for cut in (1, 2, newest):
+        other = replace(asset, name=f"{asset.name}_by_{cut}")
+        through = list[int]()
+        while facts := incremental(warehouse, other, limit=cut):
+            through.append(facts.through_arrival)
+        assert through[-1] == newest
+        assert published(warehouse, other) == published(warehouse, asset)
+        assert fired(warehouse, other) == fired(warehouse, asset)
+    whole = replace(asset, name=f"{asset.name}_whole")
+    backfill(warehouse, whole)
+    columns = ("window_start", "window_end", "pulses", "final")
+    assert [[r[c] for c in columns] for r in published(warehouse, whole)] == [
+        [r[c] for c in columns] for r in published(warehouse, asset)
+    ]
+
+
+def published(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
+    rows = warehouse.take(asset.table).drop_columns(["commit_number"]).to_pylist()
+    return sorted(rows, key=lambda row: row["window_start"])
+
+
+def fired(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
+    rows = warehouse.take(asset.panes_table).drop_columns(["commit_number"]).to_pylist()
+    return sorted(rows, key=lambda row: (row["window_start"], row["pane"]))
+
+
+_FOLLOWING = """
+import json
+import sys
+from pathlib import Path
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest.ingest import follow
+from tidemark_streaming.streams.direct import Direct
+
+_, remote, place, file = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+connector, assets = cloudpickle.loads(Path(file).read_bytes())
+for commit in follow(warehouse, connector, 0.02, then=Direct(assets, lambda: warehouse)):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_after_kills_heartbeats_close_the_windows_once(
+    warehouse: Warehouse, engine: Settings, tmp_path: Path
+) -> None:
+    place, at, file = Files(tmp_path / "landing"), event_time(), tmp_path / "asset"
+    place.send(at)
+    direct = Direct([PANES], lambda: warehouse)
+    followed(warehouse, place.connect(), direct=direct)
+    file.write_bytes(cloudpickle.dumps((place.connect(), [PANES])))
+    log, arrivals = Log(warehouse, SOURCE), list[int]()
+    # A heartbeat is not recorded; one that closes the window is, and is then processed in parts.
+    for step in ("timeline", "state", "published", "ledger"):
+        assert dies(_FOLLOWING, engine, warehouse, step, str(file))
+        arrivals.append(len(log.timeline()))
+    assert arrivals[0] == 1 < arrivals[1]
+    again = followed(warehouse, place.connect(), lambda a: len(beats(a)) == 1, direct)
+    assert again[0].arrival == arrivals[-1]
+    timeline = log.timeline()
+    assert [a.arrival for a in timeline] == list(range(len(timeline)))
+    assert [a.before for a in timeline[1:]] == [a.after for a in timeline[:-1]]
+    (row,) = warehouse.take(PANES.table).to_pylist()
+    assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
+    assert warehouse.take(PANES.panes_table).num_rows == 1
+    assert parity(warehouse, PANES).equal
 
 
 def test_a_heartbeat_needs_no_engine(

@@ -1,9 +1,13 @@
 """Read the rows of a base, with the facts that a derivation needs."""
 
-from pyspark.sql import DataFrame
+import re
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.compute.derived.settling import find_raised_watermark
 from tidemark.define.helper_columns import helper
+from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -14,10 +18,26 @@ ROW = helper("row")
 TIME = helper("time")
 """Its event time, BIGINT microseconds; null if it has none that is valid."""
 MARK = helper("mark")
-"""The watermark of its own base before its arrival, BIGINT microseconds."""
+"""The effective watermark of its own base before its arrival, BIGINT microseconds."""
 ARRIVAL, POSITION, ORIGIN, CORRELATION = map(
     helper, ("arrival", "position", "origin", "correlation")
 )
+
+
+def origin_of(base: Source) -> Column:
+    """Return the origin of a base's row in a derived row, given the row's place in its log."""
+    return F.concat(F.lit(f"{base.name} "), "arrival", F.lit("#"), "position")
+
+
+def origin_text(base: str, arrival: int, position: int) -> str:
+    """Return the text that `origin_of` gives."""
+    return f"{base} {arrival}#{position}"
+
+
+def parse_origins(read_from: str) -> list[tuple[str, int, int]]:
+    """Return the base, arrival and position of each row that a derived row was computed from."""
+    found = re.findall(r"(\w+) (\d+)#(\d+)", read_from)
+    return [(base, int(arrival), int(position)) for base, arrival, position in found]
 
 
 def read_new(log: Log, steps: Steps) -> DataFrame:
@@ -45,13 +65,16 @@ def read_between(
         list(numbers.items()) or [(-1, -1)], f"arrival BIGINT, {STEP} INT"
     )
     rows = rows.join(F.broadcast(known), "arrival", "left")
+    mark = F.unix_micros("watermark")
+    if raised := steps.raised.get(source.name):
+        mark = F.greatest(mark, find_raised_watermark(F.col("arrival"), raised))
     return rows.select(
         F.coalesce(STEP, F.lit(-1)).alias(STEP),
         F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),
         F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at"))).alias(TIME),
-        F.unix_micros("watermark").alias(MARK),
+        mark.alias(MARK),
         F.col("arrival").alias(ARRIVAL),
         F.col("position").alias(POSITION),
-        F.concat(F.lit(f"{source.name} "), "arrival", F.lit("#"), "position").alias(ORIGIN),
+        origin_of(source).alias(ORIGIN),
         F.col("correlation_id").alias(CORRELATION),
     )

@@ -37,6 +37,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, Join
 from tidemark.define.derived.pairing import KIND
 from tidemark.define.helper_columns import helper
+from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -95,6 +96,23 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
         step = F.when(pair, step).otherwise(F.coalesce(f"l{_ALONE}", f"r{_ALONE}"))
     found = found.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
     return finish(source, _pairs(found, join), rows)
+
+
+def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
+    """Return whether the reach of an earlier row may end in these steps, without a partner."""
+    for side in _sides(join, logs, steps):
+        low, high = side.settled or (0, -1)
+        if high < low:
+            continue
+        log, (before, _) = side.log, steps.span(side.log.source.name)
+        bounds = [
+            InRanges("arrival", ((0, before + 1),), instants=False),
+            InRanges("max_event_time", ((max(low, BEGINNING), INFINITY),)),
+            InRanges("min_event_time", ((BEGINNING, min(high + 1, INFINITY)),)),
+        ]
+        if log.warehouse.take(log.source.timeline_table, *bounds, columns=["arrival"]).num_rows:
+            return True
+    return False
 
 
 def _sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]:

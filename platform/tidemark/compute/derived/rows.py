@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.compute.derived.as_of_rows import as_of_rows
 from tidemark.compute.derived.chain_rows import chain_rows
-from tidemark.compute.derived.join_rows import join_rows
+from tidemark.compute.derived.join_rows import join_rows, join_settles
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.compute.derived.versions import keep_versions
@@ -30,10 +30,32 @@ _BY_KIND: Mapping[type[object], _Compute] = {
     RowAsset: prepared_rows,
     Union: union_rows,
 }
+# Of some kinds, steps without rows can have rows of the derived source.
+_Settles = Callable[[Any, Sequence[Log], Steps], bool]
+_SETTLES: Mapping[type[object], _Settles] = {
+    Join: join_settles,
+    RowAsset: lambda *_: False,
+    Union: lambda *_: False,
+}
+
+
+def can_have_rows(warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]) -> bool:
+    """Return whether consecutive steps may bring rows, without a query to the engine.
+
+    Args:
+        positions: the positions of the steps.
+    """
+    logs = [Log(warehouse, base) for base in source.bases]
+    steps, derivation = _read_steps(source, logs, positions), source.derivation
+    settles = _SETTLES.get(type(derivation))
+    return steps.brings_rows() or settles is None or settles(derivation, logs, steps)
 
 
 def compute_rows(
-    warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]
+    warehouse: Warehouse,
+    source: DerivedSource,
+    positions: Sequence[str],
+    logs: Sequence[Log] | None = None,
 ) -> DataFrame:
     """Return the rows that consecutive steps bring to a derived source.
 
@@ -43,9 +65,10 @@ def compute_rows(
 
     Args:
         positions: the positions of the steps.
+        logs: the event logs of the bases, if not all of their rows are to be read.
     """
-    logs = [Log(warehouse, base) for base in source.bases]
-    steps = Steps.of_positions(logs, positions)
+    logs = logs or [Log(warehouse, base) for base in source.bases]
+    steps = _read_steps(source, logs, positions)
     return _BY_KIND[type(source.derivation)](source, source.derivation, logs, steps)
 
 
@@ -59,3 +82,11 @@ def prepare_following(
     if isinstance(source, AsOfSource):
         logs = [Log(warehouse, base) for base in source.bases]
         keep_versions(source, source.derivation, logs, Steps.of_positions(logs, positions))
+
+
+def _read_steps(source: DerivedSource, logs: Sequence[Log], positions: Sequence[str]) -> Steps:
+    warehouse, earlier = logs[0].warehouse, list[str]()
+    if source.idle is not None and warehouse.exists(source.timeline_table):
+        rows = warehouse.take(source.timeline_table, columns=["arrival", "position"])
+        earlier = rows.sort_by("arrival")["position"].to_pylist()
+    return Steps.of_positions(logs, positions, earlier)

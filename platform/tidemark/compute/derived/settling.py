@@ -1,4 +1,8 @@
-"""Find the step after which the watermark of a base is past an instant, for each row."""
+"""Find the steps that decide about a row, by the effective watermarks of the bases.
+
+The searches run in a worker of the engine. A join on an inequality would compare each row with each
+watermark.
+"""
 
 from collections.abc import Sequence
 
@@ -18,9 +22,6 @@ def find_settling_step(
     It is -1 if the watermark was greater before these steps, and null if it is not yet, or if the
     instant is null.
 
-    The search runs in a worker of the engine. A join on two inequalities would compare each row
-    with each watermark.
-
     Args:
         instant: BIGINT microseconds.
         before: the watermark before these steps.
@@ -39,3 +40,20 @@ def find_settling_step(
         return steps.take(pa.array(ranks, mask=instants.is_null().to_numpy(zero_copy_only=False)))
 
     return find(instant)
+
+
+def find_raised_watermark(arrival: Column, raised: Sequence[tuple[int, int]]) -> Column:
+    """Return the watermark that a heartbeat before an arrival has raised; null if none has.
+
+    Args:
+        arrival: the number of the base's arrival.
+        raised: the raised watermarks of the base, each with the number of the arrival.
+    """
+    numbers = np.array([number for number, _ in raised], np.int64)
+    marks = pa.array([None, *(mark for _, mark in raised)], pa.int64())
+
+    @F.arrow_udf("bigint")  # pyright: ignore[reportCallIssue]
+    def find(arrivals: pa.Array) -> pa.Array:
+        return marks.take(pa.array(np.searchsorted(numbers, arrivals.to_numpy(), side="left")))
+
+    return find(arrival)

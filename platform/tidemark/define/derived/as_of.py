@@ -44,6 +44,8 @@ class AsOf:
 
     asset = None
     added = LINEAGE
+    lineage = ()
+    partner_keys = ()
 
     @property
     def expressions(self) -> Mapping[str, str]:

@@ -40,6 +40,8 @@ class Chain:
     rows: ChainRows
 
     added = (FIRST, LAST, RETRACTION)
+    lineage = ()
+    partner_keys = ()
     expressions = MappingProxyType[str, str]({})
 
     @property

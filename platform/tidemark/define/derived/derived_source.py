@@ -6,13 +6,14 @@ about a derived source is a function of the recorded steps and of the bases' eve
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Protocol
 
 from pyspark.sql import Column
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY
+from tidemark.base.instants import INFINITY, duration
 from tidemark.define import tables
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -20,6 +21,26 @@ from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
 
 INSTANT, NUMBER = "timestamp", "bigint"
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The columns of a derived source that identify the row of one base in its event log.
+
+    Args:
+        arrival, position: the columns with the row's arrival and its position; null if the base has
+            no part in the derived row.
+        only: further columns, and the values that they have if the two are about this base.
+    """
+
+    arrival: str
+    position: str
+    only: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def condition(self) -> str:
+        """SQL that is true if the columns are about this base."""
+        return " AND ".join(f"{name} = '{value}'" for name, value in self.only.items()) or "true"
 
 
 class Derivation(Protocol):
@@ -33,6 +54,20 @@ class Derivation(Protocol):
     @property
     def added(self) -> tuple[str, ...]:
         """The columns that it adds to those of the bases; a further derivation leaves them out."""
+        ...
+
+    @property
+    def lineage(self) -> tuple[Lineage, ...]:
+        """For each base, the columns that identify its rows; none if no row of a base is kept."""
+        ...
+
+    @property
+    def partner_keys(self) -> tuple[str, ...]:
+        """The columns, of all bases and the derived source, that rows of different bases share.
+
+        A row of a base has no effect on derived rows with other values. Without such columns, each
+        derived row depends on one row of a base.
+        """
         ...
 
     @property
@@ -78,11 +113,14 @@ class DerivedSource(Source):
 
     Args:
         derivation: how it is computed.
+        idle: the silence, in microseconds, after which a heartbeat of a base raises its effective
+            watermark to the least of the others (`store.event_log.steps`); None for never.
         retraction: the BOOLEAN column that marks rows that take back an earlier row; None if no
             row does.
     """
 
     derivation: Derivation
+    idle: int | None = None
     retraction: str | None = None
 
     @property
@@ -135,6 +173,27 @@ def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
                 f"{what} can't read '{source.name}', whose rows may be retracted. Define the chain "
                 "with rows='final'."
             )
+
+
+def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source]) -> int | None:
+    """Return `idle` of a derived source in microseconds.
+
+    Raises:
+        DefinitionError: it is not greater than zero, or no base has heartbeats.
+    """
+    if idle is None:
+        return None
+    if (length := duration(idle)) <= 0:
+        raise DefinitionError(
+            f"Derived source '{name}': idle must be greater than zero (got '{idle}')."
+        )
+    if all(base.heartbeat is None for base in bases):
+        names = " and ".join(f"'{base.name}'" for base in bases)
+        raise DefinitionError(
+            f"Derived source '{name}': idle has no effect, because {names} record no heartbeats. "
+            'Set heartbeat="1 minute" in those that can be silent.'
+        )
+    return length
 
 
 def own_columns(base: Source) -> list[str]:

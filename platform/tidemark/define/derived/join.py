@@ -15,7 +15,9 @@ from tidemark.define.derived.derived_source import (
     INSTANT,
     NUMBER,
     DerivedSource,
+    Lineage,
     WatermarkOfBases,
+    check_idle,
 )
 from tidemark.define.derived.pairing import (
     LINEAGE,
@@ -183,6 +185,14 @@ class Join:
         return tuple(_added_columns(self.event_time))
 
     @property
+    def lineage(self) -> tuple[Lineage, ...]:
+        return Lineage(*LINEAGE[:2]), Lineage(*LINEAGE[2:])
+
+    @property
+    def partner_keys(self) -> tuple[str, ...]:
+        return self.on
+
+    @property
     def look_back(self) -> tuple[int, ...]:
         """How far results may be behind the watermarks of the bases and still be on time."""
         before, after = max(-self.reach.low, 0), max(self.reach.high, 0)
@@ -205,6 +215,7 @@ def join(
     where: str | None = None,
     rename: Mapping[str, str] | None = None,
     event_time: str = "latest",
+    idle: str | timedelta | None = None,
 ) -> DerivedSource:
     """Return a source with the pairs of two sources' events that belong together.
 
@@ -247,6 +258,10 @@ def join(
         rename: new names of columns, by source and column, for those that both sources have.
         event_time: the event time of a pair: "latest", the later of the two, in the column
             `joined_at`, or "left", that of the left event, in its own column.
+        idle: the silence of one source after which it no longer holds back the other, such as
+            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after it, the
+            silent source counts as complete up to the watermark of the other. Its later events
+            before that are late.
 
     Raises:
         DefinitionError: an argument is not possible; the message says what is.
@@ -289,6 +304,7 @@ def join(
         columns=columns,
         event_time=time,
         watermark=WatermarkOfBases(),
+        idle=check_idle(name, idle, (left, right)),
         derivation=Join(
             left=left,
             right=right,

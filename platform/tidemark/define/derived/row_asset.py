@@ -12,6 +12,7 @@ from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
+    Lineage,
     WatermarkOfBases,
     own_columns,
     refuse_retractions,
@@ -35,6 +36,8 @@ class RowAsset:
     added = LINEAGE
     expressions = MappingProxyType[str, str]({})
     look_back = (0,)
+    lineage = (Lineage(*LINEAGE),)
+    partner_keys = ()
 
     @property
     def bases(self) -> tuple[Source, ...]:

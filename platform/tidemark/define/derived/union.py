@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from types import MappingProxyType
 
 from tidemark.base.arguments import check_arguments
@@ -10,7 +11,9 @@ from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
+    Lineage,
     WatermarkOfBases,
+    check_idle,
     own_columns,
     refuse_retractions,
 )
@@ -35,6 +38,7 @@ class Union:
     columns: tuple[Mapping[str, str], ...]
 
     asset = None
+    partner_keys = ()
     expressions = MappingProxyType[str, str]({})
 
     @property
@@ -42,12 +46,16 @@ class Union:
         return (ORIGIN, *LINEAGE)
 
     @property
+    def lineage(self) -> tuple[Lineage, ...]:
+        return tuple(Lineage(*LINEAGE, {ORIGIN: base.name}) for base in self.bases)
+
+    @property
     def look_back(self) -> tuple[int, ...]:
         return (0,) * len(self.bases)
 
 
 @check_arguments
-def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
+def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = None) -> DerivedSource:
     """Return a source with the events of several sources.
 
     Columns of the same name are one column, and it is null for events of a source without it. The
@@ -60,6 +68,10 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
     Args:
         name: the name of the union, as of any source.
         of: at least two sources, which may be derived sources.
+        idle: the silence of one source after which it no longer holds back the others, such as
+            "10 minutes". It needs `Source(heartbeat=...)`. From the first heartbeat after it, the
+            silent source counts as complete up to the least watermark of the others. Its later
+            events before that are late.
 
     Raises:
         DefinitionError: there are fewer than two sources, or a column has two types.
@@ -104,5 +116,6 @@ def union(*, name: str, of: Sequence[Source]) -> DerivedSource:
         columns=columns,
         event_time=time,
         watermark=WatermarkOfBases(),
+        idle=check_idle(name, idle, of),
         derivation=Union(bases=tuple(of), columns=tuple(mapped)),
     )

@@ -8,7 +8,6 @@ from tidemark.compute.materialize import TempTables
 from tidemark.define.definition import Definition
 from tidemark.run.erase.search import SearchResult
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
@@ -32,6 +31,21 @@ def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     pass_fail_point("erased")
 
 
+def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
+    """Record the erasure of a derived source, and replace the rows that change.
+
+    The rows that take no part are replaced last: the next search finds them again.
+    """
+    erasures.record(log.warehouse, found.erasure, BEGUN)
+    pass_fail_point("erasure")
+    _delete_copies(log.warehouse, found)
+    pass_fail_point("copies")
+    _delete_events(log, found, place)
+    pass_fail_point("erased")
+    _replace_letters(log, found, place)
+    pass_fail_point("letters")
+
+
 def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
     """Discard the backup of an asset's last promotion."""
     state = State(warehouse, definition)
@@ -41,7 +55,7 @@ def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
 
 
 def _delete_copies(warehouse: Warehouse, found: SearchResult) -> None:
-    if not found.erasure.events:
+    if not found.erasure.events and not found.erasure.added:
         return
     for table in found.copies:
         warehouse.drop(table)
@@ -64,20 +78,30 @@ def _empty_letters(log: Log, found: SearchResult, place: TempTables) -> None:
         for name in ("bytes", "key", "headers", "correlation_id")
     }
     materialized = place.materialize(marked.withColumns(empty).select(*rows.columns), few=False)
-    log.warehouse.replace(materialized, table, _arrival_condition(ranges), erasure.app, 0)
+    log.warehouse.replace(materialized, table, erasures.arrival_condition(ranges), erasure.app, 0)
 
 
 def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
     """Rewrite the affected arrivals in the log without the erased events."""
     erasure = found.erasure
-    table, ranges = log.source.log_table, erasures.arrival_ranges(erasure.events)
+    table = log.source.log_table
+    ranges = erasures.arrival_ranges([*erasure.events, *erasure.added])
     bound = InRanges("arrival", ranges or ((-1, 0),), instants=False)
     staying = log.warehouse.read(table, bound).join(found.events, PLACE, "left_anti")
+    if found.gained is not None:
+        staying = staying.unionByName(found.gained)
     rows = place.materialize(staying, few=False)
     # Replace by arrival number, because Delta's transaction log records each commit's condition.
-    log.warehouse.replace(rows, table, _arrival_condition(ranges), erasure.app, 0)
+    log.warehouse.replace(rows, table, erasures.arrival_condition(ranges), erasure.app, 0)
 
 
-def _arrival_condition(ranges: Ranges) -> str:
-    each = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges or ((-1, 0),)]
-    return f"({' OR '.join(each)})"
+def _replace_letters(log: Log, found: SearchResult, place: TempTables) -> None:
+    """Rewrite the rows that take no part in a derived source."""
+    erasure = found.erasure
+    ranges = erasures.arrival_ranges([*erasure.letters, *erasure.added])
+    if not ranges or found.gained_letters is None:
+        return
+    table, bound = log.source.dead_letters_table, InRanges("arrival", ranges, instants=False)
+    staying = log.warehouse.read(table, bound).join(found.letters, PLACE, "left_anti")
+    rows = place.materialize(staying.unionByName(found.gained_letters), few=False)
+    log.warehouse.replace(rows, table, erasures.arrival_condition(ranges), erasure.app, 0)

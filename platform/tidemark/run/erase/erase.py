@@ -1,35 +1,41 @@
 """Erasure: delete a person's events from a source's event log, and everything computed from them.
 
 The events leave the log in one commit. Every window that held one is then recomputed from the log
-and replaced, as in a backfill, so batch and stream still agree. The other runs of the source wait
-until the erasure has ended (`store.upkeep.source_lock`). Nothing that Tidemark records about an
-erasure reveals the events. Neither the condition nor a value is in a commit, in the record of
-erasures (`store.upkeep.erasures`) or in a log file.
+and replaced, as in a backfill, so batch and stream still agree. The same then happens to each
+source that is derived from it: rows of the events leave its event log, rows that have another
+partner now, or none, take their place, and the windows over them are recomputed.
+
+The other runs of these sources wait until the erasure has ended (`store.upkeep.source_lock`).
+Nothing that Tidemark records about an erasure reveals the events. Neither the condition nor a value
+is in a commit, in the record of erasures (`store.upkeep.erasures`) or in a log file.
 
 | a process that is killed | leaves |
 | --- | --- |
 | before the log's commit | nothing erased, perhaps no tables of rebuilds: request it again |
-| after it | windows to recompute, which the source's next erasure of any kind does |
+| after it | windows and derived sources to recompute, which the next erasure of any kind does |
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.quality import results
 from tidemark.run import runner
 from tidemark.run.erase import recovery
-from tidemark.run.erase.deletion import delete
+from tidemark.run.erase.deletion import delete, rewrite
 from tidemark.run.erase.report import ErasureReport, build_report
-from tidemark.run.erase.search import find_counted, search
+from tidemark.run.erase.search import SearchResult, find_counted, search, search_derived
 from tidemark.store import claims
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.erasures import ENDED, Erasure
 from tidemark.store.upkeep.source_lock import lock_source
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
@@ -41,19 +47,21 @@ def erase(
     where: str,
     texts: Sequence[str] = (),
     *,
+    derived: Sequence[DerivedSource] = (),
     dry_run: bool = False,
     then: Callable[[], None] | None = None,
     on_progress: ProgressCallback = ignore_progress,
 ) -> ErasureReport:
     """Delete the events that match a condition, and everything that was computed from them.
 
-    The caller must ensure that no ingest runs in the meantime (`lock_ingest`). A dry run needs
-    neither that nor the source for itself.
+    The caller must ensure that no ingest of these sources runs in the meantime (`lock_ingest`). A
+    dry run needs neither that nor the sources for itself.
 
     Args:
-        definitions: all assets of the source.
+        definitions: all assets of the source and of the derived ones.
         where: SQL condition on the columns of the log.
         texts: delete the content of dead letters that contain one of these texts, too.
+        derived: all sources that are derived from it, each after its bases.
         dry_run: only report what would change.
         then: called before the erasure is recorded as finished; may be called twice.
         on_progress: receives a progress message at each step.
@@ -62,19 +70,20 @@ def erase(
         DefinitionError: the condition is invalid, or an asset's tables are incompatible with its
             definition.
         DataError: the source was never ingested.
-        ConflictError: the source's other runs did not end in time.
+        ConflictError: other runs of the sources did not end in time.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
         raise DataError(f"Source '{source.name}' has no arrivals yet: there is nothing to erase.")
     # Check the condition before other runs have to wait.
     affected_by_erasure.find_events(log, last.arrival, where)
+    work = _Work(log, _find_filled(warehouse, derived), definitions, on_progress)
     if dry_run:
-        with temp_tables(warehouse) as place:
-            found = search(log, definitions, where, texts, place)
-            return build_report(log, definitions, found, dry_run=True, resumed=0)
-    with lock_source(warehouse, source, on_progress):
-        return _erase(log, definitions, where, texts, then, on_progress)
+        return work.plan(where, texts)
+    with ExitStack() as locked:
+        for each in (source, *work.derived):
+            locked.enter_context(lock_source(warehouse, each, on_progress, erased=source))
+        return work.erase(where, texts, then)
 
 
 def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
@@ -83,32 +92,129 @@ def list_tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
     return [source.log_table, source.dead_letters_table, *dict.fromkeys(own), results.TABLE]
 
 
-def _erase(
-    log: Log,
-    definitions: Sequence[Definition],
-    where: str,
-    texts: Sequence[str],
-    then: Callable[[], None] | None,
-    on_progress: ProgressCallback,
-) -> ErasureReport:
-    warehouse, resumed = log.warehouse, 0
-    log.recover()
-    for left in erasures.find_unfinished(warehouse, log.source):
-        on_progress("finish an interrupted erasure")
-        resumed += recovery.finish(log, definitions, left, then, on_progress)
-    for each in find_counted(warehouse, log.source, definitions):
-        # Then no run still has to process an erased event, and all tables match their definitions.
-        on_progress(f"process new arrivals of {each.name}")
-        runner.incremental(warehouse, each)
-    with temp_tables(warehouse) as place:
-        on_progress("search for the events")
-        found = search(log, definitions, where, texts, place)
-        report = build_report(log, definitions, found, dry_run=False, resumed=resumed)
+@dataclass(frozen=True)
+class _Work:
+    """An erasure of a source's events.
+
+    Args:
+        log: the source's event log.
+        derived: the sources that are derived from it and have arrivals, each after its bases.
+        definitions: all assets of these sources.
+    """
+
+    log: Log
+    derived: Sequence[DerivedSource]
+    definitions: Sequence[Definition]
+    on_progress: ProgressCallback
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return self.log.warehouse
+
+    @property
+    def logs(self) -> list[Log]:
+        """The event logs of all sources."""
+        return [self.log, *(Log(self.warehouse, each) for each in self.derived)]
+
+    def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
+        """Return what an erasure would change."""
+        with temp_tables(self.warehouse) as place:
+            found = search(self.log, self.definitions, where, texts, place)
+            report = build_report(self.log, self.definitions, found, dry_run=True, resumed=0)
+            planned = {self.log.source.name: (self.log, found)}
+            for each in self.derived if found.erasure.events else ():
+                log = Log(self.warehouse, each)
+                found = search_derived(log, each, self.definitions, place, planned)
+                planned[each.name] = log, found
+                report = self._include(report, log, found, dry_run=True)
+        return report
+
+    def erase(
+        self, where: str, texts: Sequence[str], then: Callable[[], None] | None
+    ) -> ErasureReport:
+        """Finish interrupted erasures, and erase the events that match a condition."""
+        warehouse, resumed = self.warehouse, 0
+        for log in self.logs:
+            log.recover()
+        if left := self._list_unfinished():
+            self.on_progress("finish an interrupted erasure")
+            for log, erasure in left:
+                done = recovery.recompute(log, self.definitions, erasure, self.on_progress)
+                resumed += done and log is self.log
+            self._continue(None)
+            self._end(then)
+        for log in self.logs:
+            for asset in find_counted(warehouse, log.source, self.definitions):
+                # Then no run still has to process an erased event, and all tables match their
+                # definitions.
+                self.on_progress(f"process new arrivals of {asset.name}")
+                runner.incremental(warehouse, asset)
+        with temp_tables(warehouse) as place:
+            self.on_progress("search for the events")
+            found = search(self.log, self.definitions, where, texts, place)
+            report = build_report(self.log, self.definitions, found, dry_run=False, resumed=resumed)
+            if not found.is_empty:
+                self.on_progress("delete the events from the event log")
+                delete(self.log, found, place)
         if not found.is_empty:
-            on_progress("delete the events from the event log")
-            delete(log, found, place)
-    if not found.is_empty:
-        recovery.finish(log, definitions, found.erasure, then, on_progress)
-    # Sweep last: the engine may continue for a moment with queries of a killed process.
-    swept = claims.sweep(warehouse.path(SCRATCH))
-    return replace(report, swept=swept.removed, unswept=swept.left)
+            recovery.recompute(self.log, self.definitions, found.erasure, self.on_progress)
+            report = self._continue(report) or report
+            self._end(then)
+        # Sweep last: the engine may continue for a moment with queries of a killed process.
+        swept = claims.sweep(warehouse.path(SCRATCH))
+        return replace(report, swept=swept.removed, unswept=swept.left)
+
+    def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
+        """Erase the rows of derived sources whose events have left, and recompute their windows.
+
+        Return the report with these changes.
+        """
+        for each in self.derived:
+            log = Log(self.warehouse, each)
+            with temp_tables(self.warehouse) as place:
+                self.on_progress(f"search {each.name}")
+                found = search_derived(log, each, self.definitions, place, {})
+                if found.is_empty:
+                    continue
+                if report is not None:
+                    report = self._include(report, log, found, dry_run=False)
+                self.on_progress(f"delete the events from {each.name}")
+                rewrite(log, found, place)
+            recovery.recompute(log, self.definitions, found.erasure, self.on_progress)
+        return report
+
+    def _include(
+        self, report: ErasureReport, log: Log, found: SearchResult, *, dry_run: bool
+    ) -> ErasureReport:
+        """Return a report with the changes of a derived source."""
+        own = build_report(log, self.definitions, found, dry_run=dry_run, resumed=0)
+        return replace(
+            report,
+            places=[*report.places, *own.places],
+            sent=[*report.sent, *own.sent],
+            removed=[*report.removed, *own.removed],
+        )
+
+    def _list_unfinished(self) -> list[tuple[Log, Erasure]]:
+        """Return all recorded erasures of the sources that have not ended."""
+        return [
+            (log, erasure)
+            for log in self.logs
+            for erasure in erasures.find_unfinished(self.warehouse, log.source)
+        ]
+
+    def _end(self, then: Callable[[], None] | None) -> None:
+        """Record the erasures as finished; that of the source last, because it continues."""
+        if then is not None:
+            then()
+        for _, erasure in reversed(self._list_unfinished()):
+            erasures.record(self.warehouse, erasure, ENDED)
+
+
+def _find_filled(warehouse: Warehouse, derived: Sequence[DerivedSource]) -> list[DerivedSource]:
+    """Return the derived sources that have arrivals."""
+    return [
+        each
+        for each in derived
+        if warehouse.exists(each.timeline_table) and Log(warehouse, each).last() is not None
+    ]

@@ -1,6 +1,6 @@
 """Recompute everything that held an erased event, also after the erasure was killed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from tidemark.quality import results
 from tidemark.run import runner
 from tidemark.run.erase.deletion import discard_backup
 from tidemark.run.erase.search import list_owned
+from tidemark.run.erase.timeline import count_added
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
@@ -20,28 +21,30 @@ from tidemark.store.committers import Merge
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
-from tidemark.store.upkeep.erasures import ENDED, VOID, Erasure
+from tidemark.store.upkeep.erasures import VOID, Erasure
 from tidemark.store.warehouse import Warehouse
 
 
-def finish(
+def recompute(
     log: Log,
     definitions: Sequence[Definition],
     erasure: Erasure,
-    then: Callable[[], None] | None,
     on_progress: ProgressCallback,
 ) -> bool:
-    """Finish an erasure that was recorded. Return whether any of its events was deleted.
+    """Recompute the windows of an erasure that was recorded. Return whether it deleted any event.
+
+    If it did not, it is recorded as void.
 
     Args:
         definitions: all assets of the source.
-        then: called before the erasure is recorded as finished.
         on_progress: receives a progress message at each step.
     """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         erasures.record(warehouse, erasure, VOID)
         return False
+    count_added(log, erasure)
+    pass_fail_point("added")
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
     for name, ranges in erasure.windows.items():
@@ -56,9 +59,6 @@ def finish(
             on_progress(f"recompute {roll.name}")
             runner.incremental(warehouse, roll)
             _remove_old_values(warehouse, roll, ranges)
-    if then is not None:
-        then()
-    erasures.record(warehouse, erasure, ENDED)
     return True
 
 

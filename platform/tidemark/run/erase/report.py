@@ -122,8 +122,18 @@ def _list_affected_tables(log: Log, found: SearchResult) -> list[AffectedTable]:
     warehouse, source, erasure = log.warehouse, log.source, found.erasure
     affected = [
         AffectedTable(source.log_table, sum(erasure.events.values()), "deleted"),
-        AffectedTable(source.dead_letters_table, sum(erasure.letters.values()), "emptied"),
+        AffectedTable(
+            source.dead_letters_table,
+            sum(erasure.letters.values()),
+            "emptied" if found.gained is None else "deleted",
+        ),
     ]
+    for table, gained in (
+        (source.log_table, found.gained),
+        (source.dead_letters_table, found.gained_letters),
+    ):
+        if gained is not None:
+            affected.append(AffectedTable(table, gained.count(), "added"))
     for each in [*found.counted, *found.rolled]:
         ranges = erasure.windows.get(each.follows or each.name)
         if ranges is None:

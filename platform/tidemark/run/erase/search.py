@@ -1,19 +1,24 @@
 """Search for the events and dead letters to erase, and for everything that was made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from tidemark.compute.affected import by_erasure as affected_by_erasure
+from tidemark.compute.derived.lost_rows import find_changed_rows
 from tidemark.compute.materialize import TempTables
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
+from tidemark.engine.queries.planning import Planning
 from tidemark.store.asset import Asset
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
+from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import Erasure
 from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
@@ -30,6 +35,8 @@ class SearchResult:
         counted: the assets that have counted events.
         rolled: the roll-ups that have run.
         copies: the tables of rebuilds and side replays, if an event is erased.
+        gained: for a derived source, the events to add to its event log; otherwise None.
+        gained_letters: likewise, the rows to add to those that take no part in it.
     """
 
     erasure: Erasure
@@ -38,11 +45,22 @@ class SearchResult:
     counted: Sequence[Definition]
     rolled: Sequence[Definition]
     copies: Sequence[TableName]
+    gained: DataFrame | None = None
+    gained_letters: DataFrame | None = None
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to erase."""
-        return not self.erasure.events and not self.erasure.letters
+        return not self.erasure.changes
+
+    def change(self, log: Log) -> Log:
+        """Return the source's event log as it is after the erasure."""
+        return log.changed(self.events, self.gained)
+
+    @property
+    def gained_places(self) -> DataFrame | None:
+        """The places of the events to add."""
+        return None if self.gained is None else self.gained.select(*affected_by_erasure.PLACE)
 
 
 def search(
@@ -81,6 +99,63 @@ def search(
     )
 
 
+def search_derived(
+    log: Log,
+    source: DerivedSource,
+    definitions: Sequence[Definition],
+    place: TempTables,
+    planned: Mapping[str, tuple[Log, SearchResult]],
+) -> SearchResult:
+    """Search a derived source for rows of events that its bases have lost.
+
+    Args:
+        log: its event log.
+        definitions: all assets of the source.
+        place: keeps the places of the rows.
+        planned: for a dry run, the event log and the erasure of each base that would change.
+    """
+    warehouse = log.warehouse
+    last = log.last()
+    through = -1 if last is None else last.arrival
+    bases, gained = list[Log](), list[DataFrame | None]()
+    for base in source.bases:
+        base_log = Log(warehouse, base)
+        if base.name in planned:
+            base_log, found = planned[base.name]
+            bases.append(found.change(base_log))
+            gained.append(found.gained_places)
+        else:
+            bases.append(base_log)
+            gained.append(_find_gained(base_log))
+    few = all(each.few() for each in (log, *bases))
+    with warehouse.planning(Planning.of(few)):
+        changed = find_changed_rows(log, source, bases, gained, place, few=few)
+    counted = find_counted(warehouse, source, definitions)
+    added = changed.gained.select(*affected_by_erasure.PLACE)
+    after = log.changed(added=changed.gained)
+    events = changed.lost.unionByName(added)
+    first = added.unionByName(changed.gained_letters.select(*affected_by_erasure.PLACE))
+    first = first.groupBy("arrival").agg(F.min("position"))
+    erasure = Erasure(
+        source=source.name,
+        through=through,
+        events=_count_by_arrival(changed.lost),
+        letters=_count_by_arrival(changed.lost_letters),
+        windows=_find_affected_windows(after, counted, events, through),
+        added={int(r[0]): int(r[1]) for r in first.collect()},
+    )
+    return SearchResult(
+        erasure,
+        changed.lost,
+        changed.lost_letters,
+        counted,
+        find_rolled(warehouse, source, definitions),
+        _find_copies(warehouse, source, definitions) if erasure.changes else [],
+        changed.gained,
+        changed.gained_letters,
+    )
+
+
 def find_counted(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
@@ -108,6 +183,19 @@ def _find_copies(
 ) -> list[TableName]:
     own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
     return [table for name in own for table in list_owned(warehouse, name) if table.side]
+
+
+def _find_gained(log: Log) -> DataFrame | None:
+    """Return the places of the events that unfinished erasures have added to an event log."""
+    added = [e.added for e in erasures.find_unfinished(log.warehouse, log.source) if e.added]
+    if not added:
+        return None
+    first = {arrival: 0 for each in added for arrival in each}
+    first = {n: min(each[n] for each in added if n in each) for n in first}
+    rows = log.read(min(first) - 1, max(first)).select(*affected_by_erasure.PLACE)
+    known = rows.sparkSession.createDataFrame(list(first.items()), "arrival BIGINT, _first BIGINT")
+    rows = rows.join(F.broadcast(known), "arrival").where("position >= _first")
+    return rows.select(*affected_by_erasure.PLACE)
 
 
 def _find_affected_windows(

@@ -14,6 +14,7 @@ removes them.
 
 from collections.abc import Sequence
 from copy import copy
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
@@ -66,6 +67,8 @@ class Log:
         self._recent = recent
         self._span: tuple[int, int] | None = None
         self._only: DataFrame | None = None
+        self._without: DataFrame | None = None
+        self._added: DataFrame | None = None
         app = integrity.ingest_app(source)
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
@@ -149,9 +152,13 @@ class Log:
         if low > BEGINNING or high < INFINITY:
             bounds.append(InRanges(self.source.event_time, ((low, high),)))
         rows = self._select_declared(self.warehouse.read(self.source.log_table, *bounds))
-        if self._only is None:
-            return rows
-        return rows.join(self._only, ["arrival", "position"], "left_semi")
+        place = ["arrival", "position"]
+        if self._without is not None:
+            rows = rows.join(self._without, place, "left_anti")
+        if self._added is not None:
+            added = reduce(DataFrame.where, (bound.sql() for bound in bounds), self._added)
+            rows = rows.unionByName(added)
+        return rows if self._only is None else rows.join(self._only, place, "left_semi")
 
     def only(self, events: DataFrame) -> "Log":
         """Return the same log, restricted in `read` to the given events.
@@ -161,6 +168,17 @@ class Log:
         """
         log = copy(self)
         log._recent, log._only = NO_ARRIVALS, events
+        return log
+
+    def changed(self, without: DataFrame | None = None, added: DataFrame | None = None) -> "Log":
+        """Return the same log, with other events in `read`.
+
+        Args:
+            without: the `arrival` and `position` of events to leave out.
+            added: further events, with the columns of the event log.
+        """
+        log = copy(self)
+        log._recent, log._without, log._added = NO_ARRIVALS, without, added
         return log
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:

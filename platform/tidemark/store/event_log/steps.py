@@ -3,14 +3,21 @@
 The position of each arrival in the timeline records its step, and how far all bases had been taken.
 It also has the id of each base's timeline, because a base that was dropped and created again has
 other arrivals under the same numbers.
+
+The *effective watermark* of a base is its own one, unless it is silent. With `idle`, a heartbeat of
+a base that has been silent for so long raises its effective watermark to the least of the others,
+permanently. The step of the heartbeat records the new value.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
+
+RAISES = "raises"
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,14 @@ class Step:
             which nothing has been taken is missing.
         ids: the id of the timeline of each of these bases.
         results: the results of its asset that have been taken; None if it reads no asset.
+        raises: the effective watermark to which it raises that of its base; None if it does not.
     """
 
     base: str
     taken: Mapping[str, int]
     ids: Mapping[str, str]
     results: TakenResults | None = None
+    raises: int | None = None
 
     @property
     def arrival(self) -> int:
@@ -67,6 +76,8 @@ class Step:
         }
         if self.results is not None:
             position["results"] = asdict(self.results)
+        if self.raises is not None:
+            position[RAISES] = self.raises
         return json.dumps(position)
 
     @classmethod
@@ -77,9 +88,39 @@ class Step:
         taken = {name: number for name, (number, _) in others.items()}
         ids = {name: table_id for name, (_, table_id) in others.items()}
         results = TakenResults(**found["results"]) if "results" in found else None
-        return cls(
-            base, {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}, results
-        )
+        taken, ids = {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}
+        return cls(base, taken, ids, results, found.get(RAISES))
+
+
+def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+    """Return the raised effective watermarks of bases, each with the base's arrival that raises it.
+
+    Args:
+        positions: positions of steps, in order.
+    """
+    found = dict[str, list[tuple[int, int]]]()
+    for position in positions:
+        if RAISES in position and (step := Step.of_position(position)).raises is not None:
+            found.setdefault(step.base, []).append((step.arrival, step.raises))
+    return found
+
+
+def effective_watermark(
+    raised: Sequence[tuple[int, int]], arrival: int, own: int | None
+) -> int | None:
+    """Return the effective watermark of a base after one of its arrivals.
+
+    Args:
+        raised: its raised watermarks, as `raised_watermarks` returns them.
+        own: its own watermark after the arrival.
+    """
+    count = bisect_right(raised, arrival, key=lambda each: each[0])
+    return latest(own, raised[count - 1][1] if count else None)
+
+
+def latest(*marks: int | None) -> int | None:
+    """Return the greatest of some watermarks; None is minus infinity."""
+    return max((mark for mark in marks if mark is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -89,23 +130,31 @@ class Steps:
     Args:
         steps: the steps.
         arrivals: for each base, its arrivals in these steps, and the newest one before them.
+        raised: the raised effective watermarks of the bases, in these steps and before them.
     """
 
     steps: Sequence[Step]
     arrivals: Mapping[str, Sequence[Arrival]] = field(repr=False)
+    raised: Mapping[str, Sequence[tuple[int, int]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, int]]], repr=False
+    )
 
     @classmethod
-    def of_positions(cls, logs: Sequence[Log], positions: Sequence[str]) -> "Steps":
+    def of_positions(
+        cls, logs: Sequence[Log], positions: Sequence[str], earlier: Iterable[str] = ()
+    ) -> "Steps":
         """Return the steps that positions describe.
 
         Args:
             logs: the event logs of the bases.
+            earlier: the positions of earlier steps.
         """
         steps = [Step.of_position(position) for position in positions]
         before = steps[0].before
         names = [log.source.name for log in logs]
         read = [log.timeline(before.get(n, 0) - 1) for log, n in zip(logs, names, strict=True)]
-        return cls(steps, dict(zip(names, read, strict=True)))
+        raised = raised_watermarks(dict.fromkeys((*earlier, *positions)))
+        return cls(steps, dict(zip(names, read, strict=True)), raised)
 
     def span(self, base: str) -> tuple[int, int]:
         """Return the newest arrival of a base that was taken before these steps, and after them."""
@@ -117,9 +166,10 @@ class Steps:
         return {s.arrival: n for n, s in enumerate(self.steps) if s.base == base}
 
     def watermark_before(self, base: str) -> int | None:
-        """Return the watermark of a base before the first of these steps."""
+        """Return the effective watermark of a base before the first of these steps."""
         before, _ = self.span(base)
-        return next((a.after for a in self.arrivals[base] if a.arrival == before), None)
+        own = next((a.after for a in self.arrivals[base] if a.arrival == before), None)
+        return effective_watermark(self.raised.get(base, ()), before, own)
 
     def watermark_after(self, base: str) -> int | None:
         """Return the watermark of a base after the last of these steps."""
@@ -127,9 +177,11 @@ class Steps:
         return advances[-1][0] if advances else self.watermark_before(base)
 
     def advances(self, base: str) -> list[tuple[int, int]]:
-        """Return each watermark that a base reaches in these steps, with the index of the step."""
-        reached = self.watermark_before(base)
-        after = {a.arrival: a.after for a in self.arrivals[base]}
+        """Return each effective watermark that a base reaches, with the index of the step."""
+        reached, raised = self.watermark_before(base), self.raised.get(base, ())
+        after = {
+            a.arrival: effective_watermark(raised, a.arrival, a.after) for a in self.arrivals[base]
+        }
         found = list[tuple[int, int]]()
         for arrival, number in self.numbers(base).items():
             mark = after[arrival]
@@ -137,6 +189,16 @@ class Steps:
                 found.append((mark, number))
                 reached = mark
         return found
+
+    def brings_rows(self) -> bool:
+        """Return whether an arrival of these steps has rows."""
+        return any(
+            a.rows for base, found in self.arrivals.items() for a in found if self._has(base, a)
+        )
+
+    def _has(self, base: str, arrival: Arrival) -> bool:
+        before, through = self.span(base)
+        return before < arrival.arrival <= through
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""

@@ -5,6 +5,9 @@ number deleted since, so that the event log can still be proven complete:
 
     rows of the event log, of an arrival = its rows in the timeline - its events in `erasures`
 
+For a derived source, the same is true of its rows without part (`_unjoined`). An erasure of a
+base may also add events to it: its timeline counts them from then on.
+
 An erasure is recorded before anything is deleted, with the windows to recompute. The commit that
 deletes the events carries its id. When everything is done, it is recorded again. A later process
 can therefore finish an erasure that was killed, without knowing which events it was for.
@@ -13,7 +16,7 @@ can therefore finish an erasure that was killed, without knowing which events it
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -33,6 +36,7 @@ BEGUN, ENDED, VOID = "begun", "ended", "void"
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
+_POSITIONS = pa.list_(pa.struct({"arrival": pa.int64(), "position": pa.int64()}))
 _SCHEMA = pa.schema(
     {
         "erasure": pa.string(),
@@ -43,6 +47,7 @@ _SCHEMA = pa.schema(
         "events": _COUNTS,
         "dead_letters": _COUNTS,
         "windows": pa.string(),
+        "added": _POSITIONS,
     }
 )
 
@@ -55,8 +60,11 @@ class Erasure:
         source: its name.
         through: the source's newest arrival at that time.
         events: the number of events to delete, by arrival.
-        letters: the number of dead letters that lose their content, by arrival.
+        letters: the number of dead letters that lose their content, by arrival; for a derived
+            source, they are deleted.
         windows: the starts of the windows to recompute, by asset; no range means all windows.
+        added: for a derived source, the position of the first row to add, by arrival. Earlier rows
+            of the arrival have smaller positions.
         id: its unique id.
         at: when it began, in microseconds.
     """
@@ -66,6 +74,7 @@ class Erasure:
     events: Mapping[int, int]
     letters: Mapping[int, int]
     windows: Mapping[str, Ranges]
+    added: Mapping[int, int] = field(default_factory=dict[int, int])
     id: str = field(default_factory=lambda: uuid4().hex)
     at: int = field(default_factory=lambda: time.time_ns() // 1000)
 
@@ -73,6 +82,11 @@ class Erasure:
     def app(self) -> str:
         """The application id of its commits."""
         return f"erasure/{self.id}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.events or self.letters or self.added)
 
 
 def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
@@ -87,6 +101,7 @@ def record(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
         "events": _to_rows(erasure.events),
         "dead_letters": _to_rows(erasure.letters),
         "windows": json.dumps(erasure.windows),
+        "added": [{"arrival": a, "position": n} for a, n in sorted(erasure.added.items())],
     }
     rows = pa.Table.from_pylist([row], schema=_SCHEMA)
     warehouse.append(rows, TABLE, erasure.app, 0 if phase == BEGUN else 1)
@@ -108,9 +123,15 @@ def count_erased_events(warehouse: Warehouse, source: Source) -> Counter[int]:
     return found
 
 
-def arrival_ranges(counts: Mapping[int, int]) -> Ranges:
-    """Return the arrivals that have a count, as ranges."""
-    return merge_ranges((n, n + 1) for n in counts)
+def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
+    """Return arrivals as ranges."""
+    return merge_ranges((n, n + 1) for n in arrivals)
+
+
+def arrival_condition(ranges: Ranges) -> str:
+    """Return the SQL condition that an arrival is in one of the ranges; without ranges, none is."""
+    each = [f"(arrival >= {start} AND arrival < {end})" for start, end in ranges or ((-1, 0),)]
+    return f"({' OR '.join(each)})"
 
 
 def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
@@ -123,12 +144,13 @@ def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
 def _erasure(row: Mapping[str, object]) -> Erasure:
     by_asset = json.loads(str(row["windows"]))
     windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in by_asset.items()}
-    empty = Erasure(str(row["source"]), -1, {}, {}, windows, str(row["erasure"]))
+    empty = Erasure(str(row["source"]), -1, {}, {}, windows, id=str(row["erasure"]))
     return replace(
         empty,
         through=row["through_arrival"],
         events=_to_counts(row["events"]),
         letters=_to_counts(row["dead_letters"]),
+        added=_to_counts(row["added"], "position"),
         at=row["at"],
     )
 
@@ -137,6 +159,6 @@ def _to_rows(counts: Mapping[int, int]) -> list[dict[str, int]]:
     return [{"arrival": a, "events": n} for a, n in sorted(counts.items())]
 
 
-def _to_counts(counts: object) -> dict[int, int]:
+def _to_counts(counts: object, name: str = "events") -> dict[int, int]:
     assert isinstance(counts, list)
-    return {each["arrival"]: each["events"] for each in counts}
+    return {each["arrival"]: each[name] for each in counts}

@@ -111,16 +111,23 @@ def wait_for_erasure(warehouse: Warehouse, source: Source) -> None:
 
 @contextmanager
 def lock_source(
-    warehouse: Warehouse, source: Source, on_progress: ProgressCallback = ignore_progress
+    warehouse: Warehouse,
+    source: Source,
+    on_progress: ProgressCallback = ignore_progress,
+    *,
+    erased: Source | None = None,
 ) -> Iterator[None]:
     """Wait until all runs of a source have ended, and keep new ones waiting for the block.
+
+    Args:
+        erased: the source of the erasure; by default the same one. The other is derived from it.
 
     Raises:
         ConflictError: runs took longer than `MAX_RUN_SECONDS`, or an erasure longer than
             `MAX_ERASURE_SECONDS`.
         DataError: the lock files can't be written.
     """
-    path = _path(warehouse, source)
+    path, erased = _path(warehouse, source), erased or source
     erasure, runs = (_open(warehouse, source, name, writable=True) for name in ("erasure", "runs"))
     try:
         _wait(
@@ -129,7 +136,8 @@ def lock_source(
             MAX_ERASURE_SECONDS,
             lambda: _still_erasing(source, erasure),
         )
-        write_note(warehouse, erasure, f"process {os.getpid()}, started at {iso(_now())}")
+        started = f"process {os.getpid()}, started at {iso(_now())}"
+        write_note(warehouse, erasure, f"`tidemark erase {erased.name}`, {started}")
         try:
             _wait(
                 lambda: locks.try_take(runs),
@@ -140,7 +148,7 @@ def lock_source(
             _held.paths.add(path)
             yield
         finally:
-            if not erasures.find_unfinished(warehouse, source):
+            if not any(erasures.find_unfinished(warehouse, each) for each in (source, erased)):
                 write_note(warehouse, erasure, "")
     finally:
         _held.paths.discard(path)
@@ -164,11 +172,10 @@ def _wait_for_erasure(warehouse: Warehouse, source: Source, then: Callable[[], b
         if left[1] and left not in _reported:
             _reported.add(left)
             _log.warning(
-                "The erasure of source '%s'%s was interrupted. Run the same `tidemark erase %s` "
-                "command again: until then, tables may contain erased events.",
+                "The erasure of source '%s'%s was interrupted. Run the same command again: until "
+                "then, tables may contain erased events.",
                 source.name,
                 _details(erasure),
-                source.name,
             )
     finally:
         os.close(erasure)
@@ -202,7 +209,7 @@ def _still_erasing(source: Source, erasure: int) -> str:
     return (
         f"Gave up after {MAX_ERASURE_SECONDS:,.0f} seconds of waiting for the erasure of source "
         f"'{source.name}'{_details(erasure)}. Retry when it has ended; if you stop it, run the "
-        f"same `tidemark erase {source.name}` command again."
+        "same command again."
     )
 
 

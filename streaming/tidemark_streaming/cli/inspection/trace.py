@@ -18,9 +18,11 @@ from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
+    from tidemark.define.source import Source
     from tidemark.store.warehouse import Warehouse
     from tidemark.verify.trace import Event, Fate, WindowMembership
     from tidemark_streaming.dbt.mart_rows import MartRows
+    from tidemark_streaming.home.domains import Domains
 
 MOST = 20
 """Maximum number of events with one correlation id to trace."""
@@ -40,7 +42,8 @@ def command(
 
     The command shows the event's origin, arrival and watermark, and for each asset of its source
     the event's lateness and the rows that contain it. If several events share an id, it traces each
-    of them.
+    of them. It follows an event into joins and unions, and a row of a join back to the events that
+    it was computed from.
 
     Example: `tidemark trace orders:0:17`
     """
@@ -49,6 +52,7 @@ def command(
     home = Home()
     known = home.known
     sources = [home.source(source)] if source else [*known.sources.values()]
+    named = {each.name: each for each in known.all_sources()}
     store = home.warehouse()
     with step(f"find {correlation_id}") as work:
         found = [
@@ -56,6 +60,8 @@ def command(
             for one in sources
             for event in islice(trace.find_events(store, one, correlation_id), MOST + 1)
         ]
+        if source is None:
+            found = _follow(store, known, named, found)
         work.note = f"{len(found)} found" if len(found) <= MOST else f"more than {MOST}"
     if not found:
         names = ", ".join(f"'{one.name}'" for one in sources)
@@ -67,11 +73,32 @@ def command(
     traces, trees = list[dict[str, Any]](), list[Tree]()
     for event in found[:MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
+            event = trace.add_origins(store, named[event.source], event)
             fates = trace.find_fates(store, [*known.transforms.values()], event)
             rows = _marts(home, store, known.transforms, fates)
         traces.append(_plain(event, fates, rows))
         trees.append(_draw_tree(event, fates, rows))
     return Output(traces, lambda: out().print(*trees))
+
+
+def _follow(
+    store: "Warehouse",
+    known: "Domains",
+    named: Mapping[str, "Source"],
+    found: Sequence["Event"],
+) -> list["Event"]:
+    """Return events, and the rows of derived sources that were computed from them, each once."""
+    from tidemark.verify import trace
+
+    reached, waiting = dict[tuple[str, int, int, bool], "Event"](), [*found]
+    while waiting and len(reached) <= MOST:
+        event = waiting.pop(0)
+        if event.place in reached:
+            continue
+        reached[event.place] = event
+        for source in known.derived_from(named[event.source]):
+            waiting += islice(trace.find_derived(store, source, event), MOST + 1)
+    return [*reached.values()]
 
 
 def _marts(
@@ -99,17 +126,7 @@ def _plain(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> dict[str, Any]:
     """Return an event and its results for JSON."""
-    came = event.arrival
-    return {
-        "correlation_id": event.correlation_id,
-        "source": event.source,
-        "arrival": came.arrival,
-        "position": event.position,
-        "read_from": event.read_from,
-        "arrived_at": iso(came.arrived_at),
-        "watermark": iso(came.before),
-        "dead_letter": event.dead_letter,
-        "event": dict(event.columns),
+    return _plain_event(event) | {
         "assets": [
             {
                 "asset": fate.asset,
@@ -128,24 +145,29 @@ def _plain(
     }
 
 
+def _plain_event(event: "Event") -> dict[str, Any]:
+    """Return an event and its origins for JSON."""
+    came = event.arrival
+    return {
+        "correlation_id": event.correlation_id,
+        "source": event.source,
+        "arrival": came.arrival,
+        "position": event.position,
+        "read_from": event.read_from,
+        "arrived_at": iso(came.arrived_at),
+        "watermark": iso(came.before),
+        "dead_letter": event.dead_letter,
+        "event": dict(event.columns),
+        "origins": [_plain_event(each) for each in event.origins],
+    }
+
+
 def _draw_tree(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> Tree:
     """Return an event and its results as a tree."""
-    came = event.arrival
     tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
-    origin = tree.add(
-        f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
-    )
-    origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
-    origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
-    origin.add(f"[dim]watermark before its arrival[/] {iso(came.before) or '-infinity'}")
-    if event.dead_letter is None:
-        origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
-    else:
-        place = f"{came.arrival} position {event.position}"
-        origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
-        origin.add(f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {place})")
+    _add_origin(tree, event)
     for fate in fates:
         follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
         branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
@@ -158,6 +180,27 @@ def _draw_tree(
             for mart in marts.get((fate.asset, n), []):
                 where.add(_mart(mart))
     return tree
+
+
+def _add_origin(tree: Tree, event: "Event") -> None:
+    """Add the arrival of an event to a tree, and the events that it was computed from."""
+    came = event.arrival
+    origin = tree.add(
+        f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
+    )
+    origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
+    origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
+    origin.add(f"[dim]watermark before its arrival[/] {iso(came.before) or '-infinity'}")
+    if event.dead_letter is None:
+        origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
+    elif event.origins:
+        origin.add(f"[red]takes no part[/]: {escape(event.dead_letter)}")
+    else:
+        place = f"{came.arrival} position {event.position}"
+        origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
+        origin.add(f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {place})")
+    for each in event.origins:
+        _add_origin(origin.add("[dim]computed from[/]"), each)
 
 
 def _absence(fate: "Fate") -> str:

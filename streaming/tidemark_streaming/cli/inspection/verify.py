@@ -82,10 +82,11 @@ def parity(
 
 def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Output:
     """Compare the event log of a derived source with a recomputation."""
+    from tidemark.store.upkeep.source_lock import share_source
     from tidemark.verify.derived_parity import derived_parity
 
     store = home.warehouse()
-    with step(f"parity {source.name}") as work:
+    with step(f"parity {source.name}") as work, share_source(store, source):
         report = derived_parity(store, source)
         work.note = format_count(report.rows, "row")
 
@@ -99,7 +100,7 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
         different = format_count(report.missing + report.extra, "difference")
         title = f"{source.name}: {different} in {format_count(report.rows, 'row')}"
         rows = (tuple(each.values()) for each in report.differences[:limit])
-        print_table(("kind", "arrival", "position", "row", "reason"), rows, title)
+        print_table(("kind", "arrival", "row", "reason"), rows, title)
         if (more := report.missing + report.extra - limit) > 0:
             out().print(f"… and {more:,} more: increase --limit to list them.")
 

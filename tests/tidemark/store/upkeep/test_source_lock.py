@@ -159,10 +159,11 @@ def test_a_killed_erasure_does_not_block_runs_and_they_report_it(
     with share_source(warehouse, SOURCE):
         pass
     waiting, interrupted = (record.getMessage() for record in caplog.records)
-    of = f"the erasure of source 'orders' (process {erasure.pid}, started at 2"
+    by = f"`tidemark erase orders`, process {erasure.pid}, started at 2"
+    of = f"the erasure of source 'orders' ({by}"
     assert waiting.startswith(f"Waiting for {of}")
     assert interrupted.startswith(f"T{of[1:]}")
-    assert "Run the same `tidemark erase orders` command again" in interrupted
+    assert "Run the same command again" in interrupted
 
     # The next erasure finishes it.
     with lock_source(warehouse, SOURCE):

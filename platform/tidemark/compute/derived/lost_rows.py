@@ -1,0 +1,199 @@
+"""Find how a derived source changes after events have left the event logs of its bases.
+
+Derived rows of an event that has left are *lost*. Their partners may then have no partner, or
+another one, which can only be among the rows with the same partner keys. So all rows of these keys
+are computed again along the recorded steps, and compared with those of the event log.
+
+The comparison needs no knowledge of what has left. It can therefore finish an erasure that was
+killed. Rows that stay keep their positions, because other tables refer to them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import and_
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.compute.derived.base_rows import STEP, origin_of
+from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.materialize import TempTables
+from tidemark.define.derived.derived_source import DerivedSource, Lineage
+from tidemark.define.derived.pairing import KIND
+from tidemark.define.helper_columns import helper
+from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
+from tidemark.store.event_log.dead_letters import (
+    DEAD,
+    dead_letter,
+    fitting,
+    is_dead,
+    select_dead_letters,
+)
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Steps
+
+_PLACE = ["arrival", "position"]
+_ID, _UNJOINED = helper("id"), helper("unjoined")
+_SAME = ["arrival", _ID, _UNJOINED]
+"""The columns that identify a row of a derived source, whatever its position."""
+_ARRIVAL, _POSITION = helper("base_arrival"), helper("base_position")
+_BASE = [_ARRIVAL, _POSITION]
+_NEWEST = helper("newest")
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The rows that a derived source loses and gains.
+
+    Args:
+        lost: the places of the events that it loses.
+        lost_letters: the places of the rows without part in it that it loses.
+        gained: the events that it gains, with the columns of the event log.
+        gained_letters: the rows without part that it gains, with the columns of their table.
+    """
+
+    lost: DataFrame
+    lost_letters: DataFrame
+    gained: DataFrame
+    gained_letters: DataFrame
+
+
+def find_changed_rows(
+    log: Log,
+    source: DerivedSource,
+    bases: Sequence[Log],
+    gained: Sequence[DataFrame | None],
+    place: TempTables,
+    *,
+    few: bool,
+) -> ChangedRows:
+    """Return how a derived source that has arrivals differs from its bases.
+
+    Args:
+        log: its event log.
+        bases: the event logs of its bases, without the events that have left.
+        gained: for each base, the places of the events that an erasure has added to its event log.
+        place: keeps the rows of the result.
+        few: true if the bases and the source have few rows.
+    """
+    keep = partial(place.materialize_frame, few=few)
+    warehouse, lineage = log.warehouse, source.derivation.lineage
+    timeline = log.timeline()
+    positions = [arrival.position for arrival in timeline]
+    steps = Steps.of_positions(bases, positions)
+    own = dict.fromkeys(c for each in lineage for c in (each.arrival, each.position, *each.only))
+    identity = F.to_json(F.struct(*own))
+    events = log.read(-1, timeline[-1].arrival).withColumn(_ID, identity)
+    letters = warehouse.read(source.dead_letters_table)
+    letters = letters.select(*_PLACE, F.col("read_from").alias(_ID))
+    there = [_read_places(base, source, steps) for base in bases]
+    orphans = _union(
+        _of_base(events, own, rows, "left_anti") for own, rows in zip(lineage, there, strict=True)
+    )
+    orphans = keep(orphans.distinct())
+    found = _find_affected(there, orphans, gained, source.derivation.partner_keys)
+    near = [keep(rows) for rows in found]
+    partners = (
+        _of_base(events, own, rows, "left_semi") for own, rows in zip(lineage, near, strict=True)
+    )
+    touched = _union(rows.select(*_PLACE, _ID) for rows in (orphans, *partners)).distinct()
+    touched = keep(touched.withColumn(_UNJOINED, F.lit(False)))
+
+    logs = [base.only(_places(rows)) for base, rows in zip(bases, near, strict=True)]
+    computed = compute_rows(warehouse, source, positions, logs)
+    if DEAD not in computed.columns:
+        computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
+    computed = computed.withColumns(
+        {
+            "arrival": F.col(STEP).cast("bigint"),
+            _UNJOINED: is_dead([DEAD]),
+            _ID: F.when(is_dead([DEAD]), F.col("read_from")).otherwise(identity),
+        }
+    )
+    computed = keep(computed.drop(STEP, "position", KIND))
+    dead = letters.withColumn(_UNJOINED, F.lit(True))
+    known = _union(rows.select(*_SAME) for rows in (touched, dead))
+    new = computed.join(known, _SAME, "left_anti")
+    new = keep(_add_arrival(_number(new, events, letters), log))
+    origins = _union(rows.select(_ID) for rows in there)
+    lost = touched.join(computed, _SAME, "left_anti").select(*_PLACE)
+    lost_letters = letters.join(origins, _ID, "left_anti").select(*_PLACE)
+    columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
+    return ChangedRows(
+        lost=keep(lost),
+        lost_letters=keep(lost_letters),
+        gained=fitting(new).select(*columns),
+        gained_letters=select_dead_letters(new),
+    )
+
+
+def _read_places(base: Log, source: DerivedSource, steps: Steps) -> DataFrame:
+    """Return the places, the origins and the partner keys of the rows that a base has given."""
+    _, through = steps.span(base.source.name)
+    return base.read(-1, through).select(
+        F.col("arrival").alias(_ARRIVAL),
+        F.col("position").alias(_POSITION),
+        origin_of(base.source).alias(_ID),
+        *(f"`{key}`" for key in source.derivation.partner_keys),
+    )
+
+
+def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> DataFrame:
+    """Return the derived events of a base's rows, or with `left_anti` those of other rows of it."""
+    arrival, position = F.col(lineage.arrival), F.col(lineage.position)
+    same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
+    own = events.where(F.expr(lineage.condition) & arrival.isNotNull())
+    return own.join(rows.select(_ARRIVAL, _POSITION), same, how)
+
+
+def _find_affected(
+    there: Sequence[DataFrame],
+    orphans: DataFrame,
+    gained: Sequence[DataFrame | None],
+    keys: Sequence[str],
+) -> Iterator[DataFrame]:
+    """Yield, for each base, the rows whose derived rows may have changed."""
+    names = {helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
+    equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
+    new = [
+        rows.limit(0) if places is None else rows.join(_base_places(places), _BASE, "left_semi")
+        for rows, places in zip(there, gained, strict=True)
+    ]
+    if not keys:
+        yield from new
+        return
+    columns = [column.alias(name) for name, column in names.items()]
+    values = _union(rows.select(*columns) for rows in (orphans, *new)).distinct()
+    for rows in there:
+        yield rows.join(values, reduce(and_, equal), "left_semi")
+
+
+def _number(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
+    """Return new rows with positions after those of their arrival."""
+    taken = _union(each.select(*_PLACE) for each in (events, letters))
+    newest = taken.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
+    order = Window.partitionBy("arrival").orderBy(_UNJOINED, _ID)
+    position = F.coalesce(_NEWEST, F.lit(-1)) + F.row_number().over(order)
+    return rows.join(newest, "arrival", "left").withColumn("position", position.cast("bigint"))
+
+
+def _add_arrival(rows: DataFrame, log: Log) -> DataFrame:
+    """Return rows with the facts of their arrival."""
+    timeline = log.warehouse.read(log.source.timeline_table)
+    return rows.join(
+        timeline.select("arrival", "arrived_at", F.col("watermark_before").alias("watermark")),
+        "arrival",
+    )
+
+
+def _places(rows: DataFrame) -> DataFrame:
+    return rows.select(F.col(_ARRIVAL).alias("arrival"), F.col(_POSITION).alias("position"))
+
+
+def _base_places(rows: DataFrame) -> DataFrame:
+    return rows.select(F.col("arrival").alias(_ARRIVAL), F.col("position").alias(_POSITION))
+
+
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)

@@ -1,0 +1,304 @@
+"""An erasure continues into the sources that are derived from its source, and into their assets.
+
+The event log of a join is then its definition over the bases without the erased rows.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.data.searched import found
+from helpers.model.join_oracle import BaseArrival, join_by_definition
+from tidemark.base.instants import INFINITY
+from tidemark.define import aggregates as agg
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.join import Between, Join, join
+from tidemark.define.derived.union import union
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Session, Tumbling
+from tidemark.run import incremental
+from tidemark.run.erase import deletion, recovery
+from tidemark.run.erase.erase import ErasureReport, erase, list_tables
+from tidemark.store import integrity
+from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Step
+from tidemark.store.upkeep import erasures
+from tidemark.store.upkeep.maintenance import purge
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.parity import parity
+from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.scenario.read.parse import ScenarioArrival
+from tidemark_streaming.scenario.run.memory import MemoryConnector
+from tidemark_streaming.streams import continuous
+
+REGISTERED = False
+SECOND = 1_000_000
+ORDERS, PAYMENTS = (
+    Source(
+        name=name,
+        columns={"t": "TIMESTAMP", "k": "STRING", "id": "STRING"},
+        event_time="t",
+        watermark=BoundedOutOfOrderness("2 seconds"),
+    )
+    for name in ("orders", "payments")
+)
+Given = Sequence[Sequence[ScenarioArrival]]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Orders and payments, a join of them, and a union over it, all with assets."""
+
+    paid: DerivedSource
+    all: DerivedSource
+    given: Given
+
+    @classmethod
+    def of(cls, given: Given, how: str, lateness: str | None = None) -> "Shop":
+        paid = join(
+            name="paid",
+            left=ORDERS,
+            right=PAYMENTS,
+            on=["k"],
+            within=Between("-2 seconds", "3 seconds"),
+            how=how,
+            allowed_lateness=lateness,
+            rename={"payments.t": "paid_at", "payments.id": "payment"},
+        )
+        every = union(name="every", of=[paid, PAYMENTS])
+        return cls(paid, every, given)
+
+    @property
+    def derived(self) -> list[DerivedSource]:
+        return [self.paid, self.all]
+
+    @property
+    def assets(self) -> list[WindowedTransform]:
+        newest = {"n": agg.count(), "newest": agg.max("id")}
+        of_paid = WindowedTransform(
+            name="paid_by_key",
+            source=self.paid,
+            keys=("k",),
+            window=Tumbling("4 seconds"),
+            allowed_lateness=0,
+            aggregates=newest,
+            description="",
+            function=same,
+        )
+        return [
+            of_paid,
+            replace(of_paid, name="every_by_key", source=self.all, window=Session("2 seconds")),
+            replace(of_paid, name="orders_by_key", source=ORDERS),
+        ]
+
+    def ingest_bases(self, warehouse: Warehouse) -> None:
+        for base, arrivals in zip((ORDERS, PAYMENTS), self.given, strict=True):
+            list(ingest(warehouse, MemoryConnector(base, arrivals), batch=None))
+
+    def fill(self, warehouse: Warehouse) -> None:
+        """Ingest and run everything."""
+        self.ingest_bases(warehouse)
+        for source in self.derived:
+            connector = DerivedConnector(source, warehouse.location, warehouse.database)
+            list(ingest(warehouse, connector, batch=None))
+        for asset in self.assets:
+            incremental(warehouse, asset, limit=7)
+            incremental(warehouse, asset)
+
+    def erase(self, warehouse: Warehouse, source: Source, id_: str) -> ErasureReport:
+        condition = f"id = '{id_}'"
+        return erase(warehouse, source, self.assets, condition, derived=self.derived)
+
+    def check(self, warehouse: Warehouse, erased: set[str]) -> None:
+        """Check that all tables are those of the events that were not erased."""
+        arrivals = [
+            [replace(a, rows=tuple(r for r in a.rows if r[2] not in erased)) for a in side]
+            for side in self.given
+        ]
+        joined, unjoined = by_definition(warehouse, self.paid, arrivals)
+        rows = warehouse.take(self.paid.log_table).to_pylist()
+        assert sorted((r["arrival"], str(r["id"]), str(r["payment"])) for r in rows) == joined
+        assert len({(r["arrival"], r["position"]) for r in rows}) == len(rows)
+        dead = warehouse.take(self.paid.dead_letters_table).to_pylist()
+        assert sorted((r["arrival"], r["reason"]) for r in dead) == unjoined
+        for source in self.derived:
+            assert derived_parity(warehouse, source).equal
+            assert erasures.find_unfinished(warehouse, source) == []
+        for asset in self.assets:
+            assert parity(warehouse, asset).equal
+        sources = [ORDERS, PAYMENTS, *self.derived]
+        assert integrity.check(warehouse.path(""), sources, self.assets) == []
+
+
+def same(rows: Any) -> Any:  # noqa: ANN401
+    return rows
+
+
+def draw(chance: random.Random) -> Given:
+    """Return random arrivals of orders and payments."""
+    return [draw_arrivals(chance, name) for name in ("order", "payment")]
+
+
+def draw_arrivals(chance: random.Random, name: str) -> list[ScenarioArrival]:
+    found, clock, number = list[ScenarioArrival](), 0, 0
+    for _ in range(5):
+        clock += chance.randint(0, 3)
+        rows = list[tuple[Any, ...]]()
+        for _ in range(chance.choice([0, 1, 2, 4])):
+            number += 1
+            time = chance.randint(0, 12) * SECOND if chance.random() < 0.93 else None
+            rows.append((time, chance.choice(["a", "a", "b", None]), f"{name}-of-ann-{number:03}"))
+        found.append(ScenarioArrival(tuple(rows), clock))
+    return [*found, ScenarioArrival((), clock + 1, ends=True)]
+
+
+def by_definition(
+    warehouse: Warehouse, source: DerivedSource, arrivals: Given
+) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
+    definition = source.derivation
+    assert isinstance(definition, Join)
+    names = [base.name for base in source.bases]
+    timeline = Log(warehouse, source).timeline()
+    assert timeline[-1].after == INFINITY
+    found = [Step.of_position(a.position) for a in timeline]
+    bases = [
+        [
+            BaseArrival([dict(zip(["t", "k", "id"], r, strict=True)) for r in one.rows], b, a)
+            for one, (b, a) in zip(given, marks(warehouse, base), strict=True)
+        ]
+        for base, given in zip(source.bases, arrivals, strict=True)
+    ]
+    joined, unjoined = join_by_definition(
+        [(names.index(step.base), step.arrival) for step in found],
+        bases,
+        reach=lambda t: (t - 2 * SECOND, t + 3 * SECOND),
+        how=definition.how,
+        lateness=definition.lateness,
+        where=lambda _, __: True,
+    )
+    return (
+        sorted((step, str(left), str(right)) for step, left, right in joined),
+        sorted((step, f"{reason} in {names[side]}") for step, side, _, reason in unjoined),
+    )
+
+
+def marks(warehouse: Warehouse, base: Source) -> list[tuple[int | None, int | None]]:
+    return [(a.before, a.after) for a in Log(warehouse, base).timeline()]
+
+
+def ids(shop: Shop) -> list[tuple[Source, str]]:
+    """Return the ids of all events with their sources."""
+    sides = zip((ORDERS, PAYMENTS), shop.given, strict=True)
+    return [(base, row[2]) for base, given in sides for one in given for row in one.rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "how", "lateness"),
+    [(1, "left", None), (2, "inner", None), (3, "full", "2 seconds"), (4, "left", "3 seconds")],
+)
+def test_derived_sources_have_no_row_of_an_erased_event(
+    warehouse: Warehouse, seed: int, how: str, lateness: str | None
+) -> None:
+    chance = random.Random(seed)
+    shop = Shop.of(draw(chance), how, lateness)
+    shop.fill(warehouse)
+    place, erased = Path(warehouse.path("")), set[str]()
+    chosen = chance.sample(ids(shop), 2)
+    for source, id_ in chosen:
+        planned = erase(
+            warehouse,
+            source,
+            shop.assets,
+            f"id = '{id_}'",
+            derived=shop.derived,
+            dry_run=True,
+        )
+        done = shop.erase(warehouse, source, id_)
+        assert done.places == planned.places
+        assert done.events == 1
+        erased.add(id_)
+        shop.check(warehouse, erased)
+    again = shop.erase(warehouse, *chosen[-1])
+    assert (again.events, again.places, again.resumed) == (0, [], 0)
+    for each in (ORDERS, PAYMENTS, *shop.derived):
+        list(purge(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
+    assert found(place, "-of-ann-")
+    assert found(place, *erased) == []
+
+
+@pytest.mark.slow
+def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse) -> None:
+    orders = [ScenarioArrival(((0, "a", "o1"),), 1)]
+    payments = [
+        ScenarioArrival(((SECOND, "a", "p1"),), 2),
+        # The first order can't be paid any more.
+        ScenarioArrival(((20 * SECOND, "b", "p2"),), 3),
+    ]
+    shop = Shop.of([orders, payments], "left")
+    connector = DerivedConnector(shop.paid, warehouse.location, warehouse.database)
+    asset = shop.assets[0]
+    shop.ingest_bases(warehouse)
+    list(ingest(warehouse, connector, batch=None))
+    stream(warehouse, asset)
+    erase(warehouse, PAYMENTS, [asset], "id = 'p1'", derived=[shop.paid])
+    (row,) = warehouse.take(shop.paid.log_table).to_pylist()
+    assert (row["id"], row["payment"], row["arrival"]) == ("o1", None, 2)
+    timeline = Log(warehouse, shop.paid).timeline()
+    assert [a.rows for a in timeline] == [0, 1, 1]
+    assert (timeline[2].min_event_time, timeline[2].max_event_time) == (0, 0)
+    more = ScenarioArrival(((30 * SECOND, "a", "o2"),), 4)
+    replace(shop, given=[[*orders, more], payments]).ingest_bases(warehouse)
+    list(ingest(warehouse, connector, batch=None))
+    stream(warehouse, asset)
+    assert incremental(warehouse, asset) is None
+    assert parity(warehouse, asset).equal
+
+
+def stream(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    """Process all arrivals in a streaming query."""
+    assert continuous.start(warehouse, asset, available_now=True).awaitTermination(120)
+
+
+@pytest.mark.slow
+def test_an_erasure_that_is_killed_anywhere_is_completed_by_the_next(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(5)
+    shop = Shop.of(draw(chance), "left")
+    shop.fill(warehouse)
+    paired = sorted({r["payment"] for r in warehouse.take("paid_log").to_pylist()} - {None})
+    erased, points = set[str](), list[str]()
+    for number, id_ in enumerate(paired, 3):
+        with monkeypatch.context() as dying:
+            for module in (deletion, recovery):
+                dying.setattr(module, "pass_fail_point", killed_after(number, points))
+            with suppress(KeyboardInterrupt):
+                shop.erase(warehouse, PAYMENTS, id_)
+        shop.erase(warehouse, PAYMENTS, id_)
+        erased.add(id_)
+        shop.check(warehouse, erased)
+    assert set(points) == {"erasure"}
+
+
+def killed_after(number: int, points: list[str]) -> Callable[[str], None]:
+    """Return a function that ends an erasure at a fail point, after it has passed some."""
+    passed = list[str]()
+
+    def reach(point: str) -> None:
+        passed.append(point)
+        if len(passed) > number:
+            points.append(point)
+            raise KeyboardInterrupt
+
+    return reach
