@@ -158,7 +158,7 @@ def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
     for each in derived:
         if not each.derivation.lineage:
             raise DefinitionError(
-                f"The rows of '{each.name}' do not name the events that they were computed from, "
+                f"The rows of '{each.name}' do not name all events that they were computed from, "
                 f"so an erasure can't continue into them. Drop it (`tidemark drop {each.name}`) "
                 "and remove it from the domain, erase the events, and then add it and ingest it "
                 "again."

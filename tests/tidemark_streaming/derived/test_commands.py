@@ -63,7 +63,7 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
     assert [(r["order_id"], str(r["paid"])) for r in pairs] == [("1", "5.50")]
     (unjoined,) = store.take("paid_orders_unjoined").to_pylist()
     assert unjoined["reason"] == "no_event_time in payments"
-    assert json.loads(unjoined["bytes"]) == {"order_id": "3", "amount": 7.0}
+    assert json.loads(unjoined["bytes"]) == {"at": None, "order_id": "3", "amount": 7.0}
     (counted,) = done("dead-letters", "list", "paid_orders", "--json")
     assert (counted["reason"], counted["letters"]) == ("no_event_time in payments", 1)
     assert "its unjoined rows can't be replayed" in (
@@ -140,7 +140,10 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
         ("Bern", 1, 1),
         ("Ulm", 2, 2),
     ]
-    for name in ("unpaid_hourly", "movements_hourly", "paid_orders", "movements"):
+    for name in (
+        *("unpaid_hourly", "movements_hourly", "paid_orders", "movements"),
+        *("located_payments", "payments_in_cents"),
+    ):
         assert done("parity", name, "--json")["equal"]
     refused = call("drop", "paid_orders", "--yes")
     assert refused.exit_code == 2
@@ -154,7 +157,8 @@ def test_derived_sources_are_ingested_compared_and_dropped(till: Settings, spark
 def check_traces() -> None:
     """Check that a payment is followed into the join, and the pair back to both events."""
     traced = {each["source"]: each for each in done("trace", "payments:0:0", "--json")}
-    assert traced.keys() == {"payments", "paid_orders", "movements"}
+    derived = {"paid_orders", "movements", "located_payments", "payments_in_cents"}
+    assert traced.keys() == {"payments", *derived}
     pair = traced["paid_orders"]
     assert pair["correlation_id"] == "orders:0:0"
     assert [(o["source"], o["arrival"], o["event"]["at"]) for o in pair["origins"]] == [

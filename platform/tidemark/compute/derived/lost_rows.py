@@ -36,7 +36,7 @@ from tidemark.store.event_log.steps import Steps
 _PLACE = ["arrival", "position"]
 _ID, _UNJOINED = helper("id"), helper("unjoined")
 _SAME = ["arrival", _ID, _UNJOINED]
-"""The columns that identify a row of a derived source, whatever its position."""
+"""The columns that identify a row of a derived source at any position."""
 _ARRIVAL, _POSITION = helper("base_arrival"), helper("base_position")
 _BASE = [_ARRIVAL, _POSITION]
 _NEWEST = helper("newest")

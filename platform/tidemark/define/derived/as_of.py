@@ -8,8 +8,19 @@ from typing import Literal, get_args
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
 from tidemark.define import tables
-from tidemark.define.derived.derived_source import NUMBER, DerivedSource, WatermarkOfBases
-from tidemark.define.derived.pairing import LINEAGE, check_keys, check_lateness, paired_columns
+from tidemark.define.derived.derived_source import (
+    NUMBER,
+    DerivedSource,
+    Lineage,
+    WatermarkOfBases,
+)
+from tidemark.define.derived.pairing import (
+    LINEAGE,
+    SIDES,
+    check_keys,
+    check_lateness,
+    paired_columns,
+)
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 
@@ -44,8 +55,15 @@ class AsOf:
 
     asset = None
     added = LINEAGE
-    lineage = ()
-    partner_keys = ()
+
+    @property
+    def lineage(self) -> tuple[Lineage, ...]:
+        # No row names an event that ended a version.
+        return SIDES if self.deleted is None else ()
+
+    @property
+    def partner_keys(self) -> tuple[str, ...]:
+        return self.on
 
     @property
     def expressions(self) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from tidemark.define.derived.derived_source import (
 )
 from tidemark.define.derived.pairing import (
     LINEAGE,
+    SIDES,
     check_keys,
     check_lateness,
     paired_columns,
@@ -186,7 +187,7 @@ class Join:
 
     @property
     def lineage(self) -> tuple[Lineage, ...]:
-        return Lineage(*LINEAGE[:2]), Lineage(*LINEAGE[2:])
+        return SIDES
 
     @property
     def partner_keys(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
+    Lineage,
     name_columns,
     own_columns,
     refuse_retractions,
@@ -16,6 +17,7 @@ from tidemark.define.source import Source
 
 LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
 """The columns that identify the two rows of a pair in the event logs of the bases."""
+SIDES = (Lineage(*LINEAGE[:2]), Lineage(*LINEAGE[2:]))
 KIND = helper("kind")
 """The order of the kinds of rows within a step, INT."""
 ROW_ORDER = (KIND, *LINEAGE)

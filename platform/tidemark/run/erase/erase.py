@@ -23,6 +23,7 @@ from tidemark.base.errors import DataError
 from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
+from tidemark.define.derived.as_of import AsOfSource
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
@@ -31,7 +32,7 @@ from tidemark.run import runner
 from tidemark.run.erase import recovery
 from tidemark.run.erase.deletion import delete, rewrite
 from tidemark.run.erase.report import ErasureReport, build_report
-from tidemark.run.erase.search import SearchResult, find_counted, search, search_derived
+from tidemark.run.erase.search import SearchResult, find_counted, search, search_derived_source
 from tidemark.store import claims
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
@@ -124,7 +125,7 @@ class _Work:
             planned = {self.log.source.name: (self.log, found)}
             for each in self.derived if found.erasure.events else ():
                 log = Log(self.warehouse, each)
-                found = search_derived(log, each, self.definitions, place, planned)
+                found = search_derived_source(log, each, self.definitions, place, planned)
                 planned[each.name] = log, found
                 report = self._include(report, log, found, dry_run=True)
         return report
@@ -155,6 +156,7 @@ class _Work:
             report = build_report(self.log, self.definitions, found, dry_run=False, resumed=resumed)
             if not found.is_empty:
                 self.on_progress("delete the events from the event log")
+                self._drop_versions()
                 delete(self.log, found, place)
         if not found.is_empty:
             recovery.recompute(self.log, self.definitions, found.erasure, self.on_progress)
@@ -163,6 +165,12 @@ class _Work:
         # Sweep last: the engine may continue for a moment with queries of a killed process.
         swept = claims.sweep(warehouse.path(SCRATCH))
         return replace(report, swept=swept.removed, unswept=swept.left)
+
+    def _drop_versions(self) -> None:
+        """Drop the copies of events that as-of joins keep; their next ingests do without."""
+        for each in self.derived:
+            if isinstance(each, AsOfSource):
+                self.warehouse.drop(each.versions_table)
 
     def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
         """Erase the rows of derived sources whose events have left, and recompute their windows.
@@ -173,7 +181,7 @@ class _Work:
             log = Log(self.warehouse, each)
             with temp_tables(self.warehouse) as place:
                 self.on_progress(f"search {each.name}")
-                found = search_derived(log, each, self.definitions, place, {})
+                found = search_derived_source(log, each, self.definitions, place, {})
                 if found.is_empty:
                     continue
                 if report is not None:

@@ -55,7 +55,7 @@ class SearchResult:
 
     def change(self, log: Log) -> Log:
         """Return the source's event log as it is after the erasure."""
-        return log.changed(self.events, self.gained)
+        return log.with_changes(self.events, self.gained)
 
     @property
     def gained_places(self) -> DataFrame | None:
@@ -99,7 +99,7 @@ def search(
     )
 
 
-def search_derived(
+def search_derived_source(
     log: Log,
     source: DerivedSource,
     definitions: Sequence[Definition],
@@ -132,7 +132,7 @@ def search_derived(
         changed = find_changed_rows(log, source, bases, gained, place, few=few)
     counted = find_counted(warehouse, source, definitions)
     added = changed.gained.select(*affected_by_erasure.PLACE)
-    after = log.changed(added=changed.gained)
+    after = log.with_changes(added=changed.gained)
     events = changed.lost.unionByName(added)
     first = added.unionByName(changed.gained_letters.select(*affected_by_erasure.PLACE))
     first = first.groupBy("arrival").agg(F.min("position"))

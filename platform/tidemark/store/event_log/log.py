@@ -170,7 +170,9 @@ class Log:
         log._recent, log._only = NO_ARRIVALS, events
         return log
 
-    def changed(self, without: DataFrame | None = None, added: DataFrame | None = None) -> "Log":
+    def with_changes(
+        self, without: DataFrame | None = None, added: DataFrame | None = None
+    ) -> "Log":
         """Return the same log, with other events in `read`.
 
         Args:
