@@ -277,9 +277,12 @@ def test_an_erasure_that_is_killed_anywhere_is_completed_by_the_next(
     chance = random.Random(5)
     shop = Shop.of(draw(chance), "left")
     shop.fill(warehouse)
-    paired = sorted({r["payment"] for r in warehouse.take("paid_log").to_pylist()} - {None})
+    rows = warehouse.take("paid_log").to_pylist()
+    paired = sorted({r["payment"] for r in rows} - {None})
+    others = {r["id"] for r in warehouse.take("payments_log").to_pylist()} - {*paired}
     erased, points = set[str](), list[str]()
-    for number, id_ in enumerate(paired, 3):
+    # The first fail points are those of the base.
+    for number, id_ in enumerate([*paired, *sorted(others)][:6], 3):
         with monkeypatch.context() as dying:
             for module in (deletion, recovery):
                 dying.setattr(module, "pass_fail_point", killed_after(number, points))
@@ -288,7 +291,7 @@ def test_an_erasure_that_is_killed_anywhere_is_completed_by_the_next(
         shop.erase(warehouse, PAYMENTS, id_)
         erased.add(id_)
         shop.check(warehouse, erased)
-    assert set(points) == {"erasure"}
+    assert {"erased", "erasure", "copies", "letters"} <= set(points), points
 
 
 def killed_after(number: int, points: list[str]) -> Callable[[str], None]:
