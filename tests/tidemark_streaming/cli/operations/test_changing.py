@@ -17,6 +17,7 @@ from tidemark.base.settings import Settings
 from tidemark.run.change import rebuild
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
+from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 EARLIER = "from helpers.data.support import PER_MINUTE"
@@ -101,7 +102,8 @@ def test_promoting_over_a_killed_run_requires_no_backup(
     assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
     version = store.version(PER_MINUTE.table)
     sentence = refused("rebuild", "per_minute", "--promote")
-    assert "commit 2, is not completely published" in sentence
+    killed = State(store, PER_MINUTE).last().commit_number
+    assert f"commit {killed}, is not completely published" in sentence
     assert (
         "`tidemark rebuild per_minute --promote --no-backup` promotes without a backup." in sentence
     )
