@@ -15,6 +15,9 @@ from helpers.processes.commands import call, surround
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 
+# Dozens of commands, each on the state that the ones before it left.
+pytestmark = pytest.mark.slow
+
 ORDERS = [
     {"at": "2026-01-01T10:00:00Z", "order_id": "1", "city": "Ulm"},
     {"at": "2026-01-01T10:05:00Z", "order_id": "2", "city": "Ulm"},

@@ -57,6 +57,8 @@ def many_joins(prefix: str) -> list[DerivedSource]:
     ]
 
 
+# All kinds of joins, each as many rows and as few.
+@pytest.mark.slow
 def test_many_rows_and_few_give_the_same_event_log(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
