@@ -225,6 +225,10 @@ def test_the_tutorial_takes_less_than_a_quarter_of_an_hour(
     user.install("dagster,marts", "pytest", "dagster-dg-cli")
     folder, python = user.folder / "stranger", user.bin / "python"
     folder.mkdir()
+    mkdir = shutil.which("mkdir")
+    assert mkdir is not None
+    # The page makes a folder; the PATH has nothing of the system.
+    (user.bin / "mkdir").symlink_to(mkdir)
     shop, stall = folder / "shop", folder / "stall"
     env = {
         **user.env,
