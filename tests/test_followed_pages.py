@@ -80,7 +80,7 @@ def test_the_definition_in_the_comparison_runs(tmp_path: Path) -> None:
 
 def test_the_documented_custom_source_runs(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/custom_sources.md", tmp_path, environment(engine, tmp_path))
-    assert re.search(r"arrivals +3 *\n", said), said
+    assert re.search(r"ingest tickets .* 3 arrivals", said), said
     assert re.search(r"events +2,?500 *\n", said), said
     assert "equal: 8 rows of 'tickets_hourly'" in said, said
 
