@@ -86,7 +86,7 @@ def made(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
 def test_the_default_projects_readme_gives_the_documented_results(made: Beginner) -> None:
     assert call("new", "shop").exit_code == 0
     said = made.follow()
-    assert re.search(r"arrivals +3\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
+    assert re.search(r"arrivals +0 to 2\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
     assert "equal: 4 rows of 'orders_hourly'" in said
     assert re.search(r"orders_daily +│ success", said), said
 
