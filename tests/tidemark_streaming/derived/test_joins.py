@@ -102,6 +102,48 @@ def test_many_rows_and_few_give_the_same_event_log(
             assert warehouse.version(other.versions_table) > 0
 
 
+# Seven commits of three sources.
+@pytest.mark.slow
+def test_versions_that_are_kept_over_many_commits_are_those_of_the_event_log(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest version of a key may be old, and one that is too late is none."""
+
+    def arrivals(behind: int, *rows: tuple[int, int, str]) -> list[ScenarioArrival]:
+        """Return seven arrivals: a row of key b every few seconds, and others by arrival."""
+        frequent = [(n, 10 * n + s - behind, "b") for n in range(7) for s in range(1, 6)]
+        return [
+            ScenarioArrival(
+                tuple((s * SECOND, k, f"{k}{s}") for at, s, k in (*frequent, *rows) if at == n), n
+            )
+            for n in range(7)
+        ]
+
+    # Versions are kept up to the watermark of the left base, so a version may be too late before it
+    # is kept.
+    left = arrivals(10, (0, 2, "a"), (5, 53, "c"), (5, 54, "a"), (6, 64, "a"), (6, 64, "c"))
+    right = arrivals(0, (0, 1, "a"), (1, 12, "c"), (3, 20, "c"))
+    few, many = (many_joins(prefix)[1] for prefix in ("plain", "kept"))
+    monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
+    kept = list[int]()
+    for known in range(1, 8):
+        for base, given in ((LEFT, left), (RIGHT, right)):
+            list(ingest(warehouse, MemoryConnector(base, given[:known]), batch=None))
+        list(ingest(warehouse, derived(warehouse, many), batch=None))
+        assert isinstance(many, AsOfSource)
+        if warehouse.exists(many.versions_table):
+            kept.append(warehouse.version(many.versions_table))
+    assert len({*kept}) > 2
+    list(ingest(warehouse, derived(warehouse, few), batch=None))
+    versions = {
+        (row["id"], row["payment"])
+        for row in warehouse.take(many.log_table).to_pylist()
+        if row["k"] != "b"
+    }
+    assert versions >= {("a2", "a1"), ("c53", "c12"), ("a54", "a1")}
+    assert sorted_rows(warehouse, many.log_table) == sorted_rows(warehouse, few.log_table)
+
+
 def sorted_rows(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
     rows = warehouse.take(table).to_pylist()
     return sorted(rows, key=lambda row: (row["arrival"], row.get("position", 0)))
