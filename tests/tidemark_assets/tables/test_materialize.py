@@ -183,8 +183,6 @@ def test_a_partition_without_events_fails_with_a_message(platform: Platform) -> 
     assert "DataError" not in error
 
 
-# Many runs.
-@pytest.mark.slow
 def test_an_increment_after_full_backfills_changes_nothing(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
