@@ -176,7 +176,7 @@ FAST = (3, 10)
 """Windows become final at an instant of the watermark, and sessions only after their gap."""
 SEEDS = [
     *FAST,
-    *(pytest.param(n, marks=pytest.mark.slow) for n in range(18) if n not in FAST),
+    *(pytest.param(n, marks=pytest.mark.slow) for n in range(9) if n not in FAST),
 ]
 
 
