@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -240,13 +240,19 @@ def check_any_cut(warehouse: Warehouse, asset: WindowedTransform) -> None:
 
 
 def published(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
-    rows = warehouse.take(asset.table).drop_columns(["commit_number"]).to_pylist()
-    return sorted(rows, key=lambda row: row["window_start"])
+    return sorted(rows_of(warehouse, asset.table), key=lambda row: row["window_start"])
 
 
 def fired(warehouse: Warehouse, asset: WindowedTransform) -> list[dict[str, object]]:
-    rows = warehouse.take(asset.panes_table).drop_columns(["commit_number"]).to_pylist()
+    rows = rows_of(warehouse, asset.panes_table)
     return sorted(rows, key=lambda row: (row["window_start"], row["pane"]))
+
+
+def rows_of(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
+    """Return a table's rows without the columns that name the run which wrote a row."""
+    rows = warehouse.take(table)
+    of_run = {"commit_number", "as_of"} & set(rows.column_names)
+    return rows.drop_columns(sorted(of_run)).to_pylist()
 
 
 _FOLLOWING = """
