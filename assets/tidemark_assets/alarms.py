@@ -1,6 +1,6 @@
 """Find checks that failed with an error, for a user's own alert sensor.
 
-The user decides how to send an alert: by mail, by pager or by web hook. docs/dagster.md has a
+The user decides how to send an alert, such as by mail, pager or web hook. docs/dagster.md has a
 recipe.
 """
 

@@ -78,7 +78,7 @@ def of_assets(
         by_default: the default choice, in words; None if a choice is required.
         default: the default choice, as names; all by default.
     """
-    description = "The assets" if by_default is None else f"The assets; by default {by_default}"
+    description = "The assets" if by_default is None else f"The assets (default: {by_default})"
     names = list(transforms if default is None else default)
     field = Field(default=... if by_default is None else names, description=f"{description}.")
     chosen: Any = GenericAlias(list, (choice(f"{domain}_assets", transforms),))

@@ -38,8 +38,8 @@ class ReplayConfig(dg.Config):
     into: str | None = Field(
         default=None,
         description=(
-            "Write side tables, <asset>__<into>, and change no others. By default the windows in "
-            "the assets' own tables are replaced."
+            "Write side tables, <asset>__<into>, and change no others. Without it, the windows "
+            "in the assets' own tables are replaced."
         ),
     )
 

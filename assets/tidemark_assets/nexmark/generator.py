@@ -1,4 +1,4 @@
-"""Generate the events of NEXMark: of each 50, one is a person, three are auctions, 46 are bids.
+"""Generate the events of NEXMark. In each 50, one is a person, three are auctions, 46 are bids.
 
 The proportions are those of the benchmark: half of the bids are for the hottest auction, three
 quarters of the bidders and sellers are the most active person, half of the bids come through one of

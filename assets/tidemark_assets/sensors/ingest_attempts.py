@@ -72,7 +72,7 @@ class Attempt:
 
 
 def current_attempt(connector: Connector, pending: Sequence[Chunk], at: int) -> Attempt:
-    """Return the state in which an ingest would be launched now."""
+    """Return the attempt that an ingest would be if it were launched now."""
     # The memory address of a user's function is removed: it differs in each process.
     text = _ADDRESS.sub("", repr((connector.source, connector)))
     files = dict(_files(pending)) if isinstance(connector, FileConnector) else {}

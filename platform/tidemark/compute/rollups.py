@@ -1,4 +1,4 @@
-"""Get the partials of an asset's windows, stored or recounted. A roll-up's come from its base.
+"""Get the partials of an asset's windows, stored or recounted; those of a roll-up from its base.
 
 The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
 `assign_rollup_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
@@ -168,9 +168,7 @@ def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
-    """Return the coverage of a roll-up's windows. A window is complete as far as all its base
-    windows.
-    """
+    """Return the coverage of a roll-up's windows: that of its least advanced base window."""
     # The last base window of a range may end after the range.
     closing = transform.base.window.last_window_end
     ahead = [*_merge_adjacent(base.covers), *base.covers]
@@ -180,7 +178,7 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
 def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     """Return the ranges, with adjacent ones merged.
 
-    A merged range is complete as far as the least advanced of its parts.
+    A merged range is up to date through the arrival of its least advanced part.
     """
     joint: list[BackfilledRange] = []
     for c in sorted(covers, key=lambda c: c.start):

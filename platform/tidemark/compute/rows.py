@@ -69,7 +69,7 @@ def finish_rows(windows: DataFrame, transform: Definition, at: AsOf) -> DataFram
 
 
 def name_timing(phase: Column) -> Column:
-    """Return the name of a phase's firing."""
+    """Return `EARLY`, `ON_TIME` or `LATE` for a phase; `FINAL` is `LATE` too."""
     early, on_time = phase == slot.EARLY, phase == slot.ON_TIME
     named = F.when(early, trigger.EARLY).when(on_time, trigger.ON_TIME)
     return named.otherwise(trigger.LATE)

@@ -26,7 +26,7 @@ class Preparation:
         function: takes the rows, and lookup tables of the source by their names.
         needed: the columns that its result must have, in addition to the event time and the facts
             of the arrival.
-        marked: whether the rows are marked as duplicates or not.
+        marked: true if the rows are marked as duplicates or not.
 
     Raises:
         DefinitionError: the function has a parameter that is not a lookup table of the source.

@@ -45,15 +45,15 @@ class Source:
         name: lowercase letters, digits and underscores; names the tables `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
-        rename: data fields whose column has another name, as in `{"position": "place"}`; by default
-            a field has the name of its column.
+        rename: data fields whose column has another name, as in `{"position": "place"}`. All others
+            have the name of their column.
         event_time: the column with the time at which an event happened, a `timestamp`.
         watermark: the strategy that advances the source's watermark.
         lookups: Delta tables that transforms may join with the events: names in the warehouse's
             database, or paths. Each arrival records their current versions.
         max_future_skew: how far an event time may be after the event's arrival, as in `"1 hour"`.
             An event beyond that does not advance the watermark and is not in any window; it is in
-            the late tables, with the reason `future_timestamp`. By default every date of the years
+            the late tables, with the reason `future_timestamp`. Without it, every date of the years
             2 to 9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
         heartbeat: how often `tidemark ingest --follow` records a heartbeat while the source is
             silent: an arrival without rows, which costs no run. At least one second; none by

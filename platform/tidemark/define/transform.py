@@ -181,7 +181,7 @@ def windowed_asset(
         accumulation: keep a table of panes, with a row for each firing. A pane has the events of
             that firing alone (`discarding`), or all events so far (`accumulating`), or all events
             so far after the previous row again as a retraction (`retracting`).
-        deduplicate: how to recognize a duplicate event, which is not counted again; by default
+        deduplicate: how to recognize a duplicate event, which is not counted again. Without it,
             every event counts.
         expectations: the expectations that rows must meet to be published: those of
             `tidemark.quality`, and any expectation of Great Expectations.

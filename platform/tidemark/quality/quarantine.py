@@ -116,8 +116,8 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: the rows, with `ROW`, `failed_expectations`, `IS_DELETED`, and `_bad`: whether to
-            quarantine them.
+        marked: the rows, with `ROW`, `failed_expectations`, `IS_DELETED`, and `_bad`, which is
+            true for rows to quarantine.
     """
     transform, marker = batch.transform, batch.marker
     quarantined_rows, few = batch.quarantined_rows(), batch.few

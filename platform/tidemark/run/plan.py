@@ -201,8 +201,8 @@ def plan_backfill(
 def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool) -> Plan | None:
     """Return a plan for the windows that hold an event of arrival `since` or a later one.
 
-    Each window is computed through the arrival that it is already complete through. With
-    `into_empty`, all are computed through the newest arrival, and the asset has only these windows.
+    Each window stays up to date through the same arrival as before. With `into_empty`, all are
+    computed through the newest arrival, and the asset has only these windows.
     Return None if these arrivals have no event in a window.
 
     Raises:
@@ -226,7 +226,7 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
 def plan_correction(asset: Asset, last: StateCommit) -> Plan | None:
     """Return a plan for the windows that lack too-late events, or None if no window does.
 
-    Each window is computed through the arrival that it is already complete through.
+    Each window stays up to date through the same arrival as before.
     """
     ranges = find_windows_with_late_loss(asset.warehouse, asset.transform)
     if ranges is None:
@@ -235,9 +235,9 @@ def plan_correction(asset: Asset, last: StateCommit) -> Plan | None:
 
 
 def plan_erasure(asset: Asset, last: StateCommit, ranges: Ranges) -> Plan:
-    """Return a plan for windows whose events have left the log.
+    """Return a plan for windows whose events were erased from the log.
 
-    Each window is computed through the arrival that it is already complete through.
+    Each window stays up to date through the same arrival as before.
     """
     return _plan_in_place(asset, last, Cause.ERASURE, ranges)
 

@@ -213,7 +213,7 @@ def correct(
 
 
 def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
-    """Recompute and replace windows whose events have left the log (`run.erase.erase`).
+    """Recompute and replace windows whose events were erased from the log (`run.erase.erase`).
 
     Args:
         ranges: window starts; without any range, all windows.

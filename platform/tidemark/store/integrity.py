@@ -327,7 +327,7 @@ def expected_rows(
 
 
 def _erased_rows(tables: Tables, source: Source, table: str) -> Mapping[int, int]:
-    """Return the number of rows of each arrival that have left a source's table."""
+    """Return the number of rows of each arrival that were erased from a source's table."""
     opened = tables.open(ERASURES)
     if opened is None:
         return {}

@@ -82,13 +82,11 @@ class State:
         return rows.filter(rows[MARKER].is_null())
 
     def last(self) -> StateCommit:
-        """Return the newest commit's facts; if there is none, those of a commit numbered -1."""
+        """Return the newest commit's facts; without one, those of the empty state, numbered -1."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
     def at(self, commit_number: int) -> StateCommit:
-        """Return the facts of a commit; for a negative number, those of a commit with the number
-        -1.
-        """
+        """Return the facts of a commit; for a negative number, those of the empty state."""
         return (
             NO_COMMIT if commit_number < 0 else self._markers(commit_number, commit_number + 1)[0]
         )
@@ -221,7 +219,7 @@ def count_by_verdict(partials: Rows, column: str) -> Counter[int]:
 
 
 def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
-    """Return marker rows of the state for the given commits, with all other columns null."""
+    """Return rows for the state that hold the records of commits; their other columns are null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
         [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],

@@ -208,7 +208,7 @@ class Warehouse:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the current rows that satisfy all bounds in memory; by default, all columns."""
+        """Return the current rows that satisfy all bounds, with all columns by default."""
         self._demand(table)
         return self.committer.take(table, *bounds, columns=columns)
 

@@ -272,7 +272,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 
 
 def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
-    """Return the event in each of its windows: with `by_window`, `VERDICT` and `ADMITTED`."""
+    """Return one row for each window of the event, with `by_window`, `VERDICT` and `ADMITTED`."""
     own, number = asset.counting, event.arrival.arrival
     rows = classify_scope(asset.log, own, Scope(number - 1, number, complete=complete))
     rows = rows.where(F.col("position") == event.position)

@@ -1,7 +1,7 @@
 """Read how far an asset has published its windows, without the engine.
 
-A chain takes an arrival once its asset has published it. It takes each window once, so it refuses
-to continue after something other than an arrival has changed windows that it has taken.
+A chain reads an arrival once its asset has published it. It reads each window once, so it refuses
+to continue after something other than an arrival has changed windows that it has read.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class AssetResults:
         return at.arrival if changes else newest.arrival
 
     def results_after(self, watermark: int | None) -> TakenResults | None:
-        """Return the results that a chain has taken with a step; None if there are none.
+        """Return the results that a chain has read with a step; None if there are none.
 
         Args:
             watermark: the watermark of the asset's source after the step.
@@ -100,7 +100,7 @@ class AssetResults:
         return TakenResults(self.table_id, self.commit.commit_number, released)
 
     def check(self, taken: TakenResults, watermark: int | None) -> None:
-        """Refuse results that do not continue those that the chain has taken.
+        """Refuse results that do not continue those that the chain has read.
 
         Args:
             watermark: the watermark of the asset's source after the last step.
@@ -132,7 +132,7 @@ class AssetResults:
         return find_change(commits, known, self.chain.asset, bound)
 
     def _bound(self, watermark: int | None) -> int | None:
-        """Return the end through which windows have been taken; None if none has."""
+        """Return the end through which windows have been read; None if none has."""
         if self.chain.rows == "changes":
             # Any firing may have been taken, also of a window that is open.
             return INFINITY

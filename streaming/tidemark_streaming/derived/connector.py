@@ -45,7 +45,7 @@ def ingestion_of(source: DerivedSource) -> Ingestion:
 class DerivedConnector:
     """A connector that computes a derived source from the event logs of its bases.
 
-    Each poll takes all arrivals of the bases that are there, in the order of their processing time,
+    Each poll reads all arrivals that the bases have, in the order of their processing time,
     then of the bases in the definition, then of their numbers. The timeline records this order.
 
     Args:

@@ -32,7 +32,7 @@ class Axis:
 
     @classmethod
     def of(cls, overview: Overview, span: int | None) -> "Axis":
-        """Return the axis of a time range; by default the shortest whose newer half has a run."""
+        """Return the axis of a time range (default: the shortest whose newer half has a run)."""
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0
         chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
@@ -84,7 +84,7 @@ def state(
 
     Args:
         dagster: the port of Dagster's web interface.
-        span: one of `SPANS`; by default it depends on the end of the newest run.
+        span: one of `SPANS`. The default depends on the end of the newest run.
     """
     axis = Axis.of(overview, span)
     services = overview.services

@@ -425,7 +425,7 @@ class Snapshot:
         return schema_version(properties, [field.name for field in found.schema().fields])
 
     def _lag_of_bases(self, source: DerivedSource, timeline: Timeline) -> dict[str, int]:
-        """Return how many arrivals of each base a derived source has not taken yet."""
+        """Return how many arrivals of each base a derived source has not read yet."""
         newest = timeline.newest_position
         taken = {} if newest is None else Step.of_position(newest).taken
         counts = {base.name: self.arrivals_of(base.name).count for base in source.bases}

@@ -1,4 +1,4 @@
-"""Determine whether a commit changes windows that a chain has taken.
+"""Determine whether a commit changes windows that a chain has already read.
 
 Arrivals never change a final window. A correction, a complete backfill, an erasure and a promoted
 rebuild do. A backfill that excludes too-late events computes the same rows again, unless one of the
@@ -15,7 +15,7 @@ from tidemark.store.commits.replacement import Cause, Replacement
 def find_change(
     commits: Sequence[StateCommit], known: int, transform: Definition, bound: int | None
 ) -> StateCommit | None:
-    """Return the first commit after the number `known` that changes taken windows; None if none.
+    """Return the first commit after `known` that changes windows already read; None if none.
 
     Args:
         commits: the facts of all commits of the asset, or of its base, in order.

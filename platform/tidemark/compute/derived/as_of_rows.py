@@ -1,10 +1,10 @@
 """Compute the rows of an as-of join.
 
 Each right row that takes part (`paired_rows`) is a *version* of its key, from its event time on. A
-left row that takes part gets the newest version of its key that is not after it; of versions with
-equal event times, the one that arrived last. The row belongs to the first step, its own or a later
-one, after which the watermark of the right base is past its event time plus the allowed lateness.
-No version that takes part after that can be before it.
+left row that takes part gets the newest version of its key that is not after it. If versions have
+equal event times, it gets the one that arrived last. The row belongs to the first step, its own or
+a later one, after which the watermark of the right base is past its event time plus the allowed
+lateness. No version that takes part after that can be before it.
 
 Steps read the new rows of both bases, the left rows that waited for these steps, and the versions
 up to their time (`versions`). One window by key, in the order of event time, gives each left row
@@ -77,7 +77,7 @@ def _settled_before(watermark: int | None, join: AsOf) -> int:
 
 
 def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
-    """Return left rows with their versions, as `paired_rows.finish` takes them."""
+    """Return left rows with their versions, in the form that `paired_rows.finish` needs."""
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
     left = left.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
@@ -127,7 +127,7 @@ def _flag_deletions(join: AsOf, versions: DataFrame) -> DataFrame:
 
 
 def _for_window(join: AsOf, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
-    """Return rows of a side as the window takes them, with some of their columns as a struct."""
+    """Return rows of a side in the form that the window needs, with some columns as a struct."""
     return rows.select(
         F.struct(*(F.col(f"{letter}.`{key}`") for key in join.on)).alias(_KEYS),
         *(F.col(f"{letter}{column}").alias(column) for column in (TIME, ARRIVAL, POSITION)),

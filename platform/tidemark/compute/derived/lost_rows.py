@@ -1,10 +1,10 @@
-"""Find how a derived source changes after events have left the event logs of its bases.
+"""Find how a derived source changes after events of its bases were erased.
 
-Derived rows of an event that has left are *lost*. Their partners may then have no partner, or
+Derived rows of an erased event are *lost*. Their partners may then have no partner, or
 another one, which can only be among the rows with the same partner keys. So all rows of these keys
 are computed again along the recorded steps, and compared with those of the event log.
 
-The comparison needs no knowledge of what has left. It can therefore finish an erasure that was
+The comparison does not need to know the erased events. It can therefore finish an erasure that was
 killed. Rows that stay keep their positions, because other tables refer to them.
 """
 
@@ -72,7 +72,7 @@ def find_changed_rows(
 
     Args:
         log: its event log.
-        bases: the event logs of its bases, without the events that have left.
+        bases: the event logs of its bases, without the erased events.
         gained: for each base, the places of the events that an erasure has added to its event log.
         place: keeps the rows of the result.
         few: true if the bases and the source have few rows.
@@ -140,7 +140,7 @@ def _read_places(base: Log, source: DerivedSource, steps: Steps) -> DataFrame:
 
 
 def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> DataFrame:
-    """Return the derived events of a base's rows, or with `left_anti` those of other rows of it."""
+    """Return the derived events of some rows of a base, or with `left_anti` those of all others."""
     arrival, position = F.col(lineage.arrival), F.col(lineage.position)
     same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
     own = events.where(F.expr(lineage.condition) & arrival.isNotNull())

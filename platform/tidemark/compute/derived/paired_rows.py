@@ -1,7 +1,7 @@
 """The parts that the computations of joins and as-of joins have in common.
 
 A row *takes part* if its event time is valid and not before the watermark of its own base, as
-recorded with the row, less the allowed lateness.
+recorded with the row, minus the allowed lateness.
 """
 
 from collections.abc import Mapping

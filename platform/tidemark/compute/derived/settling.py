@@ -1,4 +1,4 @@
-"""Find the steps that decide about a row, by the effective watermarks of the bases.
+"""Find the step after which a row is settled, by the effective watermarks of the bases.
 
 The searches run in a worker of the engine. A join on an inequality would compare each row with each
 watermark.

@@ -97,7 +97,7 @@ def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: St
 
 
 def _least(join: AsOf, watermarks: Sequence[int | None]) -> int | None:
-    """Return the event time before which no left row looks for a version, and none arrives."""
+    """Return the event time before which no version is needed any more, and none can arrive."""
     known = [mark for mark in watermarks if mark is not None]
     if len(known) < len(watermarks):
         return None

@@ -2,8 +2,8 @@
 
 | windows | lifecycle |
 | --- | --- |
-| with fixed bounds, which depend on time alone | `aligned`: by slots |
-| sessions, which grow while a key keeps receiving events | `session`: by fragments, which merge |
+| with fixed bounds, which depend on time alone | `aligned`, which uses slots |
+| sessions, which grow while a key keeps receiving events | `session`, which merges fragments |
 
 Both have the same functions, from DataFrame to DataFrame; `lifecycle` chooses the one for a
 transform's windows. Functions that only sessions need are called by `run/sessions`.

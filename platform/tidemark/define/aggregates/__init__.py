@@ -1,9 +1,9 @@
 """Mergeable aggregates: partial, merge, finish.
 
-A partial is the contribution of a set of events. Partials of disjoint sets merge into the partial
-of their union, in any order; `finish` turns a partial into the result. Partials therefore serve a
-batch, a stream that adds a few events at a time, and a roll-up of small windows into large ones. An
-aggregate without such a form, such as a median over all values, is refused when it is defined.
+A partial is the contribution of a set of events. Partials of disjoint sets merge, in any order,
+into the partial of their union; `finish` turns a partial into the result. Partials therefore serve
+a batch, a stream that adds a few events at a time, and a roll-up of small windows into large ones.
+An aggregate without such a form, such as a median over all values, is refused when it is defined.
 
 | aggregate | result | without values | partial |
 | --- | --- | --- | --- |
@@ -14,7 +14,7 @@ aggregate without such a form, such as a median over all values, is refused when
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
 | `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
 | `last_n(x, n)` | exact, in the order of event time | [] | n values and their places |
-| `top_n(x, n, by)` | exact; of equal events, the first to arrive | [] | n values and their places |
+| `top_n(x, n, by)` | exact; the first to arrive among equal ones | [] | n values and their places |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
 | `quantile(x, at)` | exact for 10,000 values, then within 0.03 % of `at` | null | a sketch |
 | `count_distinct(x)` | exact; null above 10,000 | 0 | a sketch of up to 8 bytes a value |

@@ -80,7 +80,7 @@ class Aggregate:
         merge: from a column of partials, an aggregate expression over partials.
         finish: from a merged partial, its result.
         slack: from a merged partial, the largest difference between two results of the same events,
-            if they are DOUBLE; by default 1e-9 of the result.
+            if they are DOUBLE. The default is 1e-9 of the result.
         overflowed: from a merged partial, whether the result is null because no value of its type
             can hold it. If so, the window is quarantined.
         number: returns an expression over event rows that must give numbers. Without it, the engine

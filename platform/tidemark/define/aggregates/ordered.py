@@ -72,7 +72,7 @@ def top_n(column: str, n: int, by: str | None = None, where: str | None = None) 
     Args:
         column: a SQL expression over the transform's columns; `struct(...)` for several columns.
         n: the number of events, from 1 to 100,000; the state has as many values.
-        by: a SQL expression that orders the events; by default their values.
+        by: a SQL expression that orders the events. The default is their values.
         where: a SQL condition for the events that count.
 
     Raises:

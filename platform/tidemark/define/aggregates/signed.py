@@ -1,7 +1,7 @@
 """Counts, sums and means of rows that may be retractions, which are subtracted.
 
 A retraction repeats an earlier row that no longer holds. The partials have the *net* number of
-values: those of rows less those of retractions. A sum or a mean is null if it is zero.
+values: those of rows minus those of retractions. A sum or a mean is null if it is zero.
 """
 
 from dataclasses import replace
@@ -14,12 +14,12 @@ from tidemark.define.aggregates.combiner import Aggregate, values
 
 
 def signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggregate:
-    """Return a count of rows less retractions."""
+    """Return a count of rows minus retractions."""
     return _subtracting(replace(count, partial=lambda: _net(values("1", where), retraction)))
 
 
 def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    """Return a sum of rows less retractions."""
+    """Return a sum of rows minus retractions."""
 
     def partial() -> Column:
         value = values(column, where)
@@ -44,7 +44,7 @@ def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str
 
 
 def signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    """Return the mean of rows less retractions."""
+    """Return the mean of rows minus retractions."""
 
     def partial() -> Column:
         value = values(column, where)
@@ -79,7 +79,7 @@ def _subtracting(found: Aggregate) -> Aggregate:
 
 
 def _net(value: Column, retraction: str) -> Column:
-    """Return the number of values that are not null, less those of retractions."""
+    """Return the number of values that are not null, minus those of retractions."""
     sign = F.when(F.col(retraction), -1).otherwise(1)
     return _sum(F.when(value.isNotNull(), sign))
 

@@ -67,8 +67,8 @@ def quantile(
     least value and 1 the greatest. NaN is left out. The result is null without values.
 
     Up to `exact_to` values the result is exact. For more values, a KLL sketch keeps a random
-    sample. By default, the share of values that are not above the result is then within 0.03 % of
-    `at`, in 99 cases of 100. Two computations of such a window may differ by as much.
+    sample. With the default, the share of values that are not above the result is then within 0.03
+    % of `at`, in 99 cases of 100. Two computations of such a window may differ by as much.
 
     Example:
         agg.quantile("dep_delay", 0.95)

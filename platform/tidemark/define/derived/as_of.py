@@ -35,7 +35,7 @@ class AsOf:
         left: the source whose events look for a version.
         right: the source of the versions: each of its events is one, from its event time on.
         on: the key columns, which both have.
-        how: whether left rows without a version are rows of the join.
+        how: `left` keeps left rows without a version, `inner` does not.
         lateness: how far a row may be behind its own base's watermark to take part, in
             microseconds.
         deleted: SQL over the columns of the right source; a version for which it is true ends the
@@ -110,7 +110,7 @@ def as_of(
     """Return a source with each event of a source, and the version of its key at its time.
 
     Each event of the right source is a version of its key, valid from its event time until that of
-    the next one. A left event gets the newest version that is not after it. Of versions with equal
+    the next one. A left event gets the newest version that is not after it. If versions have equal
     event times, the one that arrived last is the newest. The rows do not depend on how the arrivals
     are cut into runs.
 

@@ -1,8 +1,9 @@
 """Derived sources: sources whose events are computed from the event logs of other sources.
 
-The *bases* of a derived source are the sources that it reads. Each arrival of a base is one arrival
-of the derived source: a *step*. The timeline records the steps in their order, so everything else
-about a derived source is a function of the recorded steps and of the bases' event logs.
+The *bases* of a derived source are the sources that it reads. Each arrival of a base is one
+arrival, a *step*, of the derived source. The timeline records the steps in their order, so
+everything else about a derived source is a function of the recorded steps and of the bases' event
+logs.
 """
 
 from collections.abc import Mapping, Sequence

@@ -253,8 +253,8 @@ def join(
             once none can come any more: the right columns are null. "full" gives those of both
             sides. A row is never both without a partner and part of a pair.
         allowed_lateness: how far an event may be behind the watermark of its own source to take
-            part. By default, any event takes part in an inner join, and only events that are not
-            late in the others. Events that take no part are in the table `<name>_unjoined`.
+            part. The default is any distance in an inner join, and zero in the others. Events that
+            take no part are in the table `<name>_unjoined`.
         where: a further condition, in SQL over the rows `l` and `r`, as in `"l.amount <= r.limit"`.
         rename: new names of columns, by source and column, for those that both sources have.
         event_time: the event time of a pair: "latest", the later of the two, in the column

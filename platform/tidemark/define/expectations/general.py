@@ -252,7 +252,7 @@ def _check_bounds(what: str, least: object, most: object) -> None:
             f"{what}: its bounds must have one type (got {least!r} and {most!r})."
         ) from None
     if is_empty:
-        raise DefinitionError(f"{what}: no value is from {least} to {most}; exchange the bounds.")
+        raise DefinitionError(f"{what}: no value is from {least} to {most}; swap the bounds.")
 
 
 def _text(notes: str | Sequence[str] | None) -> str:

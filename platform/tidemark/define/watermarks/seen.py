@@ -28,7 +28,7 @@ class BoundedOutOfOrderness(Watermark):
     Args:
         bound: a number and a unit from microseconds to weeks, zero or more.
         idle: the silence after which the heartbeats of the source move the watermark: to their
-            processing time minus the bound. By default they do not.
+            processing time minus the bound. Without it, they do not.
 
     Raises:
         DefinitionError: the bound is negative, the idle time is not greater than zero, or one of
@@ -80,7 +80,7 @@ class MonotonicTimestamps(Watermark):
 
     Args:
         idle: the silence after which the heartbeats of the source move the watermark: to their
-            processing time. By default they do not.
+            processing time. Without it, they do not.
 
     Raises:
         DefinitionError: the idle time is not greater than zero, or is not a length of time.

@@ -163,7 +163,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
 def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last promotion.
 
-    The restored tables are complete through the same arrival as then. The next run of the earlier
+    The restored tables are up to date through the same arrival as then. The next run of the earlier
     definition processes the arrivals since; runs of another definition are refused.
 
     Raises:

@@ -18,7 +18,7 @@ from tidemark.store.warehouse import Warehouse
 def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     """Record an erasure and delete its events.
 
-    Copies go before the events leave the log. So a copy that is made after an interruption has none
+    Copies are deleted before the events. So a copy that is made after an interruption has none
     of the events.
     """
     erasures.record(log.warehouse, found.erasure, BEGUN)

@@ -1,7 +1,7 @@
 """Erasure: delete a person's events from a source's event log, and everything computed from them.
 
-The events leave the log in one commit. Every window that held one is then recomputed from the log
-and replaced, as in a backfill, so batch and stream still agree. The same then happens to each
+One commit deletes the events from the log. Every window that held one is then recomputed from the
+log and replaced, as in a backfill, so batch and stream still agree. The same then happens to each
 source that is derived from it: rows of the events leave its event log, rows that have another
 partner now, or none, take their place, and the windows over them are recomputed.
 
@@ -173,7 +173,7 @@ class _Work:
                 self.warehouse.drop(each.versions_table)
 
     def _continue(self, report: ErasureReport | None) -> ErasureReport | None:
-        """Erase the rows of derived sources whose events have left, and recompute their windows.
+        """Erase the rows of derived sources whose events were erased, and recompute their windows.
 
         Return the report with these changes.
         """

@@ -79,7 +79,7 @@ class CommitInfo(ABC):
 
     @property
     def late_events(self) -> str:
-        """`exclude` or `include`: whether too-late events count."""
+        """`include` if too-late events count, else `exclude`."""
         return "exclude"
 
     @property

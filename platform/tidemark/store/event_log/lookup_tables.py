@@ -1,6 +1,6 @@
 """Join with lookup tables, each as of a recorded version.
 
-If a table is corrected tomorrow, a join with it would give yesterday's events another result. The
+If a table is corrected tomorrow, joining yesterday's events with it gives another result. The
 timeline therefore records, for each arrival, the version that each lookup table had at that time. A
 transform joins its rows with the versions that their own arrivals recorded. A replay, a backfill
 and any division into runs then give the same rows.

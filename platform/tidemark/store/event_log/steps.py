@@ -1,8 +1,8 @@
 """The steps of a derived source: which arrival of which base each of its arrivals is.
 
-The position of each arrival in the timeline records its step, and how far all bases had been taken.
-It also has the id of each base's timeline, because a base that was dropped and created again has
-other arrivals under the same numbers.
+The position of each arrival in the timeline records its step, and through which arrival each base
+had been read. It also has the id of each base's timeline, because a base that was dropped and
+created again has other arrivals under the same numbers.
 
 The *effective watermark* of a base is its own one, unless it is silent. With `idle`, a heartbeat of
 a base that has been silent for so long raises its effective watermark to the least of the others,
@@ -22,7 +22,7 @@ RAISES = "raises"
 
 @dataclass(frozen=True)
 class TakenResults:
-    """The results of an asset that a derived source has taken through a step.
+    """The results of an asset that a derived source has read through a step.
 
     Args:
         table_id: the identity of the asset.
@@ -61,7 +61,7 @@ class Step:
 
     @property
     def before(self) -> dict[str, int]:
-        """The newest taken arrival of each base before the step."""
+        """The newest arrival of each base that was read before the step."""
         found = {**self.taken, self.base: self.arrival - 1}
         return {base: number for base, number in found.items() if number >= 0}
 
@@ -157,7 +157,7 @@ class Steps:
         return cls(steps, dict(zip(names, read, strict=True)), raised)
 
     def span(self, base: str) -> tuple[int, int]:
-        """Return the newest arrival of a base that was taken before these steps, and after them."""
+        """Return the newest arrival of a base that was read before these steps, and after them."""
         before = self.steps[0].before.get(base, -1)
         return before, self.steps[-1].taken.get(base, -1)
 

@@ -120,7 +120,7 @@ def lock_source(
     """Wait until all runs of a source have ended, and keep new ones waiting for the block.
 
     Args:
-        erased: the source of the erasure; by default the same one. The other is derived from it.
+        erased: the source of the erasure, if `source` is derived from another one.
 
     Raises:
         ConflictError: runs took longer than `MAX_RUN_SECONDS`, or an erasure longer than

@@ -66,8 +66,8 @@ class Lane:
             default, if the source has it.
         valid: conditions on the source's columns, in SQL. A record for which one is false is a dead
             letter.
-        dead_letters: the topic of dead letters; by default `<name>_dead_letters`, on the same
-            brokers as the others.
+        dead_letters: the topic of dead letters. The default is `<name>_dead_letters`, on the
+            same brokers as the others.
         checkpoint: the interval between two checkpoints.
 
     Raises:

@@ -98,7 +98,7 @@ def read_arrivals(
 def _named_item(
     item: Node, sources: Mapping[str, Source], ended: set[str]
 ) -> tuple[Source, str, Node]:
-    """Return the source of an arrival, what it brings, and the value of that."""
+    """Return an arrival's source, the kind of its content (`rows`, `end`, …), and the content."""
     given = item.fields("an arrival", ("source",), (*_ITEMS, "end"))
     name = given.pop("source").word("a source with arrivals", list(sources))
     if len(given) != 1:
