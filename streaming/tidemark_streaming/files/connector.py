@@ -35,7 +35,7 @@ class FileConnector:
     missed: it is the next arrival. Write a file under a name that begins with `.` or `_`, and
     rename it when it is complete: such files and folders are skipped. A file must not change after
     it was ingested: one with another size or content is refused, because its new rows would be
-    lost.
+    lost. An ingested file that is renamed, or moved within the folder, is not read again.
 
     A row with a value that its column can't hold exactly is a dead letter. An empty file is a
     heartbeat. Rows are decoded and protected in the memory of this process; the engine reads no
@@ -76,11 +76,16 @@ class FileConnector:
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():
-            for file in folder.list_files(self.path):
+            files = folder.list_files(self.path)
+            moved = folder.moved_identities(done, files)
+            for file in files:
                 # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
                     if file.name in done:
                         self._check_unchanged(file, done[file.name])
+                        continue
+                    if moved and moved[file.identity] > 0:
+                        moved[file.identity] -= 1
                         continue
                     modified = file.modified // 1000
                     later = processing_time(modified, clock)
@@ -89,12 +94,13 @@ class FileConnector:
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Iterator[pa.Table]:
-        for chunk, position in enumerate(c.position for c in chunks):
-            place = self.path, json.loads(position)["file"], chunk, self.source
+        for chunk, position in enumerate(json.loads(c.position) for c in chunks):
+            place = self.path, position["file"], chunk, self.source
             if isinstance(self._format, Parquet):
                 yield from read_parquet(*place, self._format)
             else:
                 yield from reading.read_text(*place, self._format)
+            self._check_still_unchanged(position)
 
     def decode(self, letters: pa.Table) -> pa.Table:
         if isinstance(self._format, Parquet):
@@ -136,6 +142,18 @@ class FileConnector:
                 f"File '{file.path}' of source '{self.source.name}' has changed since it was "
                 f"ingested ({how}): restore it, and put new rows in a new file."
             )
+
+    def _check_still_unchanged(self, position: Mapping[str, Any]) -> None:
+        """Raise if a file changed while it was read: `position` does not describe its rows then."""
+        path = self.path / position["file"]
+        with reading.explain_errors(path, self.source, "it is damaged"):
+            if not folder.is_unchanged(self.path, position):
+                raise DataError(
+                    f"File '{path}' of source '{self.source.name}' changed while it was read, so "
+                    "nothing of it is ingested. Write files under a name that begins with '.' or "
+                    "'_', and rename them when they are complete.",
+                    retriable=True,
+                )
 
     @cached_property
     def _format(self) -> Csv | Json | Parquet:

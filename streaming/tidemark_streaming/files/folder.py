@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from typing import Any
 from tidemark.base.errors import DataError
 
 _CACHED_CHECKSUMS = 1 << 16
+
+Identity = tuple[int, int, str]
+"""The size, the modification time, and the checksum of a file."""
 
 
 @dataclass(frozen=True, order=True)
@@ -49,6 +53,11 @@ class File:
             "sha256": self.checksum,
         }
 
+    @property
+    def identity(self) -> Identity:
+        """What stays the same if the file is renamed or moved."""
+        return self.size, self.modified, self.checksum
+
     def has_changed(self, position: Mapping[str, Any]) -> bool:
         """Return whether the content differs from the one that `position` describes.
 
@@ -62,30 +71,78 @@ class File:
 def list_files(folder: Path) -> list[File]:
     """List the files of a folder and its sub-folders, in the order in which they arrive.
 
-    Files and sub-folders whose names begin with `.` or `_` are left out.
+    Files and sub-folders whose names begin with `.` or `_` are left out, and so are links to files
+    and folders that are listed under their own names.
 
     Raises:
         OSError: the folder does not exist or can't be read.
         DataError: a name that is not UTF-8.
     """
     with os.scandir(folder) as entries:
-        return sorted(_files(folder, "", entries))
+        return sorted(_files(folder, "", entries, (os.path.realpath(folder),)))
 
 
-def _files(folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[File]:
+def moved_identities(
+    ingested: Mapping[str, Mapping[str, Any]], files: Iterable[File]
+) -> Counter[Identity]:
+    """Count the identities of ingested files that no longer have their names.
+
+    A listed file with such an identity was renamed or moved after it was ingested.
+
+    Args:
+        ingested: the positions of the ingested files, by name.
+        files: the files that are listed now.
+    """
+    names = {file.name for file in files}
+    gone = (position for name, position in ingested.items() if name not in names)
+    return Counter((p["bytes"], p["modified"], p["sha256"]) for p in gone)
+
+
+def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:
+    """Return whether a file has the size and modification time that `position` describes.
+
+    Raises:
+        FileNotFoundError: it no longer exists.
+    """
+    facts = (folder / position["file"]).stat()
+    return (facts.st_size, facts.st_mtime_ns) == (position["bytes"], position["modified"])
+
+
+def _files(
+    folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]], above: tuple[str, ...]
+) -> Iterator[File]:
+    """Yield the files of a folder and its sub-folders.
+
+    Args:
+        prefix: the path of the folder below `folder`, with a `/` at its end.
+        above: the real paths of `folder` and of the folders down to this one.
+    """
     for entry in entries:
         name = f"{prefix}{entry.name}"
-        if entry.name.startswith((".", "_")):
+        if _is_hidden(entry.name) or (entry.is_symlink() and _is_listed(entry, above)):
             continue
         # Files that were renamed or deleted since their folder was listed are skipped.
         with suppress(FileNotFoundError):
             if entry.is_dir():
+                real = os.path.realpath(entry.path)
                 with os.scandir(entry.path) as below:
-                    yield from _files(folder, f"{name}/", below)
+                    yield from _files(folder, f"{name}/", below, (*above, real))
             elif entry.is_file():
                 _check_name(folder, name)
                 facts = entry.stat()
                 yield File(facts.st_mtime_ns, name, facts.st_size, folder)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _is_listed(link: os.DirEntry[str], above: tuple[str, ...]) -> bool:
+    """Return whether a link leads to a file or folder that is listed anyway."""
+    target = os.path.realpath(link.path)
+    # The relative path of a target outside the first folder begins with two periods.
+    parts = os.path.relpath(target, above[0]).split(os.sep)
+    return target in above or not any(map(_is_hidden, parts))
 
 
 def _check_name(folder: Path, name: str) -> None:

@@ -19,6 +19,8 @@ from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
 
 _BOM = b"\xef\xbb\xbf"
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""The first bytes of compressed files, which no text in UTF-8 begins with."""
 
 
 class TextFormat(Payload, Protocol):
@@ -57,7 +59,7 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
     rest, begins = b"", True
     with (
         explain_errors(path, source, "it is damaged"),
-        pa.input_stream(str(path), compression="detect") as file,
+        pa.input_stream(str(path), compression=_compression(path)) as file,
     ):
         while True:
             block = file.read(thresholds.FILE_BLOCK_BYTES)
@@ -67,6 +69,14 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
             yield records
             if not block:
                 return
+
+
+def _compression(path: Path) -> str:
+    """Return how a file is compressed, by its first bytes or else by its name."""
+    with path.open("rb") as file:
+        begin = file.read(max(map(len, _COMPRESSED)))
+    found = (how for magic, how in _COMPRESSED.items() if begin.startswith(magic))
+    return next(found, "detect")
 
 
 @contextmanager
@@ -79,7 +89,10 @@ def explain_errors(path: Path, source: Source, damaged: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise unreadable_error(path, source, "it does not exist any more") from None
+        raise DataError(
+            f"File '{path}' of source '{source.name}' was deleted or renamed before it was read.",
+            retriable=True,
+        ) from None
     except (OSError, pa.ArrowException) as error:
         is_damaged = isinstance(error, pa.ArrowException) or not error.errno
         reason = damaged if is_damaged else (error.strerror or str(error)).lower()

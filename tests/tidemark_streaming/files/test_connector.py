@@ -118,6 +118,108 @@ def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> No
         connector(tmp_path).pending(before)
 
 
+MOVES = st.lists(
+    st.sampled_from(["a.csv", "b.csv", "c.csv", "archive/a.csv", "archive/b.csv"]),
+    min_size=2,
+    max_size=2,
+    unique=True,
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(["1", "2"]), min_size=3, max_size=3), st.lists(MOVES, max_size=6))
+def test_an_ingested_file_that_is_renamed_or_moved_is_not_read_again(
+    tmp_path_factory: pytest.TempPathFactory, values: list[str], moves: list[list[str]]
+) -> None:
+    """SPARK-26875, SPARK-18960: an archive in the folder, rotated logs. Files may be equal."""
+    folder = tmp_path_factory.mktemp("moves")
+    (folder / "archive").mkdir()
+    for name, value in zip("abc", values, strict=True):
+        land(folder, f"{name}.csv", f"{HEADER}2023-11-14,a,{value}\n", 1)
+    timeline = done(connector(folder).pending([]))
+    for before, after in moves:
+        if (folder / before).exists() and not (folder / after).exists():
+            (folder / before).rename(folder / after)
+    changed = [
+        name
+        for name, value in zip("abc", values, strict=True)
+        if (path := folder / f"{name}.csv").exists()
+        and path.read_text() != f"{HEADER}2023-11-14,a,{value}\n"
+    ]
+    if changed:
+        # Another ingested file has this name now.
+        with pytest.raises(DataError, match=rf"{changed[0]}\.csv' of .* has changed"):
+            connector(folder).pending(timeline)
+        return
+    assert connector(folder).pending(timeline) == []
+    land(folder, "new.csv", f"{HEADER}2023-11-14,a,1\n", 2)
+    assert names(connector(folder).pending(timeline)) == ["new.csv"]
+
+
+def test_a_copy_of_an_ingested_file_is_another_arrival(tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER, 1)
+    before = done(connector(tmp_path).pending([]))
+    land(tmp_path, "b.csv", HEADER, 1)
+    assert names(connector(tmp_path).pending(before)) == ["b.csv"]
+
+
+def test_links_to_listed_files_and_to_parent_folders_are_skipped(tmp_path: Path) -> None:
+    """Other links are followed, as into the hidden folders of a Kubernetes volume."""
+    folder, other = tmp_path / "landing", tmp_path / "other"
+    for name in ("day-1/a.csv", "..data/b.csv", "../other/c.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        land((folder / name).parent, Path(name).name, HEADER, 1)
+    for link, target in {
+        "latest": "day-1",
+        "again.csv": "day-1/a.csv",
+        "loop": ".",
+        "day-1/up": "..",
+        "b.csv": "..data/b.csv",
+        "other": str(other),
+        "missing.csv": "nowhere.csv",
+    }.items():
+        (folder / link).symlink_to(target)
+    (other / "back").symlink_to(folder)
+    (other / "self").symlink_to(other)
+    assert names(connector(folder).pending([])) == ["b.csv", "day-1/a.csv", "other/c.csv"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_a_file_that_changes_between_poll_and_read_is_not_ingested(
+    tmp_path: Path, form: Literal["csv", "json", "parquet"]
+) -> None:
+    """A writer that appends in place: the arrival would describe other rows than it has."""
+    name = f"a.{form}"
+    looks = FileConnector(SOURCE, tmp_path, form, {"header": True} if form == "csv" else {})
+    land(tmp_path, name, WHOLE[name], 1)
+    chunks = looks.pending([])
+    more = {"csv": HEADER + "2023-11-14,a,1\n", "json": lines(2001), "parquet": parquet(2001)}
+    land(tmp_path, name, more[form], 2)
+    with pytest.raises(DataError, match=rf"{name}' .* changed while it was read.*rename") as caught:
+        list(looks.read(NO_ENGINE, chunks))
+    assert caught.value.retriable
+    (tmp_path / name).unlink()
+    with pytest.raises(DataError, match=r"was deleted or renamed before it was read\.") as caught:
+        list(looks.read(NO_ENGINE, chunks))
+    assert caught.value.retriable
+
+
+@pytest.mark.parametrize("name", ["a", "a.csv", "a.csv.GZ", "a.gzip", "a.csv.gz", "a.zst"])
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_compressed_files_are_recognized_by_their_content(
+    tmp_path: Path, name: str, codec: str
+) -> None:
+    content = pa.compress((HEADER + ROWS).encode(), codec, asbytes=True)
+    land(tmp_path, name, content, 1)
+    assert [(row[2], row[6]) for row in read(connector(tmp_path))] == [
+        (n, None) for n in range(2000)
+    ]
+    for cut in (len(content) // 2, len(content) - 1):
+        land(tmp_path, name, content[:cut], 1)
+        with pytest.raises(DataError, match=r"it is damaged\."):
+            read(connector(tmp_path))
+
+
 def test_a_missing_folder_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no folder '.*nowhere', from which source 'sensors'"):
         connector(tmp_path / "nowhere").pending([])
