@@ -141,7 +141,7 @@ def _is_listed(link: os.DirEntry[str], above: tuple[str, ...]) -> bool:
     """Return whether a link leads to a file or folder that is listed anyway."""
     target = os.path.realpath(link.path)
     # The relative path of a target outside the first folder begins with two periods.
-    parts = os.path.relpath(target, above[0]).split(os.sep)
+    parts = Path(os.path.relpath(target, above[0])).parts
     return target in above or not any(map(_is_hidden, parts))
 
 

@@ -15,10 +15,16 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.event_log.dead_letters import dead_letters_of
 from tidemark_streaming.base.local_times import zone_of
-from tidemark_streaming.files.reading import arrival_rows, explain_errors, unreadable_error
+from tidemark_streaming.files.reading import (
+    arrival_rows,
+    check_missing,
+    explain_errors,
+    unreadable_error,
+)
 from tidemark_streaming.ingest.row_masking import mask_columns
 from tidemark_streaming.payloads.arrow_values import (
     OtherTypeError,
+    find_name,
     fit_values,
     rows_finer_than_micros,
 )
@@ -68,7 +74,7 @@ def read_parquet(
         DefinitionError: the key for tokens does not exist.
     """
     path, first = folder / name, 0
-    for batch in _batches(path, source):
+    for batch in _batches(folder, name, source):
         events = _decode(path, batch, source, form.zone)
         columns = mask_columns(pa.table(dict(events.columns)), source)
         letters = dead_letters_of(events.rows, events.reasons, {})
@@ -81,8 +87,9 @@ Batch = tuple[Names, pa.RecordBatch, pa.RecordBatch | None]
 None if there are none."""
 
 
-def _batches(path: Path, source: Source) -> Iterator[Batch]:
+def _batches(folder: Path, name: str, source: Source) -> Iterator[Batch]:
     """Yield the rows of a file, at least one batch."""
+    path = folder / name
     with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
         if not path.stat().st_size:
             # An empty file is a heartbeat.
@@ -90,9 +97,11 @@ def _batches(path: Path, source: Source) -> Iterator[Batch]:
             return
         file = open_.enter_context(pq.ParquetFile(path, coerce_int96_timestamp_unit="us"))
         names = _names(path, file.schema_arrow, source)
+        if file.metadata.num_rows:
+            check_missing(folder, name, source, names)
         leaves = [file.schema.column(n) for n in range(len(file.schema))]
-        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-        int96 &= set(names.values())
+        paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
+        int96 = {n for n in names.values() if any(path.startswith(f"{n}.") for path in paths)}
         nanos: Iterator[pa.RecordBatch | None] = repeat(None)
         if int96:
             other = open_.enter_context(pq.ParquetFile(path))
@@ -110,12 +119,12 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> Names:
         if isinstance(source.mask.get(column), Drop):
             continue
         own = source.field_of(column)
-        alike = [name for name in schema.names if name.lower() == own.lower()]
-        named = [name for name in alike if name == own] or alike
-        if len(named) > 1:
-            raise unreadable_error(path, source, f"it has the column '{own}' twice")
-        if named:
-            found[column] = named[0]
+        try:
+            place = find_name(schema.names, own)
+        except OtherTypeError:
+            raise unreadable_error(path, source, f"it has the column '{own}' twice") from None
+        if place is not None:
+            found[column] = schema.names[place]
     return found
 
 

@@ -1,6 +1,6 @@
 """Read text files: decode their rows in this process, some megabytes at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
+from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letters_of
 from tidemark_streaming.connector import CHUNK
@@ -46,6 +47,7 @@ def read_text(
     for records in _records(path, source, form):
         if not begun and records and isinstance(form, Csv) and form.header:
             columns = _columns_of_header(records.pop(0), path, source, form)
+            check_missing(folder, name, source, columns)
         begun = begun or bool(records)
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
@@ -105,6 +107,37 @@ def unreadable_error(path: Path, source: Source, reason: str) -> DataError:
         f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, or "
         "move it out of the folder."
     )
+
+
+def check_missing(folder: Path, name: str, source: Source, columns: Collection[str]) -> None:
+    """Refuse a file that lacks the event time, or a column that the name of its folder has.
+
+    Programs that partition their files write `day=2026-01-01` as a folder, and not the column.
+
+    Args:
+        name: the path below the folder.
+        columns: the source's columns that the file has.
+
+    Raises:
+        DataError: as described.
+    """
+    if source.event_time not in columns:
+        field = source.field_of(source.event_time)
+        raise unreadable_error(folder / name, source, f"it has no column '{field}', the event time")
+    missing = {
+        source.field_of(column).lower()
+        for column in source.columns
+        if column not in columns and not isinstance(source.mask.get(column), Drop)
+    }
+    for part in name.split("/")[:-1]:
+        field, is_partition, _ = part.partition("=")
+        if is_partition and field.lower() in missing:
+            raise unreadable_error(
+                folder / name,
+                source,
+                f"its column '{field}' is only in the name of the folder '{part}', which is not "
+                "read. Write it into the file, or declare a source without it",
+            )
 
 
 def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:

@@ -4,6 +4,7 @@ A value keeps its kind: a number does not become a time, a text does not become 
 never truncated, rounded or wrapped around. A fraction is never stored in a smaller type.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,19 @@ def fit_values(values: Array, kind: pa.DataType, zone: str) -> tuple[Array, list
         int(half[row]) for half, (_, rows) in zip(halves, fitted, strict=True) for row in rows
     ]
     return pa.concat_arrays([part for part, _ in fitted]), misfits
+
+
+def find_name(names: Sequence[str], wanted: str) -> int | None:
+    """Return the place of a name, whatever its case; None if it is not among `names`.
+
+    Raises:
+        OtherTypeError: more than one name matches, and none or more than one has the same case.
+    """
+    alike = [place for place, name in enumerate(names) if name.lower() == wanted.lower()]
+    found = [place for place in alike if names[place] == wanted] or alike
+    if len(found) > 1:
+        raise OtherTypeError
+    return found[0] if found else None
 
 
 def _fit(values: Array, kind: pa.DataType, zone: str) -> Array:
@@ -117,11 +131,11 @@ def _fit_parts(values: Array, kind: pa.DataType, zone: str) -> Array:
         )
         return pa.MapArray.from_arrays(values.offsets, keys, items, kind, mask=missing)
     if is_.is_struct(kind) and is_.is_struct(held):
-        given = {field.name: part for field, part in zip(held, values.flatten(), strict=True)}
+        given, names = values.flatten(), [field.name for field in held]
         parts = [
-            _fit(given[field.name], field.type, zone)
-            if field.name in given
-            else pa.nulls(len(values), field.type)
+            pa.nulls(len(values), field.type)
+            if (place := find_name(names, field.name)) is None
+            else _fit(given[place], field.type, zone)
             for field in kind
         ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
@@ -133,12 +147,31 @@ def _fit_parts(values: Array, kind: pa.DataType, zone: str) -> Array:
 
 
 def rows_finer_than_micros(values: Array, nanos: Array) -> list[int]:
-    """Return the rows of timestamps whose digits beyond microseconds were dropped.
+    """Return the rows of timestamps, at any depth, whose digits beyond microseconds were dropped.
 
     Args:
-        values: the timestamps in microseconds.
+        values: the values, with timestamps in microseconds.
         nanos: the same in nanoseconds, wrapped around if 64 bits do not hold them.
     """
+    kind, is_ = values.type, pa.types
+    if is_.is_map(kind):
+        return rows_finer_than_micros(_pairs(values), _pairs(nanos))
+    if is_.is_struct(kind):
+        parts = zip(values.flatten(), nanos.flatten(), strict=True)
+        return sorted({row for pair in parts for row in rows_finer_than_micros(*pair)})
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        inner = rows_finer_than_micros(pc.list_flatten(values), pc.list_flatten(nanos))
+        return sorted(
+            {*pc.list_parent_indices(values).take(pa.array(inner, pa.int64())).to_pylist()}
+        )
+    if not is_.is_timestamp(kind):
+        return []
     exact = pc.multiply(pc.cast(values, pa.int64()), 1000)
     differs = pc.not_equal(exact, pc.cast(nanos, pa.int64()))
     return np.flatnonzero(pc.fill_null(differs, False)).tolist()
+
+
+def _pairs(values: Array) -> Array:
+    """Return maps as lists of their keys and values."""
+    kind = values.type
+    return values.cast(pa.list_(pa.struct({"key": kind.key_type, "value": kind.item_type})))

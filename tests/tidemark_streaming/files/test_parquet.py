@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.data.landing import NO_ENGINE
@@ -169,7 +169,8 @@ def test_columns_are_found_by_name_whatever_its_case(tmp_path: Path) -> None:
     source = Source(
         "values", columns, "at", BoundedOutOfOrderness("0 seconds"), rename={"a.B": "x"}
     )
-    rows = {"A.b": [1], "a": [{"b": 2}], "other": [3]}
+    at = pa.array([0], pa.timestamp("us", "UTC"))
+    rows = {"at": at, "A.b": [1], "a": [{"b": 2}], "other": [3]}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     assert read_source(source, tmp_path) == ([1], [])
     pq.write_table(pa.table({**rows, "a.B": [4]}), tmp_path / "a.parquet")
@@ -177,6 +178,75 @@ def test_columns_are_found_by_name_whatever_its_case(tmp_path: Path) -> None:
     pq.write_table(pa.table({**rows, "A.B": [4]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"it has the column 'a\.B' twice"):
         read_source(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "deep", ["STRUCT<a: {}>", "ARRAY<STRUCT<a: {}>>", "MAP<INT, STRUCT<a: {}>>"]
+)
+def test_fields_of_structs_are_found_by_name_whatever_their_case(tmp_path: Path, deep: str) -> None:
+    """SPARK-31116: a field whose name has another case is not null."""
+
+    def nest(fields: dict[str, Any]) -> Any:  # noqa: ANN401
+        around = {"S": fields, "A": [fields], "M": [(1, fields)]}
+        return around[deep[0]]
+
+    def write(*names: str) -> Array:
+        inner = pa.struct([(name, pa.int64()) for name in names])
+        kinds = {"S": inner, "A": pa.list_(inner), "M": pa.map_(pa.int32(), inner)}
+        return pa.array([nest({name: n for n, name in enumerate(names)}), None], kinds[deep[0]])
+
+    kind = deep.format("BIGINT")
+    assert read(tmp_path, kind, write("A")) == ([nest({"a": 0}), None], [])
+    assert read(tmp_path, kind, write("A", "a")) == ([nest({"a": 1}), None], [])
+    assert read(tmp_path, kind, write("b")) == ([nest({"a": None}), None], [])
+    with pytest.raises(DataError, match=r"column 'x' is .*, which does not fit"):
+        read(tmp_path, deep.replace("a:", "aB:").format("BIGINT"), write("AB", "Ab"))
+
+
+NANOS = st.none() | st.integers(-10_000, 10_000)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.none() | st.lists(NANOS, max_size=2), min_size=1, max_size=5))
+def test_nested_times_of_spark_are_exact_or_dead_letters(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[int | None] | None]
+) -> None:
+    time = pa.timestamp("ns")
+    dead = [n for n, row in enumerate(rows) if any(v is not None and v % 1000 for v in row or [])]
+    lists = pa.array(rows, pa.list_(time))
+    structs = pa.array([{"t": row[0]} if row else None for row in rows], pa.struct({"t": time}))
+    maps = pa.array(
+        [row if row is None else list(enumerate(row)) for row in rows], pa.map_(pa.int32(), time)
+    )
+    first = [n for n in dead if ((rows[n] or [])[0] or 0) % 1000]
+    for values, kind, expected in (
+        (lists, "ARRAY<TIMESTAMP>", dead),
+        (structs, "STRUCT<t: TIMESTAMP>", first),
+        (maps, "MAP<INT, TIMESTAMP>", dead),
+    ):
+        _, found = read(
+            tmp_path_factory.mktemp("nested"), kind, values, use_deprecated_int96_timestamps=True
+        )
+        assert found == expected
+
+
+def test_a_file_without_the_event_time_or_with_a_column_in_its_folder_is_refused(
+    tmp_path: Path,
+) -> None:
+    """Programs that partition their files write the column `x` as the folder `x=5`."""
+    zero = pa.array([0], pa.timestamp("us", "UTC"))
+    columns = {"at": "TIMESTAMP", "x": "BIGINT"}
+    source = Source("values", columns, "at", BoundedOutOfOrderness("0 seconds"))
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet' .* it has no column 'at', the event time\."):
+        read_source(source, tmp_path)
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "X=5").mkdir()
+    pq.write_table(pa.table({"at": zero}), tmp_path / "X=5/a.parquet")
+    with pytest.raises(DataError, match=r"its column 'X' is only in .* the folder 'X=5'"):
+        read_source(source, tmp_path)
+    pq.write_table(pa.table({"at": zero, "x": [7]}), tmp_path / "X=5/a.parquet")
+    assert read_source(source, tmp_path) == ([7], [])
 
 
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
