@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import dataclass, field
+from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from fastavro import _read_py, parse_schema, schemaless_reader
-from fastavro.read import SchemaResolutionError
+from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
@@ -28,6 +29,15 @@ from tidemark_streaming.payloads.schema import Schema
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
 _TOO_DEEP = f"The record has more than {MAX_DEPTH} nested records, arrays and maps."
+
+
+def _read_decimal(data: bytes, writer: Any = None, reader: Any = None) -> Decimal:  # noqa: ANN401 (fastavro's own)
+    """Return a decimal with all digits that were written."""
+    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{writer.get('scale', 0)}")
+
+
+# fastavro's own reader rounds a number that has more digits than its schema declares.
+LOGICAL_READERS.update({"bytes-decimal": _read_decimal, "fixed-decimal": _read_decimal})
 
 
 @checked_class

@@ -4,6 +4,7 @@ A run, a release from quarantine, a backfill and a correction each change a publ
 version. The change data feed has the rows before and after. A change combines both for one window.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -63,7 +64,7 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
         afters = _take(own, [n for _, n in some])
         for (window, _), after in zip(some, afters, strict=True):
             before = next(befores) if window in old else None
-            if before != after:
+            if _unify_nans(before) != _unify_nans(after):
                 recomputed = window in old and kinds[old[window]] == "delete"
                 yield Change(before, after, recomputed)
 
@@ -84,6 +85,19 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
 def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
     return to_display(rows.take(pa.array(numbers, pa.int64())))
+
+
+def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
+    """Return a value with one object for all NaNs, which Python's containers compare as equal."""
+    match value:
+        case float() if math.isnan(value):
+            return math.nan
+        case dict():
+            return {name: _unify_nans(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_unify_nans(each) for each in value]
+        case _:
+            return value
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

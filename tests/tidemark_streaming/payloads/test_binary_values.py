@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,29 @@ def test_an_avro_timestamp_out_of_range_is_a_dead_letter(micros: int) -> None:
     form = Avro(json.dumps({**plain, "fields": [{"name": "x", "type": written}]}))
     events = form.decode(pa.chunked_array([[value]], pa.binary()), {"x": "TIMESTAMP"})
     assert (events.columns["x"].null_count, list(events.reasons)) == (1, [0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-(10**40), 10**40) | st.integers(-(10**12), 10**12), st.integers(1, 12))
+@pytest.mark.parametrize("written", ["bytes", "fixed"])
+def test_an_avro_decimal_has_all_digits_that_were_written(
+    written: str, unscaled: int, precision: int
+) -> None:
+    """Many writers do not check the precision that their schema declares."""
+    scale, size = min(precision, 2), 17
+    kind = {"type": written, "logicalType": "decimal", "precision": precision, "scale": scale}
+    kind |= {"name": "amount", "size": size} if written == "fixed" else {}
+    schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
+    content = unscaled.to_bytes(size, "big", signed=True)
+    value = content if written == "fixed" else bytes([2 * size]) + content
+    form = Avro(json.dumps(schema))
+    events = form.decode(pa.chunked_array([[value]], pa.binary()), {"x": "DECIMAL(38,2)"})
+    (found,) = events.columns["x"].to_pylist()
+    exact = Decimal(f"{unscaled}e-{scale}")
+    if abs(exact) < 10**36:
+        assert (found, events.reasons) == (exact, {})
+    else:
+        assert (found, list(events.reasons)) == (None, [0])
 
 
 ONE = """

@@ -46,6 +46,21 @@ def test_inserted_deleted_and_replaced_windows_are_derived(
     assert found == expected
 
 
+def test_a_row_that_is_replaced_by_an_identical_one_is_not_a_change() -> None:
+    nan = float("nan")
+    values = [nan, [nan, None, 1.0], {"x": nan, "y": [nan]}, 0.0, "NaN", None]
+    same = feed(*[(kind, n, 1) for n in range(len(values)) for kind in ("delete", "insert")])
+    for n, value in enumerate(values):
+        # Each value is another object, as in a table that was read.
+        own = pa.table({"v": pa.array([value, value])})
+        rows = same.slice(2 * n, 2).append_column("v", own["v"])
+        assert list(derive_changes(rows, ["window_start"])) == []
+        changed = same.slice(2 * n, 2).append_column(
+            "v", pa.array([value, None] if value is not None else [None, 1])
+        )
+        assert len(list(derive_changes(changed, ["window_start"]))) == 1
+
+
 def test_an_instant_beyond_the_years_of_python_is_a_string() -> None:
     far = 1_700_000_000_000_000_000
     rows = feed(("insert", 0, 1), ("delete", 60, 2))
