@@ -115,9 +115,24 @@ def ingest_and_report(
                 }
             )
         elif ended is None or not ended.ends:
-            print_status(f"No new arrivals for '{name}'.")
+            print_status(f"No new arrivals for '{name}'.{_say_what_fills(source)}")
 
     return Output(result, show)
+
+
+def _say_what_fills(source: "Source") -> str:
+    """Return the commands that give a derived source new arrivals; empty for other sources."""
+    from tidemark.define.derived.chain import Chain
+    from tidemark.define.derived.derived_source import DerivedSource
+
+    if not isinstance(source, DerivedSource):
+        return ""
+    if isinstance(source.derivation, Chain):
+        asset = source.derivation.asset.name
+        return f" It takes the windows that '{asset}' has published: see `tidemark run {asset}`."
+    bases = [base.name for base in source.bases]
+    commands = " and ".join(f"`tidemark ingest {name}`" for name in bases)
+    return f" It takes the arrivals of {' and '.join(bases)}: see {commands}."
 
 
 def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
