@@ -117,3 +117,14 @@ def describe(micros: int) -> str:
     unit = max((u for u in _UNITS if micros % _UNITS[u] == 0), key=_UNITS.__getitem__)
     count = micros // _UNITS[unit]
     return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def latest(*marks: int | None) -> int | None:
+    """Return the greatest of some watermarks; None is minus infinity."""
+    return max((mark for mark in marks if mark is not None), default=None)
+
+
+def earliest(*marks: int | None) -> int | None:
+    """Return the least of some watermarks; None is minus infinity, and the least of none."""
+    known = [mark for mark in marks if mark is not None]
+    return min(known, default=None) if len(known) == len(marks) else None

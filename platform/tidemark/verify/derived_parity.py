@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.exact_json import exact_json
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
@@ -74,7 +74,7 @@ def derived_parity(
         recorded = _comparable(own.read(-1, last), joined, none).unionByName(
             _comparable(warehouse.read(source.dead_letters_table), unjoined, F.col("reason"))
         )
-        computed = compute_rows(warehouse, source, [a.position for a in timeline])
+        computed = read_steps(warehouse, source, [a.position for a in timeline]).compute_rows()
         computed = computed.withColumnRenamed(STEP, "arrival")
         if DEAD in computed.columns:
             dead = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")

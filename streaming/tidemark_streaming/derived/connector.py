@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import INFINITY
+from tidemark.base.instants import INFINITY, earliest, latest
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import can_have_rows, compute_rows, prepare_following
+from tidemark.compute.derived.rows import read_steps
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
@@ -23,7 +23,6 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import (
     Step,
     effective_watermark,
-    latest,
     raised_watermarks,
 )
 from tidemark.store.rows import Rows
@@ -33,7 +32,7 @@ from tidemark_streaming.derived.asset_results import AssetResults
 from tidemark_streaming.snapshot.tables import Tables
 
 _SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}
-"""What the expressions of derivations can name, by argument."""
+"""The names that the expressions of derivations can use, by argument."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -117,11 +116,11 @@ class DerivedConnector:
             # A base of which nothing has arrived yet may have no tables.
             if not warehouse.exists(base.log_table):
                 Log(warehouse, base).create()
-        positions = [chunk.position for chunk in chunks]
-        if not can_have_rows(warehouse, self.source, positions):
+        steps = read_steps(warehouse, self.source, [chunk.position for chunk in chunks])
+        if not steps.can_have_rows():
             return self._no_rows(warehouse)
-        rows = compute_rows(warehouse, self.source, positions)
-        prepare_following(warehouse, self.source, positions)
+        rows = steps.compute_rows()
+        steps.prepare_following()
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
 
@@ -148,10 +147,8 @@ class DerivedConnector:
         if idle is None or since is None or arrival.arrived_at - since < idle:
             return None
         others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
-        known = [mark for mark in others if mark is not None]
-        if not known or len(known) < len(others):
-            return None
-        return min(known) if own is None or own < min(known) else None
+        least = earliest(*others)
+        return least if least is not None and (own is None or own < least) else None
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
         """Return the result of `read` for steps without rows."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 
 import pyarrow as pa
@@ -23,19 +22,16 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.base.telemetry import Clock
-from tidemark.compute.materialize import TempTables, temp_tables
+from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.derived.pairing import KIND
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.run_span import list_arrivals
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
-from tidemark.store.event_log.incoming_rows import ComputedRows
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.lookup_tables import current_versions
-from tidemark.store.event_log.row_numbers import number_rows
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
@@ -374,30 +370,21 @@ def _commit(
             asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
-                if isinstance(rows, DataFrame) and not few and KIND in rows.columns:
-                    found = _compute(log.source, rows, last, chunks, place)
-                elif isinstance(rows, DataFrame):
-                    rows = check_values(log.source, number_rows(rows, CHUNK))
-                    found = place.materialize(rows, few=few)
+                if isinstance(rows, DataFrame):
+                    rows = place.materialize(check_values(log.source, rows), few=few)
                 elif isinstance(rows, pa.Table):
-                    found = check_values(log.source, rows)
+                    rows = check_values(log.source, rows)
                 else:
-                    found = place.gather(check_each(log.source, rows))
-                seen = found
-                if isinstance(found, ComputedRows):
-                    number = F.col("arrival") - found.first
-                    seen = found.summary().withColumn(CHUNK, number)
-                facts = observe(log.source, seen, chunks, log.warehouse.spark)
+                    rows = place.gather(check_each(log.source, rows))
+                facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(connector, "accept_change", True):
                     check(log.source.name, facts)
                 if isinstance(connector, Noticing):
-                    fields = connector.undeclared_fields()
-                    facts = {n: replace(f, undeclared=fields.get(n, ())) for n, f in facts.items()}
+                    seen = connector.undeclared_fields()
+                    facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
-                if not isinstance(found, ComputedRows):
-                    found = _number_arrivals(found, arrivals[0].arrival)
-                logged = log.append(found, arrivals)
+                logged = log.append(_number_arrivals(rows, arrivals[0].arrival), arrivals)
                 clock.after("write")
     except PySparkException as error:
         known = connector.explain(error)
@@ -411,23 +398,6 @@ def _commit(
         telemetry.report(list_arrivals(log, *numbers), span, begins=True)
     # Reading many rows from the log's files is faster than sending them to the engine.
     return arrivals, logged if few else None
-
-
-def _compute(
-    source: Source,
-    rows: DataFrame,
-    last: Arrival | None,
-    chunks: Sequence[Chunk],
-    place: TempTables,
-) -> ComputedRows:
-    """Compute many rows of a join once, in the form of the event log.
-
-    They come from event logs, so their values have been checked, and reading them twice gives the
-    same rows. Their watermarks are known before the rows.
-    """
-    arrivals = fold(source, last, chunks, {}, "{}", 1)
-    rows = rows.withColumn("arrival", F.col(CHUNK) + arrivals[0].arrival)
-    return ComputedRows(source, rows, arrivals, partial(place.materialize, few=False))
 
 
 def _number_arrivals(rows: Rows, first: int) -> Rows:

@@ -1,7 +1,7 @@
 """Event logs in memory, for many scenarios of derived sources.
 
 The steps, the watermarks and the queries are those of the product: the connector of derived
-sources, `fold` and `compute_rows`. Only the tables are replaced, because commits take most of the
+sources, `fold` and `read_steps`. Only the tables are replaced, because commits take most of the
 time. `plan` needs no engine.
 """
 
@@ -21,7 +21,7 @@ from helpers.model.derived_oracle import derive, source_logs
 from helpers.model.oracle import MICROSECOND, Row, plain
 from tidemark.base.instants import EARLIEST, LATEST
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import compute_rows, prepare_following
+from tidemark.compute.derived.rows import read_steps
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
@@ -32,7 +32,6 @@ from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.dead_letters import DEAD
-from tidemark.store.event_log.row_numbers import number_rows
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
@@ -124,16 +123,16 @@ class MemoryLogs:
 
     Args:
         spark: None if only steps and watermarks are computed.
-        told: the scenario as the oracle takes it.
+        content: the scenario as the oracle takes it.
         chance: chooses when a derived source polls its bases, and the commits.
     """
 
     def __init__(
-        self, spark: SparkSession | None, scenario: Scenario, told: Row, chance: Random
+        self, spark: SparkSession | None, scenario: Scenario, content: Row, chance: Random
     ) -> None:
         self.scenario = scenario
-        self.told = told
-        self.oracle = source_logs(told)
+        self.content = content
+        self.oracle = source_logs(content)
         self.warehouse = MemoryWarehouse(spark)
         self.timelines = dict[str, list[Arrival]]()
         self.letters = dict[str, list[Row]]()
@@ -151,7 +150,7 @@ class MemoryLogs:
             for commit in commits:
                 rows += fetch(self.rows_of(source, commit)).to_pylist()
                 positions = [chunk.position for chunk in commit.chunks]
-                prepare_following(cast(Warehouse, self.warehouse), source, positions)
+                read_steps(cast(Warehouse, self.warehouse), source, positions).prepare_following()
             self.append(source, rows)
 
     def plan(self, source: DerivedSource) -> list[Commit]:
@@ -181,7 +180,7 @@ class MemoryLogs:
                 timeline += fold(source, last, chunks[:size], {}, "{}", 1)
                 chunks = chunks[size:]
         self.timelines[source.name] = timeline
-        definition = self.told["derived"][source.name]
+        definition = self.content["derived"][source.name]
         self.oracle[source.name] = derive(definition, self.oracle, self.steps(source))
         return commits
 
@@ -194,8 +193,9 @@ class MemoryLogs:
     def rows_of(self, source: DerivedSource, commit: Commit) -> DataFrame:
         """Return the rows of a commit, with the source's columns as JSON."""
         warehouse = cast(Warehouse, self.warehouse)
-        rows = compute_rows(warehouse, source, [chunk.position for chunk in commit.chunks])
-        rows = number_rows(rows, STEP)
+        rows = read_steps(
+            warehouse, source, [chunk.position for chunk in commit.chunks]
+        ).compute_rows()
         micros = [
             (F.unix_micros(f"`{name}`") if kind == "timestamp" else F.col(f"`{name}`")).alias(name)
             for name, kind in source.columns.items()

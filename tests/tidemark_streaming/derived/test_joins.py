@@ -62,7 +62,7 @@ def many_joins(prefix: str) -> list[DerivedSource]:
 def test_many_rows_and_few_give_the_same_event_log(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many rows are written once and numbered in their files; few are numbered in memory.
+    """Many rows are planned and written in another way than few.
 
     The as-of join of many rows keeps a table of versions before 2 s. A left row then waits at 2 s,
     with a version at that time, and another one arrives, whose key has versions at 1 s and 3 s.

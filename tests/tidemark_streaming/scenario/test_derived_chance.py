@@ -49,10 +49,10 @@ COMPLETE = range(SEED, SEED + min(LONG or 6, 40))
 _THREADS = 3
 
 
-def scenario(told: Row) -> Scenario:
+def scenario(content: Row) -> Scenario:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.yaml"
-        path.write_text(yaml.safe_dump(told, sort_keys=False))
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
         return load(path)
 
 
@@ -61,31 +61,31 @@ def test_the_oracle_gives_the_published_values(path: Path) -> None:
     expected = load(path).expect
     assert expected is not None
     # A key `on` without quotes would be a boolean.
-    told = yaml.safe_load(path.read_text())
-    assert find_differences(expected, simulate(told)) == []
+    content = yaml.safe_load(path.read_text())
+    assert find_differences(expected, simulate(content)) == []
 
 
 def test_steps_and_watermarks_equal_the_oracle() -> None:
     for seed in range(SEED, SEED + (LONG or 60)):
-        told = random_derived_scenario(seed)
-        found = MemoryLogs(None, scenario(told), told, Random(seed))
+        content = random_derived_scenario(seed)
+        found = MemoryLogs(None, scenario(content), content, Random(seed))
         for source in found.scenario.derived.values():
             found.plan(source)
         for name, log in found.oracle.items():
             watermarks = [(instant(a.before), instant(a.after)) for a in found.timelines[name]]
-            assert watermarks == [(a.before, a.after) for a in log.arrivals], said(told)
+            assert watermarks == [(a.before, a.after) for a in log.arrivals], said(content)
             assert [a.arrived_at for a in found.timelines[name]] == [a.clock for a in log.arrivals]
 
 
 def test_rows_from_events_that_are_on_time_are_on_time() -> None:
     for seed in range(SEED, SEED + (LONG or 60)):
-        told = random_derived_scenario(seed, LONGEST)
-        logs = source_logs(told)
+        content = random_derived_scenario(seed, LONGEST)
+        logs = source_logs(content)
         for log in logs.values():
             log.arrivals = [replace(a, rows=on_time(log, a)) for a in log.arrivals]
-        for name, definition in told["derived"].items():
+        for name, definition in content["derived"].items():
             log = logs[name] = derive(definition, logs, None)
-            assert all(len(on_time(log, a)) == len(a.rows) for a in log.arrivals), said(told)
+            assert all(len(on_time(log, a)) == len(a.rows) for a in log.arrivals), said(content)
 
 
 def on_time(log: EventLog, arrival: Arrival) -> list[Row]:
@@ -111,14 +111,14 @@ def test_rows_equal_the_oracle(
     # Any number of rows is worth a table of versions.
     monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     seeds = [seed for seed in SEEDS if first <= seed < first + TOGETHER]
-    told = [random_derived_scenario(seed, LONGEST) for seed in seeds]
+    content = [random_derived_scenario(seed, LONGEST) for seed in seeds]
     logs = [
         MemoryLogs(in_memory, scenario(each), each, Random(seed))
-        for each, seed in zip(told, seeds, strict=True)
+        for each, seed in zip(content, seeds, strict=True)
     ]
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(MemoryLogs.compute, logs))
-    for each, found in zip(told, logs, strict=True):
+    for each, found in zip(content, logs, strict=True):
         steps = {name: found.steps(source) for name, source in found.scenario.derived.items()}
         expected = {**simulate(each, steps), "watermark": None}
         wanted = {part: expected[part] for part in ("watermark", "derived", "unjoined")}
@@ -132,9 +132,9 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], tuple[Row, Row, bool]]]
 
 
 def history(warehouse: Warehouse, seed: int) -> tuple[Row, Row, bool]:
-    told = random_derived_scenario(seed, changes=True)
-    found, steps, equal = live_through(warehouse, scenario(told), Random(seed))
-    expected = simulate(told, steps)
+    content = random_derived_scenario(seed, changes=True)
+    found, steps, equal = live_through(warehouse, scenario(content), Random(seed))
+    expected = simulate(content, steps)
     return expected, {**found, "watermark": expected["watermark"]}, equal
 
 
@@ -162,5 +162,5 @@ def instant(watermark: int | None) -> Instant:
     return -math.inf if watermark is None else math.inf if watermark == INFINITY else watermark
 
 
-def said(told: Row) -> str:
-    return yaml.safe_dump(told, sort_keys=False)
+def said(content: Row) -> str:
+    return yaml.safe_dump(content, sort_keys=False)

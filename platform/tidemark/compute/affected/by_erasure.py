@@ -1,6 +1,6 @@
 """Find the events and dead letters to erase, and the windows that their erasure affects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -11,6 +11,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.compute.affected import by_replay as affected_by_replay
 from tidemark.compute.pane import classify_scope
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import helper
 from tidemark.define.rollup import base_transform
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
@@ -19,6 +20,20 @@ from tidemark.store.warehouse import Warehouse
 
 PLACE = ["arrival", "position"]
 """The columns that identify an event of a log."""
+_FIRST = helper("first")
+
+
+def select_added(rows: DataFrame, first: Mapping[int, int]) -> DataFrame:
+    """Return those rows of a derived source that an erasure has added to it.
+
+    Args:
+        first: the position of the first such row, by arrival.
+    """
+    known = rows.sparkSession.createDataFrame(
+        list(first.items()), f"arrival BIGINT, {_FIRST} BIGINT"
+    )
+    found = rows.join(F.broadcast(known), "arrival").where(f"position >= {_FIRST}")
+    return found.drop(_FIRST)
 
 
 def find_events(log: Log, through: int, where: str) -> DataFrame:

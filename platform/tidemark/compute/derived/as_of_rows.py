@@ -29,6 +29,7 @@ from tidemark.compute.derived.base_rows import (
     read_new,
 )
 from tidemark.compute.derived.paired_rows import (
+    KIND,
     finish,
     name_side,
     select_columns,
@@ -36,8 +37,7 @@ from tidemark.compute.derived.paired_rows import (
 )
 from tidemark.compute.derived.settling import find_settling_step
 from tidemark.compute.derived.versions import read_older_versions
-from tidemark.define.derived.as_of import AsOf, AsOfSource
-from tidemark.define.derived.pairing import KIND
+from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
 from tidemark.define.helper_columns import helper
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
@@ -48,7 +48,7 @@ _LEFT, _RIGHT = helper("left"), helper("right")
 _OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
 
 
-def as_of_rows(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps) -> DataFrame:
+def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> DataFrame:
     """Return the rows of these steps, as `compute.derived.rows` does."""
     left, right = logs
     before = steps.watermark_before(right.source.name)
@@ -69,14 +69,14 @@ def as_of_rows(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps
     return finish(source, _pair(join, taking_part("l", sides["l"]), versions), sides)
 
 
-def _settled_before(watermark: int | None, join: AsOf) -> int:
+def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
     """Return the event time before which left rows do not wait any more."""
     if watermark is None or watermark == INFINITY:
         return BEGINNING if watermark is None else INFINITY
     return max(watermark - join.lateness, BEGINNING)
 
 
-def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
+def _pair(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
     """Return left rows with their versions, in the form that `paired_rows.finish` needs."""
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
@@ -112,11 +112,11 @@ def _pair(join: AsOf, left: DataFrame, versions: DataFrame) -> DataFrame:
         F.lit(0).alias(KIND),
         F.concat_ws(" + ", F.lit(join.left.name), version_from).alias("read_from"),
         F.col(f"l{CORRELATION}").alias("correlation_id"),
-        *select_columns(join.on, join.left_columns, join.right_columns),
+        *select_columns(join),
     )
 
 
-def _flag_deletions(join: AsOf, versions: DataFrame) -> DataFrame:
+def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
     """Return versions with `_DELETED`, which is true if they end the version before."""
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))
@@ -126,7 +126,7 @@ def _flag_deletions(join: AsOf, versions: DataFrame) -> DataFrame:
     return versions.select(kept, "r.*").select(f"{_RIGHT}.*", deleted)
 
 
-def _for_window(join: AsOf, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
+def _for_window(join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
     """Return rows of a side in the form that the window needs, with some columns as a struct."""
     return rows.select(
         F.struct(*(F.col(f"{letter}.`{key}`") for key in join.on)).alias(_KEYS),

@@ -19,14 +19,12 @@ TIME = helper("time")
 """Its event time, BIGINT microseconds; null if it has none that is valid."""
 MARK = helper("mark")
 """The effective watermark of its own base before its arrival, BIGINT microseconds."""
-ARRIVAL, POSITION, ORIGIN, CORRELATION = map(
-    helper, ("arrival", "position", "origin", "correlation")
-)
+ARRIVAL, POSITION, CORRELATION = map(helper, ("arrival", "position", "correlation"))
 
 
-def origin_of(base: Source) -> Column:
+def origin_of(base: Source, arrival: str = "arrival", position: str = "position") -> Column:
     """Return the origin of a base's row in a derived row, given the row's place in its log."""
-    return F.concat(F.lit(f"{base.name} "), "arrival", F.lit("#"), "position")
+    return F.concat(F.lit(f"{base.name} "), arrival, F.lit("#"), position)
 
 
 def origin_text(base: str, arrival: int, position: int) -> str:
@@ -75,6 +73,5 @@ def read_between(
         mark.alias(MARK),
         F.col("arrival").alias(ARRIVAL),
         F.col("position").alias(POSITION),
-        origin_of(source).alias(ORIGIN),
         F.col("correlation_id").alias(CORRELATION),
     )

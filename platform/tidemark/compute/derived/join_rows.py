@@ -27,6 +27,7 @@ from tidemark.compute.derived.base_rows import (
     read_between,
 )
 from tidemark.compute.derived.paired_rows import (
+    KIND,
     finish,
     name_side,
     select_columns,
@@ -35,7 +36,6 @@ from tidemark.compute.derived.paired_rows import (
 from tidemark.compute.derived.settling import find_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, Join
-from tidemark.define.derived.pairing import KIND
 from tidemark.define.helper_columns import helper
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
@@ -165,7 +165,7 @@ def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFram
 
 def _pairs(found: DataFrame, join: Join) -> DataFrame:
     """Return pairs and rows without a partner, with the columns of the join."""
-    columns = select_columns(join.on, join.left_columns, join.right_columns)
+    columns = select_columns(join)
     if join.event_time == "latest":
         times = [F.timestamp_micros(f"{letter}{TIME}") for letter in "lr"]
         columns.append(F.greatest(*times).alias(JOINED_AT))

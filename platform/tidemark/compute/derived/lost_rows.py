@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.compute.derived.base_rows import STEP, origin_of
-from tidemark.compute.derived.rows import compute_rows
+from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
-from tidemark.define.derived.pairing import KIND
 from tidemark.define.helper_columns import helper
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.store.event_log.dead_letters import (
@@ -101,7 +100,7 @@ def find_changed_rows(
     touched = keep(touched.withColumn(_UNJOINED, F.lit(False)))
 
     logs = [base.only(_places(rows)) for base, rows in zip(bases, near, strict=True)]
-    computed = compute_rows(warehouse, source, positions, logs)
+    computed = read_steps(warehouse, source, positions, logs).compute_rows()
     if DEAD not in computed.columns:
         computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
     computed = computed.withColumns(
@@ -111,7 +110,7 @@ def find_changed_rows(
             _ID: F.when(is_dead([DEAD]), F.col("read_from")).otherwise(identity),
         }
     )
-    computed = keep(computed.drop(STEP, "position", KIND))
+    computed = keep(computed.drop(STEP, "position"))
     dead = letters.withColumn(_UNJOINED, F.lit(True))
     known = _union(rows.select(*_SAME) for rows in (touched, dead))
     new = computed.join(known, _SAME, "left_anti")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.compute.derived.base_rows import (
@@ -19,15 +19,19 @@ from tidemark.compute.derived.base_rows import (
     ROW,
     STEP,
     TIME,
+    origin_of,
 )
 from tidemark.compute.exact_json import struct_as_json
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.derived.pairing import KIND, LINEAGE
+from tidemark.define.derived.pairing import LINEAGE, Pairing
+from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
-from tidemark.store.event_log.dead_letters import DEAD, certain_dead_letter, dead_letter
+from tidemark.store.event_log.dead_letters import DEAD, dead_letter
 
 LATE = "too_late"
 UNDATED = "no_event_time"
+KIND = helper("kind")
+"""The order of the kinds of rows within a step, INT."""
 
 
 def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column) -> DataFrame:
@@ -39,16 +43,25 @@ def name_side(letter: str, rows: DataFrame, lateness: int | None, **more: Column
         lateness: how far a row may be behind its watermark to take part; None for any row.
         more: further columns.
     """
-    reason = F.when(F.col(TIME).isNull(), UNDATED)
-    if lateness is not None:
-        reason = reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)
     return rows.select(
         *(F.col(c).alias(f"{letter}{c}") for c in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)),
         F.col(ROW).alias(letter),
         F.col(MARK).alias(f"{letter}{MARK}"),
-        reason.alias(f"{letter}{DEAD}"),
+        reason_of(lateness).alias(f"{letter}{DEAD}"),
         *(column.alias(f"{letter}{name}") for name, column in more.items()),
     )
+
+
+def reason_of(lateness: int | None) -> Column:
+    """Return why a row of a base takes no part; null if it does.
+
+    Args:
+        lateness: how far a row may be behind its watermark to take part; None for any row.
+    """
+    reason = F.when(F.col(TIME).isNull(), UNDATED)
+    if lateness is None:
+        return reason
+    return reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)
 
 
 def taking_part(letter: str, rows: DataFrame) -> DataFrame:
@@ -56,23 +69,17 @@ def taking_part(letter: str, rows: DataFrame) -> DataFrame:
     return rows.where(f"{letter}{DEAD} IS NULL")
 
 
-def select_columns(
-    on: tuple[str, ...], left: Mapping[str, str], right: Mapping[str, str]
-) -> list[Column]:
-    """Return the columns of pairs: keys, columns of the left side, of the right one, and lineage.
-
-    Args:
-        left, right: the names of the columns of each side, without the keys.
-    """
-    columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in on]
-    for letter, names in (("l", left), ("r", right)):
+def select_columns(join: Pairing) -> list[Column]:
+    """Return the columns of pairs: keys, columns of the left side and of the right, and lineage."""
+    columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in join.on]
+    for letter, names in (("l", join.left_columns), ("r", join.right_columns)):
         columns += [F.col(f"{letter}.`{old}`").alias(new) for old, new in names.items()]
     of_base = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]
     return columns + [F.col(old).alias(new) for old, new in zip(of_base, LINEAGE, strict=True)]
 
 
 def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of steps with their order, as `compute.derived.rows` does.
+    """Return the rows of steps with their positions, as `compute.derived.rows` does.
 
     Args:
         paired: `STEP`, `KIND`, `read_from`, `correlation_id`, and the columns of the source.
@@ -82,7 +89,11 @@ def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFra
     none = dead_letter(F.lit(None).cast("string"), F.lit(None))
     bases = zip("lr", source.bases, strict=True)
     unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
-    return reduce(DataFrame.unionByName, [paired.select("*", none), *unjoined])
+    rows = reduce(DataFrame.unionByName, [paired.select("*", none), *unjoined])
+    # Dead letters have positions of their own, so neither they nor the others wait for each other.
+    order = Window.partitionBy(STEP, F.isnotnull(DEAD)).orderBy(KIND, *LINEAGE)
+    position = (F.row_number().over(order) - 1).cast("bigint").alias("position")
+    return rows.select("*", position).drop(KIND)
 
 
 def _select_unjoined(
@@ -101,11 +112,9 @@ def _select_unjoined(
     return rows.where(f"{letter}{DEAD} IS NOT NULL AND {letter}{STEP} >= 0").select(
         F.col(f"{letter}{STEP}").alias(STEP),
         F.lit("lr".index(letter)).alias(KIND),
-        F.concat(
-            F.lit(f"{base.name} "), f"{letter}{ARRIVAL}", F.lit("#"), f"{letter}{POSITION}"
-        ).alias("read_from"),
+        origin_of(base, f"{letter}{ARRIVAL}", f"{letter}{POSITION}").alias("read_from"),
         F.col(f"{letter}{CORRELATION}").alias("correlation_id"),
         *empty,
         *(column.alias(name) for name, column in lineage.items()),
-        certain_dead_letter(reason, struct_as_json(F.col(letter)).cast("binary")),
+        dead_letter(reason, struct_as_json(F.col(letter)).cast("binary")),
     )

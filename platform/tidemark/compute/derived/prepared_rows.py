@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.derived.base_rows import STEP
+from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.events import plan_check
 from tidemark.compute.events.prepare import call_function
 from tidemark.compute.exact_json import exact_json
@@ -40,9 +40,7 @@ def prepared_rows(
     return rows.select(
         (F.col("arrival") - F.lit(before + 1)).cast("int").alias(STEP),
         (F.row_number().over(order) - 1).cast("bigint").alias("position"),
-        F.concat(F.lit(f"{log.source.name} "), "arrival", F.lit("#"), "position").alias(
-            "read_from"
-        ),
+        origin_of(log.source).alias("read_from"),
         "correlation_id",
         *columns,
         F.col("arrival").alias(LINEAGE[0]),

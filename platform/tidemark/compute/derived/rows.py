@@ -1,6 +1,7 @@
 """Compute the rows of a derived source."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,7 +12,7 @@ from tidemark.compute.derived.join_rows import join_rows, join_settles
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.compute.derived.versions import keep_versions
-from tidemark.define.derived.as_of import AsOf, AsOfSource
+from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Join
@@ -24,7 +25,7 @@ from tidemark.store.warehouse import Warehouse
 # Each kind of derived source has a function of its own.
 _Compute = Callable[[Any, Any, Sequence[Log], Steps], DataFrame]
 _BY_KIND: Mapping[type[object], _Compute] = {
-    AsOf: as_of_rows,
+    AsOfJoin: as_of_rows,
     Chain: chain_rows,
     Join: join_rows,
     RowAsset: prepared_rows,
@@ -39,54 +40,56 @@ _SETTLES: Mapping[type[object], _Settles] = {
 }
 
 
-def can_have_rows(warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]) -> bool:
-    """Return whether consecutive steps may bring rows, without a query to the engine.
+@dataclass(frozen=True)
+class StepsToCompute:
+    """Consecutive steps of a derived source, with the event logs of its bases."""
 
-    Args:
-        positions: the positions of the steps.
-    """
-    logs = [Log(warehouse, base) for base in source.bases]
-    steps, derivation = _read_steps(source, logs, positions), source.derivation
-    settles = _SETTLES.get(type(derivation))
-    return steps.brings_rows() or settles is None or settles(derivation, logs, steps)
+    source: DerivedSource
+    logs: Sequence[Log]
+    steps: Steps
+
+    def can_have_rows(self) -> bool:
+        """Return whether the steps may bring rows, without a query to the engine."""
+        derivation = self.source.derivation
+        settles = _SETTLES.get(type(derivation))
+        return (
+            self.steps.brings_rows()
+            or settles is None
+            or settles(derivation, self.logs, self.steps)
+        )
+
+    def compute_rows(self) -> DataFrame:
+        """Return the rows that the steps bring.
+
+        The columns are those of the source, `STEP` with the index of the step, `position`,
+        `read_from`, `correlation_id`, and for a join `DEAD`, which is not null for rows that take
+        no part.
+        """
+        derivation = self.source.derivation
+        return _BY_KIND[type(derivation)](self.source, derivation, self.logs, self.steps)
+
+    def prepare_following(self) -> None:
+        """Prepare the versions that later steps need, so that they do not read whole event logs.
+
+        Only the ingest of the source may call it.
+        """
+        if isinstance(self.source, AsOfSource):
+            keep_versions(self.source, self.source.derivation, self.logs, self.steps)
 
 
-def compute_rows(
+def read_steps(
     warehouse: Warehouse,
     source: DerivedSource,
     positions: Sequence[str],
     logs: Sequence[Log] | None = None,
-) -> DataFrame:
-    """Return the rows that consecutive steps bring to a derived source.
-
-    The columns are those of the source, `STEP` with the index of the step, `position` or `KIND`,
-    from which `number_rows` computes it, `read_from`, `correlation_id`, and for a join `DEAD`,
-    which is not null for rows that take no part.
+) -> StepsToCompute:
+    """Return the steps with these positions, which are consecutive.
 
     Args:
-        positions: the positions of the steps.
         logs: the event logs of the bases, if not all of their rows are to be read.
     """
-    logs = logs or [Log(warehouse, base) for base in source.bases]
-    steps = _read_steps(source, logs, positions)
-    return _BY_KIND[type(source.derivation)](source, source.derivation, logs, steps)
-
-
-def prepare_following(
-    warehouse: Warehouse, source: DerivedSource, positions: Sequence[str]
-) -> None:
-    """Prepare what the steps after some steps need, so that they do not read whole event logs.
-
-    Only the ingest of the source may call it.
-    """
-    if isinstance(source, AsOfSource):
-        logs = [Log(warehouse, base) for base in source.bases]
-        keep_versions(source, source.derivation, logs, Steps.of_positions(logs, positions))
-
-
-def _read_steps(source: DerivedSource, logs: Sequence[Log], positions: Sequence[str]) -> Steps:
-    warehouse, earlier = logs[0].warehouse, list[str]()
+    logs, earlier = logs or [Log(warehouse, base) for base in source.bases], list[str]()
     if source.idle is not None and warehouse.exists(source.timeline_table):
         rows = warehouse.take(source.timeline_table, columns=["arrival", "position"])
         earlier = rows.sort_by("arrival")["position"].to_pylist()
-    return Steps.of_positions(logs, positions, earlier)
+    return StepsToCompute(source, logs, Steps.of_positions(logs, positions, earlier))

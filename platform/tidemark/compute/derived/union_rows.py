@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
-    ORIGIN,
     POSITION,
     ROW,
     STEP,
+    origin_of,
     read_new,
 )
 from tidemark.define.derived import union
@@ -37,7 +37,7 @@ def union_rows(
             read_new(log, steps).select(
                 STEP,
                 F.col(POSITION).alias("position"),
-                F.col(ORIGIN).alias("read_from"),
+                origin_of(log.source, ARRIVAL, POSITION).alias("read_from"),
                 F.col(CORRELATION).alias("correlation_id"),
                 *columns,
                 F.lit(log.source.name).alias(union.ORIGIN),

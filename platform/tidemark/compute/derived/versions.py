@@ -13,19 +13,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
-from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.base.instants import BEGINNING, INFINITY, earliest
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
     MARK,
-    ORIGIN,
     POSITION,
     ROW,
     STEP,
     TIME,
     read_between,
 )
-from tidemark.define.derived.as_of import AsOf, AsOfSource
+from tidemark.compute.derived.paired_rows import reason_of
+from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
@@ -36,7 +36,7 @@ _APP = "tidemark versions"
 
 
 def read_older_versions(
-    source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps, end: int
+    source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps, end: int
 ) -> DataFrame:
     """Return the right rows before some steps that left rows of these steps may need.
 
@@ -56,7 +56,7 @@ def read_older_versions(
     return newer.unionByName(_read_versions(source, right))
 
 
-def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: Steps) -> None:
+def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> None:
     """Replace the versions table if many versions have arrived that later steps do not need.
 
     Args:
@@ -74,9 +74,7 @@ def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: St
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
     known = read_between(right, steps, -1, taken, before, mark)
-    known = known.where(F.col(TIME).isNotNull())
-    late = F.col(TIME) < F.col(MARK) - F.lit(join.lateness)
-    known = known.where(~F.coalesce(late, F.lit(False)))
+    known = known.where(reason_of(join.lateness).isNull())
     if before is not None:
         known = known.unionByName(_read_versions(source, right))
     newest = known.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
@@ -96,12 +94,10 @@ def keep_versions(source: AsOfSource, join: AsOf, logs: Sequence[Log], steps: St
         warehouse.replace(rows, table, "TRUE", _APP, sum(steps.steps[-1].taken.values()))
 
 
-def _least(join: AsOf, watermarks: Sequence[int | None]) -> int | None:
+def _least(join: AsOfJoin, watermarks: Sequence[int | None]) -> int | None:
     """Return the event time before which no version is needed any more, and none can arrive."""
-    known = [mark for mark in watermarks if mark is not None]
-    if len(known) < len(watermarks):
-        return None
-    return max(min(known) - join.lateness, BEGINNING)
+    least = earliest(*watermarks)
+    return None if least is None else max(least - join.lateness, BEGINNING)
 
 
 def _mark(source: AsOfSource, log: Log) -> int | None:
@@ -134,6 +130,5 @@ def _read_versions(source: AsOfSource, log: Log) -> DataFrame:
         none.cast("bigint").alias(MARK),
         F.col("arrival").alias(ARRIVAL),
         F.col("position").alias(POSITION),
-        none.cast("string").alias(ORIGIN),
         none.cast("string").alias(CORRELATION),
     )

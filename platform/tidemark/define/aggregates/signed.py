@@ -4,6 +4,7 @@ A retraction repeats an earlier row that no longer holds. The partials have the 
 values: those of rows minus those of retractions. A sum or a mean is null if it is zero.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import Column
@@ -21,21 +22,11 @@ def signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggreg
 def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
     """Return a sum of rows minus retractions."""
 
-    def partial() -> Column:
-        value = values(column, where)
-        own = totals.partial(_negate(value, retraction))
-        return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
-
-    def merge(partials: Column) -> Column:
-        return F.struct(
-            totals.merge(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
-        )
-
     return _subtracting(
         replace(
             total,
-            partial=partial,
-            merge=merge,
+            partial=lambda: _partial(totals.partial, values(column, where), retraction),
+            merge=lambda partials: _merge(totals.merge, partials),
             finish=lambda p: F.when(p["net"] != 0, totals.total(p["values"])),
             slack=lambda p: totals.total_slack(p["values"]),
             overflowed=lambda p: totals.has_total_overflowed(p["values"]),
@@ -46,30 +37,32 @@ def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str
 def signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
     """Return the mean of rows minus retractions."""
 
-    def partial() -> Column:
-        value = values(column, where)
-        own = means.partial(_negate(value, retraction))
-        return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
-
-    def merge(partials: Column) -> Column:
-        return F.struct(
-            means.merge(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
-        )
-
     def net(merged: Column) -> Column:
         return merged["values"].withField("count", merged["net"])
 
     return _subtracting(
         replace(
             mean,
-            partial=partial,
-            merge=merge,
+            partial=lambda: _partial(means.partial, values(column, where), retraction),
+            merge=lambda partials: _merge(means.merge, partials),
             finish=lambda p: means.average(net(p)),
             # Retracted values add to the rounding, too.
             slack=lambda p: (
                 means.average_slack(net(p)) * F.try_divide(p["values"]["count"], p["net"])
             ),
         )
+    )
+
+
+def _partial(of_values: Callable[[Column], Column], value: Column, retraction: str) -> Column:
+    """Return a partial of values, subtracted in retractions, with the net number of values."""
+    own = of_values(F.when(F.col(retraction), -value).otherwise(value))
+    return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
+
+
+def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
+    return F.struct(
+        of_partials(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
     )
 
 
@@ -86,8 +79,3 @@ def _net(value: Column, retraction: str) -> Column:
 
 def _sum(numbers: Column) -> Column:
     return F.coalesce(F.sum(numbers.cast("bigint")), F.lit(0).cast("bigint"))
-
-
-def _negate(value: Column, retraction: str) -> Column:
-    """Return values, with the sign changed in retractions."""
-    return F.when(F.col(retraction), -value).otherwise(value)

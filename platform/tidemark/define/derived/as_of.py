@@ -17,6 +17,7 @@ from tidemark.define.derived.derived_source import (
 from tidemark.define.derived.pairing import (
     LINEAGE,
     SIDES,
+    Pairing,
     check_keys,
     check_lateness,
     paired_columns,
@@ -27,33 +28,25 @@ from tidemark.define.tables import Role, TableName
 How = Literal["inner", "left"]
 
 
-@dataclass(frozen=True)
-class AsOf:
+@dataclass(frozen=True, kw_only=True)
+class AsOfJoin(Pairing):
     """How an as-of join is computed.
 
+    The events of the left source look for a version. Each event of the right one is a version, from
+    its event time on.
+
     Args:
-        left: the source whose events look for a version.
-        right: the source of the versions: each of its events is one, from its event time on.
-        on: the key columns, which both have.
         how: `left` keeps left rows without a version, `inner` does not.
         lateness: how far a row may be behind its own base's watermark to take part, in
             microseconds.
         deleted: SQL over the columns of the right source; a version for which it is true ends the
             one before, and is none itself. None if versions never end.
-        left_columns, right_columns: the columns of each base and their names in the join, without
-            the keys.
     """
 
-    left: Source
-    right: Source
-    on: tuple[str, ...]
     how: How
     lateness: int
     deleted: str | None
-    left_columns: Mapping[str, str]
-    right_columns: Mapping[str, str]
 
-    asset = None
     added = LINEAGE
 
     @property
@@ -62,16 +55,8 @@ class AsOf:
         return SIDES if self.deleted is None else ()
 
     @property
-    def partner_keys(self) -> tuple[str, ...]:
-        return self.on
-
-    @property
     def expressions(self) -> Mapping[str, str]:
         return {} if self.deleted is None else {"deleted": self.deleted}
-
-    @property
-    def bases(self) -> tuple[Source, ...]:
-        return self.left, self.right
 
     @property
     def look_back(self) -> tuple[int, ...]:
@@ -83,7 +68,7 @@ class AsOf:
 class AsOfSource(DerivedSource):
     """The source that an as-of join creates."""
 
-    derivation: AsOf
+    derivation: AsOfJoin
 
     @property
     def versions_table(self) -> TableName:
@@ -159,7 +144,7 @@ def as_of(
         columns=columns,
         event_time=left_columns.get(left.event_time, left.event_time),
         watermark=WatermarkOfBases(),
-        derivation=AsOf(
+        derivation=AsOfJoin(
             left=left,
             right=right,
             on=keys,

@@ -14,7 +14,7 @@ from typing import Protocol
 from pyspark.sql import Column
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import INFINITY, duration, earliest
 from tidemark.define import tables
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -153,8 +153,7 @@ class DerivedSource(Source):
             mark if mark is None or mark == INFINITY else mark - back
             for mark, back in zip(reached, self.derivation.look_back, strict=True)
         ]
-        known = [mark for mark in found if mark is not None]
-        return min(known) if len(known) == len(found) else None
+        return earliest(*found)
 
 
 def retraction_column(source: Source) -> str | None:

@@ -22,6 +22,7 @@ from tidemark.define.derived.derived_source import (
 from tidemark.define.derived.pairing import (
     LINEAGE,
     SIDES,
+    Pairing,
     check_keys,
     check_lateness,
     paired_columns,
@@ -143,43 +144,28 @@ class SameWindow:
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(Pairing):
     """How a join is computed.
 
     Args:
-        left, right: the bases.
-        on: the key columns, which both have.
         reach: which event times can pair.
         how: which rows without a partner are rows of the join: none, those of the left side, or
             those of both.
         lateness: how far a row may be behind its own base's watermark to take part, in
             microseconds; None for any row.
         condition: SQL over the structs `l` and `r`; None for none.
-        left_columns, right_columns: the columns of each base and their names in the join, without
-            the keys.
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 
-    left: Source
-    right: Source
-    on: tuple[str, ...]
     reach: Reach
     how: How
     lateness: int | None
     condition: str | None
-    left_columns: Mapping[str, str]
-    right_columns: Mapping[str, str]
     event_time: EventTime
-
-    asset = None
 
     @property
     def expressions(self) -> Mapping[str, str]:
         return {} if self.condition is None else {"where": self.condition}
-
-    @property
-    def bases(self) -> tuple[Source, ...]:
-        return self.left, self.right
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -188,10 +174,6 @@ class Join:
     @property
     def lineage(self) -> tuple[Lineage, ...]:
         return SIDES
-
-    @property
-    def partner_keys(self) -> tuple[str, ...]:
-        return self.on
 
     @property
     def look_back(self) -> tuple[int, ...]:

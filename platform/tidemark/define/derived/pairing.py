@@ -1,6 +1,7 @@
 """The parts that joins and as-of joins have in common: each row is made of rows of two sources."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemark.base.errors import DefinitionError
@@ -12,16 +13,39 @@ from tidemark.define.derived.derived_source import (
     own_columns,
     refuse_retractions,
 )
-from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 
 LINEAGE = ("left_arrival", "left_position", "right_arrival", "right_position")
 """The columns that identify the two rows of a pair in the event logs of the bases."""
 SIDES = (Lineage(*LINEAGE[:2]), Lineage(*LINEAGE[2:]))
-KIND = helper("kind")
-"""The order of the kinds of rows within a step, INT."""
-ROW_ORDER = (KIND, *LINEAGE)
-"""The order of rows within a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """A derivation whose rows are each made of rows of two sources with equal keys.
+
+    Args:
+        left, right: the two sources.
+        on: the key columns, which both have.
+        left_columns, right_columns: the columns of each base and their names in the derived source,
+            without the keys.
+    """
+
+    left: Source
+    right: Source
+    on: tuple[str, ...]
+    left_columns: Mapping[str, str]
+    right_columns: Mapping[str, str]
+
+    asset = None
+
+    @property
+    def bases(self) -> tuple[Source, ...]:
+        return self.left, self.right
+
+    @property
+    def partner_keys(self) -> tuple[str, ...]:
+        return self.on
 
 
 def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:

@@ -55,8 +55,6 @@ def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
 
 
 def _delete_copies(warehouse: Warehouse, found: SearchResult) -> None:
-    if not found.erasure.events and not found.erasure.added:
-        return
     for table in found.copies:
         warehouse.drop(table)
     for each in found.counted:

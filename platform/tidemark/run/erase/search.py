@@ -150,7 +150,7 @@ def search_derived_source(
         changed.lost_letters,
         counted,
         find_rolled(warehouse, source, definitions),
-        _find_copies(warehouse, source, definitions) if erasure.changes else [],
+        _find_copies(warehouse, source, definitions) if erasure.events or erasure.added else [],
         changed.gained,
         changed.gained_letters,
     )
@@ -193,9 +193,7 @@ def _find_gained(log: Log) -> DataFrame | None:
     first = {arrival: 0 for each in added for arrival in each}
     first = {n: min(each[n] for each in added if n in each) for n in first}
     rows = log.read(min(first) - 1, max(first)).select(*affected_by_erasure.PLACE)
-    known = rows.sparkSession.createDataFrame(list(first.items()), "arrival BIGINT, _first BIGINT")
-    rows = rows.join(F.broadcast(known), "arrival").where("position >= _first")
-    return rows.select(*affected_by_erasure.PLACE)
+    return affected_by_erasure.select_added(rows, first)
 
 
 def _find_affected_windows(

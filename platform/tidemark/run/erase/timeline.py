@@ -7,13 +7,13 @@ from typing import Any
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
+from tidemark.compute.affected import by_erasure
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import Erasure
 
-_FIRST = "_first"
 _NONE: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
 
 
@@ -53,10 +53,6 @@ def count_added(log: Log, erasure: Erasure) -> None:
 def _aggregate(log: Log, table: str, erasure: Erasure, *more: Column) -> dict[int, Row]:
     """Return the number of added rows in a table, and further aggregates, by arrival."""
     bound = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
-    rows = log.warehouse.read(table, bound)
-    first = rows.sparkSession.createDataFrame(
-        list(erasure.added.items()), f"arrival BIGINT, {_FIRST} BIGINT"
-    )
-    added = rows.join(F.broadcast(first), "arrival").where(f"position >= {_FIRST}")
+    added = by_erasure.select_added(log.warehouse.read(table, bound), erasure.added)
     found = added.groupBy("arrival").agg(F.count("*").alias("rows"), *more).collect()
     return {row["arrival"]: row for row in found}

@@ -56,17 +56,9 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
         content: the row's bytes.
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
-    return F.when(reason.isNotNull(), certain_dead_letter(reason, content, **record)).alias(DEAD)
-
-
-def certain_dead_letter(reason: Column, content: Column, **record: Column) -> Column:
-    """Return the dead-letter struct of a row that has a reason.
-
-    The engine knows that it is never null, so it does not compute such rows when it reads others.
-    """
     columns = {"reason": reason, "bytes": content, **record}
     fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
-    return F.struct(*fields).alias(DEAD)
+    return F.when(reason.isNotNull(), F.struct(*fields)).alias(DEAD)
 
 
 _LETTER = pa.struct(

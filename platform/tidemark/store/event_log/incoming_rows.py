@@ -19,9 +19,8 @@ from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.event_log.dead_letters import DEAD, fitting, is_dead, select_dead_letters
-from tidemark.store.event_log.row_numbers import number_rows
-from tidemark.store.rows import INSTANT, Rows, columns, frame
+from tidemark.store.event_log.dead_letters import fitting, select_dead_letters
+from tidemark.store.rows import INSTANT, Rows, columns
 
 
 class IncomingRows:
@@ -36,14 +35,12 @@ class IncomingRows:
     """
 
     def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
-        self._source, self._arrivals = source, arrivals
+        self._columns = [*source.columns, *ARRIVAL_COLUMNS]
+        self._arrivals = arrivals
         self._fit = sum(a.rows for a in arrivals)
         self._unfit = sum(a.dead_letters for a in arrivals)
-        self._rows = (
-            _identify(source, _in_engine(rows, arrivals))
-            if isinstance(rows, DataFrame)
-            else _in_memory(source, rows, arrivals)
-        )
+        collect = _in_engine if isinstance(rows, DataFrame) else _in_memory
+        self._rows = collect(source, rows, arrivals)
 
     def events(self) -> Rows | None:
         """Return the decoded rows with the event log's columns; None if there are none.
@@ -54,10 +51,11 @@ class IncomingRows:
             return None
         rows = fitting(self._rows) if self._unfit else self._rows
         if not isinstance(rows, DataFrame):
-            return _in_order(rows).select(_columns(self._source))
+            return _in_order(rows).select(self._columns)
         files = _files(self._arrivals)[-1] + 1
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
-        rows = _select(self._source, rows.sortWithinPartitions("arrival", "position"))
+        rows = rows.sortWithinPartitions("arrival", "position")
+        rows = rows.select(*(f"`{c}`" for c in self._columns))
         return fetch(rows) if self._fit <= thresholds.SMALL_BATCH_ROWS else rows
 
     def dead_letters(self) -> Rows | None:
@@ -71,86 +69,6 @@ class IncomingRows:
         if not isinstance(rows, DataFrame):
             return rows
         return fetch(rows) if self._unfit <= thresholds.SMALL_BATCH_ROWS else rows.coalesce(1)
-
-
-class ComputedRows:
-    """Rows of a join that the engine computes in the form of the event log and the dead letters.
-
-    That is possible because their watermarks are known beforehand. The files are written once, and
-    not a second time with the watermarks that follow from the rows.
-
-    Args:
-        source, rows, arrivals: as for `IncomingRows`, but with `KIND` instead of `position`; the
-            counts of the arrivals do not matter.
-        compute: computes rows once, completely.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        rows: DataFrame,
-        arrivals: Sequence[Arrival],
-        compute: Callable[[DataFrame], Rows],
-    ) -> None:
-        self.first = arrivals[0].arrival
-        self._source, self._spark = source, rows.sparkSession
-        rows, self._dead = _in_engine(rows, arrivals), None
-        if DEAD in columns(rows):
-            dead = _identify(source, number_rows(rows.where(is_dead([DEAD])), "arrival"))
-            self._dead = compute(select_dead_letters(dead).coalesce(1))
-            rows = fitting(rows)
-        # One shuffle serves the numbers and the files.
-        rows = number_rows(_spread(rows, _files(arrivals)[-1] + 1), "arrival", "_place")
-        self._events = compute(_select(source, _identify(source, rows)))
-
-    def events(self) -> Rows | None:
-        """Return the decoded rows with the event log's columns; None if there are none."""
-        return _unless_empty(self._events)
-
-    def dead_letters(self) -> Rows | None:
-        """Return the rows that could not be decoded; None if there are none."""
-        return _unless_empty(self._dead)
-
-    def summary(self) -> DataFrame:
-        """Return all rows with `arrival`, the event time, and `DEAD` with the reason alone."""
-        time, reason = F.col(f"`{self._source.event_time}`"), "struct<reason: string>"
-        events = frame(self._spark, self._events)
-        found = events.select("arrival", time, F.lit(None).cast(reason).alias(DEAD))
-        if self._dead is None:
-            return found
-        undated = F.lit(None).cast("timestamp").alias(self._source.event_time)
-        dead = frame(self._spark, self._dead)
-        return found.unionAll(dead.select("arrival", undated, F.struct("reason").alias(DEAD)))
-
-
-def _unless_empty(rows: Rows | None) -> Rows | None:
-    if rows is None or isinstance(rows, DataFrame):
-        return rows
-    return rows if rows.num_rows else None
-
-
-def _spread(rows: DataFrame, files: int) -> DataFrame:
-    """Return rows with one partition for each file, and `_place`, which identifies the partition.
-
-    The engine numbers the rows of `_place` and an arrival without moving them again, because it
-    partitions by the hash of `_place`, and not by a number as `repartitionById` does.
-    """
-    hashed = F.pmod(F.hash("id"), F.lit(files)).alias("file")
-    found = (
-        rows.sparkSession.range(32 * files).select("id", hashed).groupBy("file").agg(F.min("id"))
-    )
-    places: dict[int, int] = dict(found.collect())
-    known = F.array(*(F.lit(places.get(n, n)).cast("bigint") for n in range(files)))
-    place = F.element_at(known, F.col("_file") + 1).alias("_place")
-    return rows.select("*", place).repartition(files, "_place")
-
-
-def _select(source: Source, rows: DataFrame) -> DataFrame:
-    return rows.select(*(f"`{c}`" for c in _columns(source)))
-
-
-def _columns(source: Source) -> list[str]:
-    return [*source.columns, *ARRIVAL_COLUMNS]
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
@@ -178,7 +96,7 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
     return kept
 
 
-def _in_engine(rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
+def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
     """Return `rows` with the facts of their arrival and `_file`, their output file's number."""
     facts = rows.sparkSession.createDataFrame(
         [
@@ -187,20 +105,16 @@ def _in_engine(rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
         ],
         "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
     )
+    identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
+    if CORRELATION in columns(rows):
+        identity = F.coalesce(CORRELATION, identity)
     return rows.join(F.broadcast(facts), "arrival").withColumns(
         {
             "arrived_at": F.timestamp_micros("_clock"),
             "watermark": F.timestamp_micros("_watermark"),
+            CORRELATION: identity,
         }
     )
-
-
-def _identify(source: Source, rows: DataFrame) -> DataFrame:
-    """Return rows with a correlation id."""
-    identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
-    if CORRELATION in columns(rows):
-        identity = F.coalesce(CORRELATION, identity)
-    return rows.withColumn(CORRELATION, identity)
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from tidemark.base.instants import latest
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 
@@ -118,11 +119,6 @@ def effective_watermark(
     return latest(own, raised[count - 1][1] if count else None)
 
 
-def latest(*marks: int | None) -> int | None:
-    """Return the greatest of some watermarks; None is minus infinity."""
-    return max((mark for mark in marks if mark is not None), default=None)
-
-
 @dataclass(frozen=True)
 class Steps:
     """Consecutive steps, with the watermarks of the bases.
@@ -192,18 +188,16 @@ class Steps:
 
     def brings_rows(self) -> bool:
         """Return whether an arrival of these steps has rows."""
-        return any(
-            a.rows for base, found in self.arrivals.items() for a in found if self._has(base, a)
-        )
-
-    def _has(self, base: str, arrival: Arrival) -> bool:
-        before, through = self.span(base)
-        return before < arrival.arrival <= through
+        return any(a.rows for base in self.arrivals for a in self._arrivals_of(base))
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""
-        numbers = self.numbers(base)
-        taken = [a for a in self.arrivals[base] if a.arrival in numbers]
+        taken = self._arrivals_of(base)
         oldest = [a.min_event_time for a in taken if a.min_event_time is not None]
         newest = [a.max_event_time for a in taken if a.max_event_time is not None]
         return (min(oldest), max(newest)) if oldest and newest else None
+
+    def _arrivals_of(self, base: str) -> list[Arrival]:
+        """Return the arrivals of a base in these steps."""
+        before, through = self.span(base)
+        return [a for a in self.arrivals[base] if before < a.arrival <= through]

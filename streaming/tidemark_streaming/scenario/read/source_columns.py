@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidemark.define.derived.as_of import AsOf
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.derived.join import Join
+from tidemark.define.derived.pairing import Pairing
 from tidemark.define.source import Source
 from tidemark_streaming.scenario.read.columns import Kind, simple_kind, unwritable
 from tidemark_streaming.scenario.read.reader import Node
@@ -47,7 +46,7 @@ def columns_of(source: Source) -> Columns:
     if not isinstance(source, DerivedSource):
         return Columns(_types_of(source))
     aliases, derivation = {"at": source.event_time}, source.derivation
-    if isinstance(derivation, AsOf | Join):
+    if isinstance(derivation, Pairing):
         for letter, names in (("l", derivation.left_columns), ("r", derivation.right_columns)):
             own = {**names, **{key: key for key in derivation.on}}
             aliases |= {f"{letter}.{old}": new for old, new in own.items()}
