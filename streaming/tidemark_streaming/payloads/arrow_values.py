@@ -50,7 +50,7 @@ def fit_values(values: Array, kind: pa.DataType, zone: str) -> tuple[Array, list
 
 
 def find_name(names: Sequence[str], wanted: str) -> int | None:
-    """Return the place of a name, whatever its case; None if it is not among `names`.
+    """Return the place of a name in any case; None if it is not among `names`.
 
     Raises:
         OtherTypeError: more than one name matches, and none or more than one has the same case.
