@@ -64,7 +64,7 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
         afters = _take(own, [n for _, n in some])
         for (window, _), after in zip(some, afters, strict=True):
             before = next(befores) if window in old else None
-            if _unify_nans(before) != _unify_nans(after):
+            if not are_equal(before, after):
                 recomputed = window in old and kinds[old[window]] == "delete"
                 yield Change(before, after, recomputed)
 
@@ -85,6 +85,11 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
 def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
     return to_display(rows.take(pa.array(numbers, pa.int64())))
+
+
+def are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (any value of a column)
+    """Return whether two values of a table are equal, as the engine compares them: NaN is NaN."""
+    return _unify_nans(one) == _unify_nans(other)
 
 
 def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)

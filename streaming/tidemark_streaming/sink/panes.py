@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.define.definition import Definition
-from tidemark_streaming.sink.changes import Change, Row
+from tidemark_streaming.sink.changes import Change, Row, are_equal
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _parts(
     """Return the panes of a window that fired again, or None if the table of panes lacks one."""
     fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
     missing = list(range(before["revision"] + 1, after["revision"] + 1))
-    if not missing and _values(transform, before) == _values(transform, after):
+    if not missing and are_equal(_values(transform, before), _values(transform, after)):
         return [Pane(after, after["revision"], after["timing"], None)]
     if not missing or [row["pane"] for row in fired] != missing:
         return None

@@ -187,3 +187,10 @@ def test_a_change_is_published_by_its_accumulation_mode(
     expected: list[tuple[object, ...]],
 ) -> None:
     assert out(accumulation, change, *since) == expected
+
+
+def test_a_window_with_nan_that_becomes_final_has_no_new_values() -> None:
+    nan = {**FIRST, "n": float("nan")}
+    change = Change(nan, {**nan, "n": float("nan"), "final": True})
+    (pane,) = derive_panes(ASSET, change, {})
+    assert (pane.values, pane.retraction) == (None, False)
