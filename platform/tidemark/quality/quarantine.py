@@ -10,7 +10,6 @@ unpublished. Either decision holds until the window's values change.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers import Merge
+from tidemark.store.key_choice import KeyChoice, choose
 from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.upkeep.source_lock import shares_source
 from tidemark.store.warehouse import Warehouse
@@ -68,12 +68,12 @@ class Choice:
 
     Args:
         start, end: microseconds; None means no bound.
-        keys: key to value, as text.
+        keys: the chosen value of each key, as text.
     """
 
     start: int | None = None
     end: int | None = None
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    keys: KeyChoice = field(default_factory=dict[str, str | None])
 
     def check(self, transform: Definition) -> None:
         """Raise an error if a transform does not have the chosen keys.
@@ -176,14 +176,12 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
-    """Return the quarantined windows.
+    """Return the quarantined windows that start in the chosen range, of any keys.
 
     Raises:
-        DefinitionError: the asset does not have a chosen key.
         DataError: the asset does not have a quarantine table, because no row was ever validated.
     """
     chosen = choice or Choice()
-    chosen.check(transform)
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
             f"'{transform.name}' has no quarantine: none of its rows was ever validated."
@@ -193,8 +191,6 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
         rows = rows.where(f"window_start >= timestamp_micros({chosen.start})")
     if chosen.end is not None:
         rows = rows.where(f"window_start < timestamp_micros({chosen.end})")
-    for key, value in chosen.keys.items():
-        rows = rows.where(F.col(key).cast("string").eqNullSafe(F.lit(value)))
     return rows
 
 
@@ -283,9 +279,11 @@ def _read_chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """Return the rows with status `quarantined`, and their window starts."""
+    choice.check(transform)
     rows = fetch(
         read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
     )
+    rows = choose(rows, choice.keys, transform.name)
     if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "

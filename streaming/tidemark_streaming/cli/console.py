@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 
 import typer
 from rich.console import Console, ConsoleDimensions
@@ -171,6 +172,11 @@ def print_table(
 def _cell(value: object) -> str:
     """Return a value as text that rich shows unchanged, even if it looks like markup."""
     return NONE if value is None else escape(str(value))
+
+
+def format_time(moment: datetime) -> str:
+    """Return a time for people, in UTC; with a fraction only if it has one."""
+    return moment.replace(tzinfo=None).isoformat(" ")
 
 
 def format_keys(keys: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.commits.conditions import Equals
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
-from tidemark_streaming.snapshot.check_results import failed_windows, open_failures
+from tidemark_streaming.snapshot.check_results import failed_windows, key_types, open_failures
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
@@ -65,8 +65,8 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     results = sorted(
         (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
     )
-    failing = open_failures(snapshot, transform, results)
-    blamed = {place for r in results for place in failed_windows(r)}
+    failing, types = open_failures(snapshot, transform, results), key_types(snapshot, transform)
+    blamed = {place for r in results for place in failed_windows(r, types)}
     at_fault = {
         place: names
         for place in blamed
@@ -74,7 +74,7 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     }
     if not at_fault:
         return None
-    reporting = [r for r in results if not failed_windows(r).keys().isdisjoint(at_fault)]
+    reporting = [r for r in results if not failed_windows(r, types).keys().isdisjoint(at_fault)]
     return IntegrityFault(
         asset=transform.name,
         expectations=sorted({e for es in at_fault.values() for e in es}),

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import NONE, err, out, print_table, step
+from tidemark_streaming.cli.console import NONE, err, format_time, out, print_table, step
 from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="NAME=VALUE", help="Only windows of this key; may be repeated."),
+    typer.Option(
+        "--key",
+        metavar="NAME=VALUE",
+        help="Only windows of this key, or with NAME alone, of a null key; may be repeated.",
+    ),
 ]
 Whole = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
 
@@ -60,7 +64,7 @@ def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
         return
     cells = [
         (
-            f"{row['window_start']:%Y-%m-%d %H:%M:%S}",
+            format_time(row["window_start"]),
             *(None if row[k] is None else str(row[k]) for k in transform.keys),
             row["events"],
             "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)),
@@ -91,9 +95,7 @@ def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
         err().print(f"No such window of '{transform.name}' is in quarantine.")
     for row in rows:
         keys = escape(" ".join(f"{k}={row[k]}" for k in transform.keys))
-        title = (
-            f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['quarantine_status']}[/]"
-        )
+        title = f"{format_time(row['window_start'])} {keys}  [dim]{row['quarantine_status']}[/]"
         table = Table(title=title, title_justify="left", show_header=False)
         for name in (*transform.aggregates, "events", "late_events", "timing", "final"):
             table.add_row(name, NONE if row[name] is None else escape(str(row[name])))
@@ -179,14 +181,12 @@ def _read_quarantine(
     return transform, [r for r in rows if discarded or r["quarantine_status"] == "quarantined"]
 
 
-def parse_keys(given: list[str] | None) -> dict[str, str]:
-    """Parse `--key` options into values by key name."""
-    found: dict[str, str] = {}
+def parse_keys(given: list[str] | None) -> dict[str, str | None]:
+    """Parse `--key` options into values by key name; a name alone stands for null."""
+    found: dict[str, str | None] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
-        if not equals:
-            raise DefinitionError(f"'{text}' is not a key and a value: write --key NAME=VALUE.")
-        found[name] = value
+        found[name] = value if equals else None
     return found
 
 
@@ -198,7 +198,7 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
             found.setdefault(name, []).append(row)
     cells = list[tuple[object, ...]]()
     for name, failing in sorted(found.items(), key=lambda item: -len(item[1])):
-        starts = [f"{row['window_start']:%Y-%m-%d %H:%M:%S}" for row in failing]
+        starts = [format_time(row["window_start"]) for row in failing]
         events = sum(row["events"] for row in failing)
         cells.append((name, len(failing), events, min(starts), max(starts)))
     print_table(("failed", "windows", "events", "from", "to"), cells, "by expectation")

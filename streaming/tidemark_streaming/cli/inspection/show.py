@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import NONE, err, out, print_json
+from tidemark_streaming.cli.console import NONE, err, format_time, out, print_json
 from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
 from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
 from tidemark_streaming.cli.json_output import as_json
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from tidemark.define.definition import Definition
+    from tidemark.store.key_choice import KeyChoice
 
 
 def command(
@@ -42,8 +43,7 @@ def command(
 
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
-    import pyarrow as pa
-
+    from tidemark.store.key_choice import key_condition
     from tidemark.store.rows import to_display as as_told
     from tidemark_streaming.snapshot.tables import Tables
 
@@ -59,13 +59,8 @@ def command(
     if not existing:
         err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
     _check(transform, wanted, existing)
-    for name, kind in tables.types(table).items():
-        if name in wanted and pa.types.is_nested(kind):
-            raise DefinitionError(
-                f"--key compares text, but '{name}' of '{asset}' is a {kind}: omit it, or select "
-                "windows by --from and --to."
-            )
-    chosen = _condition(*span, wanted, final=final)
+    with_keys = key_condition(wanted, tables.types(table), asset) if existing else None
+    chosen = _condition(*span, with_keys, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
     rows = tables.read_newest(table, by, chosen, limit, then) if existing else None
     if form == "table":
@@ -93,7 +88,7 @@ def _late_table(transform: "Definition") -> str:
     return base.late_table
 
 
-def _check(transform: "Definition", wanted: dict[str, str], existing: list[str]) -> None:
+def _check(transform: "Definition", wanted: "KeyChoice", existing: list[str]) -> None:
     from tidemark.quality.quarantine import Choice
 
     Choice(keys=wanted).check(transform)
@@ -106,7 +101,7 @@ def _check(transform: "Definition", wanted: dict[str, str], existing: list[str])
 
 
 def _condition(
-    start: int | None, end: int | None, wanted: dict[str, str], *, final: bool
+    start: int | None, end: int | None, with_keys: "ds.Expression | None", *, final: bool
 ) -> "ds.Expression | None":
     """Return the filter of the rows to show, or None for all."""
     import pyarrow as pa
@@ -116,7 +111,7 @@ def _condition(
     from tidemark.store.rows import INSTANT
 
     begins = ds.field("window_start")
-    parts = [ds.field(name).cast(pa.string()) == value for name, value in wanted.items()]
+    parts = [] if with_keys is None else [with_keys]
     if start is not None:
         parts.append(begins >= pa.scalar(as_datetime(start), INSTANT))
     if end is not None:
@@ -160,7 +155,7 @@ def _text(value: object) -> str:
     if value is None:
         return NONE
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}"
+        return format_time(value)
     if isinstance(value, (list, dict, tuple)):
         return as_json(value)
     return f"{value:,.6g}" if isinstance(value, float) else str(value)

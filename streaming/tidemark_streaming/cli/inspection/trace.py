@@ -12,7 +12,7 @@ from rich.tree import Tree
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, iso
-from tidemark_streaming.cli.console import NONE, err, format_keys, out, step
+from tidemark_streaming.cli.console import NONE, err, format_keys, format_time, out, step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Output, with_json
 
@@ -298,4 +298,4 @@ def _text(value: object) -> str:
 
 
 def _format_time(micros: int) -> str:
-    return f"{as_datetime(micros):%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+    return format_time(as_datetime(micros)).removesuffix(":00")

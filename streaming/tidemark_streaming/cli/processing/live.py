@@ -5,6 +5,7 @@ It reads the tables without the engine, so the view does not slow the stream dow
 
 from collections import deque
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +17,7 @@ from rich.table import Table
 from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark_streaming.cli.console import format_time
 from tidemark_streaming.snapshot.new_runs import NewRuns
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 
@@ -142,4 +144,4 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return f"{value:%m-%d %H:%M}" if hasattr(value, "hour") else escape(str(value))
+    return format_time(value) if isinstance(value, datetime) else escape(str(value))

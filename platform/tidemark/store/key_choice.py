@@ -1,0 +1,71 @@
+"""Select windows by keys that a person has written as text.
+
+A text is compared by its value, as the type of the key defines it: `1`, `1.0` and `1e0` are one
+DOUBLE, and `2026-01-01` is a TIMESTAMP. A text that is not a value of that type is refused.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import as_datetime, instant
+
+KeyChoice = Mapping[str, str | None]
+"""The chosen value of each key as text; None for windows whose key is null."""
+
+
+def choose(rows: pa.Table, keys: KeyChoice, asset: str) -> pa.Table:
+    """Return the rows with the chosen keys; the arguments are those of `key_condition`."""
+    types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    condition = key_condition(keys, types, asset)
+    return rows if condition is None else rows.filter(condition)
+
+
+def key_condition(
+    keys: KeyChoice, types: Mapping[str, pa.DataType], asset: str
+) -> ds.Expression | None:
+    """Return the condition of the rows with the chosen keys; None for all rows.
+
+    Args:
+        types: the types of the table's columns, by name.
+        asset: the name of the asset, for messages.
+
+    Raises:
+        DefinitionError: a text is not a value of its key's type.
+    """
+    found: ds.Expression | None = None
+    for name, text in keys.items():
+        part = _equals(ds.field(name), text, types[name], f"'{name}' of '{asset}'")
+        found = part if found is None else found & part
+    return found
+
+
+def _equals(
+    field: ds.Expression, text: str | None, kind: pa.DataType, described: str
+) -> ds.Expression:
+    if text is None:
+        return field.is_null()
+    if pa.types.is_nested(kind):
+        raise DefinitionError(
+            f"{described} is a {kind}, of which no value can be chosen: select windows by the "
+            "range of their starts."
+        )
+    value = _parse(text, kind, described)
+    # NaN is not equal to itself, but windows have one key for all of them.
+    is_nan = pa.types.is_floating(kind) and value.as_py() != value.as_py()
+    return field.is_nan() if is_nan else field == value
+
+
+def _parse(text: str, kind: pa.DataType, described: str) -> "pa.Scalar[pa.DataType]":
+    try:
+        if pa.types.is_timestamp(kind):
+            moment = as_datetime(instant(text))
+            return pa.scalar(moment if kind.tz else moment.replace(tzinfo=None), kind)
+        if pa.types.is_date(kind):
+            return pa.scalar(datetime.fromisoformat(text).replace(tzinfo=UTC).date(), kind)
+        return pa.scalar(text, pa.string()).cast(kind)
+    except (pa.ArrowException, DefinitionError, ValueError):
+        raise DefinitionError(f"{described} is a {kind}, and '{text}' is not one.") from None
