@@ -1,8 +1,8 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup broker demo checks test test-slow test-all stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
+.PHONY: setup broker demo test test-slow test-all stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
-# Processes of tests, each with an engine of its own (2.5 GB).
+# Processes of tests, which share an engine (3.5 GB).
 WORKERS = 2
 # Runs that `make stress` makes side by side.
 RUNS = 300
@@ -23,23 +23,17 @@ demo: setup
 
 PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
 
-# The tests start many engines: the archive of their classes pays for itself. It is made while the
-# types are checked, which leaves a processor free; the broker's jars, for which the network is
-# busy, are fetched at the same time.
-checks: setup
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync lint archive broker
-
 # The checks that a change usually breaks.
-test: checks
-	$(PYTEST) -m "not slow"
+test: setup
+	@tools/with_lint $(PYTEST) -m "not slow"
 
 # All other tests: modules and tests that are marked as slow say why.
 test-slow: setup archive broker
 	$(PYTEST) -m slow
 
-# Both of them in one session, which starts the engines once.
-test-all: checks
-	$(PYTEST)
+# Both of them in one session, which starts the engine once.
+test-all: setup
+	@tools/with_lint $(PYTEST)
 
 stress: setup
 	$(PYTHON) tests/stress.py --runs $(RUNS)

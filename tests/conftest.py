@@ -1,4 +1,4 @@
-"""Fixtures: one engine for the tests of a process, and a new database for each test with tables."""
+"""Fixtures: one engine for the tests of a session, and a new database for each test with tables."""
 
 import os
 import sys
@@ -15,6 +15,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from helpers.kafka.topics import Topics
 from helpers.suite.durations import Durations
 from helpers.suite.interruption import HOMES, Interruption
+from helpers.suite.shared_engine import start_or_join
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
@@ -102,20 +103,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> Settings:
-    """Return the settings of a running engine with a new token, port and home.
+    """Return the settings of a running engine that all workers use, with a new home.
 
     With `TIDEMARK_TEST_HOME`, use the engine of that home (and `TIDEMARK_ENGINE_PORT`): it is
     started if necessary and not stopped, for repeated runs of a few tests.
     """
-    settings, kept = start_or_reuse(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
+    homes = Path(os.environ[HOMES])
+    settings, kept = start_or_reuse(homes / "engine", memory="3g")
     with pytest.MonkeyPatch.context() as patch:
         if kept:
             patch.delenv(HOMES)
         # The engine's Python workers import the test modules to unpickle functions.
         paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        spark_engine.ensure(settings)
-    return settings
+        if kept:
+            spark_engine.ensure(settings)
+            return settings
+        return start_or_join(settings, Path(tempfile.mkdtemp(dir=homes)))
 
 
 @pytest.fixture(scope="session")

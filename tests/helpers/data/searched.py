@@ -4,6 +4,7 @@ It reads plain bytes, Parquet files and compressed data, such as Spark's shuffle
 batches and old logs.
 """
 
+import os
 import re
 import struct
 import zlib
@@ -36,9 +37,19 @@ def found(folder: Path, *marks: str | int) -> list[str]:
     wanted = [form for mark in marks for form in _forms(mark)]
     return [
         str(path)
-        for path in sorted(folder.rglob("*"))
+        for path in sorted(_files(folder))
         if path.is_file() and any(_has(content, wanted) for content in _contents(path))
     ]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield all files, including those of a folder to which a direct child is a link.
+
+    A running process may delete folders, which `os.walk` skips.
+    """
+    for root in (folder, *(path for path in folder.glob("*/") if path.is_symlink())):
+        for place, _, names in os.walk(root):
+            yield from (Path(place, name) for name in names)
 
 
 def _forms(mark: str | int) -> list[bytes]:

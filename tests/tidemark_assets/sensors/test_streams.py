@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from uuid import uuid4
 
 import dagster as dg
 import grpc
-import psutil
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.proto import SparkConnectServiceStub
@@ -36,7 +34,6 @@ from tidemark.base.errors import DefinitionChangedError
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.channel import Channel
-from tidemark.engine.server import managed_of
 from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.resources import TidemarkResource
@@ -91,17 +88,23 @@ def wait_for_end(settings: Settings) -> None:
         time.sleep(0.3)
 
 
-def workers(settings: Settings) -> set[psutil.Process]:
-    """Return the Python workers of the engine's streams."""
-    record = managed_of(settings).running()
-    assert record is not None
-    found = set[psutil.Process]()
-    for process in psutil.Process(record.pid).children(recursive=True):
-        # Other workers exit at any time.
-        with suppress(psutil.NoSuchProcess):
-            if "foreach_batch_worker" in " ".join(process.cmdline()):
-                found.add(process)
-    return found
+def note_workers(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Let the Python workers of streams that start from now on write their process id to a file.
+
+    The engine also has the workers of other tests' streams.
+    """
+    usual = continuous._batch
+
+    def batch(*given: Any) -> Callable[[DataFrame, int], None]:  # noqa: ANN401
+        run = usual(*given)
+
+        def noted(rows: DataFrame, number: int) -> None:
+            file.write_text(str(os.getpid()))
+            run(rows, number)
+
+        return noted
+
+    monkeypatch.setattr(continuous, "_batch", batch)
 
 
 def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:
@@ -402,17 +405,20 @@ def test_a_changed_definition_restarts_a_running_stream(
 # Waits for a supervisor that restarts a stream.
 @pytest.mark.slow
 def test_a_killed_python_worker_restarts_the_stream_at_once(
-    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database})
+    note_workers(monkeypatch, tmp_path / "pid")
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     ticks = ticks_of(streams("some", ASSETS), instance, here)
-    before = workers(engine)
     assert job(here, instance, "some_start_streams").success
     through(here, 1)
     assert ticks.skipped().startswith("per_minute has been running since ")
-    (own,) = workers(engine) - before
-    os.kill(own.pid, signal.SIGKILL)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     ingest(warehouse, READINGS, ARRIVALS[2:])
     wait_for_end(here)
     assert ticks.launched() == ["per_minute"]

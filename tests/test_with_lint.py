@@ -1,0 +1,32 @@
+"""Test `tools/with_lint`: tests and linters run in parallel, and either can fail."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = """
+lint:
+\t@until [ -e tested ]; do sleep 0.01; done; echo a finding; exit {lint}
+archive broker:
+\t@touch $@
+"""
+
+
+@pytest.mark.parametrize(("lint", "tests", "status"), [(0, 0, 0), (1, 0, 1), (0, 3, 3), (1, 3, 1)])
+def test_tests_and_linters_run_in_parallel_and_either_can_fail(
+    tmp_path: Path, lint: int, tests: int, status: int
+) -> None:
+    (tmp_path / "tools").mkdir()
+    script = shutil.copy(ROOT / "tools/with_lint", tmp_path / "tools")
+    (tmp_path / "Makefile").write_text(MAKEFILE.format(lint=lint))
+    # The linters end after the tests, and the tests begin after the preparation.
+    command = f"test -e archive && test -e broker && echo passed && touch tested; exit {tests}"
+    done = subprocess.run([script, "sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert [line for line in done.stdout.splitlines() if "make" not in line] == [
+        "passed",
+        "a finding",
+    ]
