@@ -19,19 +19,19 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
-from tidemark.store.committers import file_list
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import INSTANT, Rows, frame, spark_schema
 from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.connector import CHUNK, Chunk, processing_time
 from tidemark_streaming.delta.versions import (
+    CHANGE_TYPE,
     COMMITTED_AT,
     POSITION,
     VERSION,
     ChunkFile,
     Commit,
     VersionPart,
-    drop_unchanged,
+    read_changes,
     read_commit,
     read_frame,
     read_rows,
@@ -40,7 +40,7 @@ from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
 from tidemark_streaming.ingest.row_masking import check, mask_columns
 
 CHANGE = {
-    "_change_type": "STRING",
+    CHANGE_TYPE: "STRING",
     "_commit_version": "BIGINT",
     "_commit_timestamp": "TIMESTAMP",
 }
@@ -225,7 +225,7 @@ class DeltaConnector:
             pieces += [ChunkFile(file, number, version, done.at) for file in done.files]
         rows = read_frame(spark, table, pieces, self.source.fields)
         own = {
-            "_change_type": F.lit("insert"),
+            CHANGE_TYPE: F.lit("insert"),
             "_commit_version": F.col(VERSION),
             "_commit_timestamp": F.col(COMMITTED_AT),
         }
@@ -247,7 +247,7 @@ class DeltaConnector:
         done = self._contributed_commit(table, version, whole=whole)
         rows = read_rows(table, done.files, self.source.fields)
         constants = {
-            "_change_type": pa.scalar("insert"),
+            CHANGE_TYPE: pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
             "_commit_timestamp": _commit_time(done),
         }
@@ -265,23 +265,30 @@ class DeltaConnector:
         done = self._commit(version, whole=False)
         if done is None:
             raise self._lost([version], table.version())
-        try:
-            rows = file_list.changes(table, version - 1, version)
-        except DeltaError as error:
-            if "change data" not in str(error):
-                raise self._lost([version], table.version()) from error
-            raise DataError(
-                f"{self._what} has no change data feed for version {version}, because the feed was "
-                f"not enabled yet. Start with a later version: start={version + 1} first reads the "
-                "whole table as of that version."
-            ) from None
-        if done.changes and not done.recorded:
-            rows = drop_unchanged(rows, "_change_type")
-        rows = self._source_columns(rows, {"_commit_timestamp": _commit_time(done)})
+        self._check_feed(version, table.version())
+        rows = read_changes(table, version, done, self.source.fields)
+        constants = {
+            "_commit_version": pa.scalar(version),
+            "_commit_timestamp": _commit_time(done),
+        }
+        rows = self._source_columns(rows, constants)
         # Sorted, so that every read has the same order; after the protection, so that the order
         # does not reveal protected values.
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
+
+    def _check_feed(self, version: int, head: int) -> None:
+        """Raise if the change data feed was not enabled as of a version."""
+        try:
+            settings = DeltaTable(self.path, version).metadata().configuration
+        except DeltaError as error:
+            raise self._lost([version], head) from error
+        if settings.get(_FEED) != "true":
+            raise DataError(
+                f"{self._what} has no change data feed for version {version}, because the feed was "
+                f"not enabled yet. Start with a later version: start={version + 1} first reads the "
+                "whole table as of that version."
+            )
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
         """Return the source's columns of `rows`, protected."""
@@ -338,7 +345,8 @@ class DeltaConnector:
 
         Raises:
             DataError: the table has column mapping, deletion vectors, or no change data feed.
-            DefinitionError: columns have other types, or a protected column partitions the table.
+            DefinitionError: columns have other types, or a column that partitions the table can't
+                be read.
         """
         settings = table.metadata().configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
@@ -358,13 +366,7 @@ class DeltaConnector:
                 f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
                 f"TBLPROPERTIES ({_FEED} = true), and set `start` to the version that this creates."
             )
-        by = [n for n in table.metadata().partition_columns if n in self.source.mask]
-        if by:
-            raise DefinitionError(
-                f"{self._what} is partitioned by the protected column '{by[0]}'. The names of its "
-                "files contain that column's values, and error messages contain these names: read "
-                "a copy that is not partitioned by it."
-            )
+        self._check_partitions(table)
         types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         types |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
         for name, kind in self.source.fields.items():
@@ -382,6 +384,27 @@ class DeltaConnector:
                     f"Source '{self.source.name}' declares the column '{name}' as {kind}, but "
                     f"Delta table '{self.path}' {found}; its columns are "
                     f"{', '.join(f'{n} {k}' for n, k in types.items())}."
+                )
+
+    def _check_partitions(self, table: DeltaTable) -> None:
+        """Raise if a column that partitions the table can't be read from the transaction log.
+
+        Raises:
+            DefinitionError: it is protected, or BINARY.
+        """
+        by = table.metadata().partition_columns
+        if masked := [name for name in by if name in self.source.mask]:
+            raise DefinitionError(
+                f"{self._what} is partitioned by the protected column '{masked[0]}'. The names of "
+                "its files contain that column's values, and error messages contain these names: "
+                "read a copy that is not partitioned by it."
+            )
+        for name, kind in self.source.fields.items():
+            if name in by and simple_type(kind) == "binary":
+                raise DefinitionError(
+                    f"{self._what} is partitioned by the BINARY column '{name}', whose values "
+                    "programs write to the transaction log in different ways: read a copy that is "
+                    "not partitioned by it."
                 )
 
     def _local(self, table: DeltaTable) -> list[str]:

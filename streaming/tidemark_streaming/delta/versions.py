@@ -5,11 +5,12 @@ Few rows are read into memory; many are read by the engine, which gets the names
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import helper
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
@@ -35,6 +37,9 @@ VERSION = helper("version")
 
 COMMITTED_AT = helper("committed_at")
 """The commit time of that version."""
+
+CHANGE_TYPE = "_change_type"
+"""The column of a change data feed that describes a change."""
 
 _PATH, _ROW, _FIRST, _AT, _VALUE = map(helper, ("path", "row", "first", "at", "value "))
 _LISTED = f"{_PATH} STRING, {CHUNK} BIGINT, {_FIRST} BIGINT, {VERSION} BIGINT, {_AT} BIGINT"
@@ -52,13 +57,14 @@ class VersionPart(Enum):
 
 
 class File(NamedTuple):
-    """A file of a table: its path below the table's, partition values, size in bytes, and row
-    count."""
+    """A file of a table: its path below the table's, partition values, size in bytes, row count,
+    and whether a deletion vector marks some of its rows as deleted."""
 
     path: str
     values: dict[str, str | None]
     size: int
     rows: int
+    marked: bool = False
 
 
 class ChunkFile(NamedTuple):
@@ -78,19 +84,24 @@ class Commit:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
         changes: true if the version updated or deleted rows.
-        recorded: true if the version has files of its changes, in addition to the files that it
-            added and removed.
+        removed: the files that the version removed.
+        feed: the files with its changes, if it has recorded them.
     """
 
     at: int
     files: Sequence[File]
     changes: bool
-    recorded: bool
+    removed: Sequence[File] = ()
+    feed: Sequence[File] = ()
 
 
 def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
     """Return the effect of a version. Return None if its log entry or files that `part` requires no
-    longer exist."""
+    longer exist.
+
+    Raises:
+        DataError: its files are not in the table's folder.
+    """
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
     try:
@@ -102,10 +113,9 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
         [a[kind] for a in actions if kind in a and a[kind].get("dataChange")]
         for kind in ("add", "remove")
     )
-    feed = [a["cdc"] for a in actions if "cdc" in a]
-    # A deletion vector on a file marks some of its rows as deleted.
-    changes = bool(removes) or any("deletionVector" in add for add in adds)
-    files = [_file(add) for add in adds]
+    feed = [_file(path, action["cdc"]) for action in actions if "cdc" in action]
+    files, removed = ([_file(path, each) for each in group] for group in (adds, removes))
+    changes = bool(removed) or any(file.marked for file in files)
     needed = [file.path for file in files]
     if part is VersionPart.WHOLE:
         try:
@@ -114,13 +124,13 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
             return None
         needed = [file.path for file in files]
     elif part is VersionPart.CHANGES:
-        needed = [unquote(each["path"]) for each in feed or [*adds, *removes]]
+        needed = [file.path for file in feed or [*files, *removed]]
     elif changes:
         needed = []
     infos = system.get_file_info([f"{root}/{path}" for path in needed])
     if any(info.type == pafs.FileType.NotFound for info in infos):
         return None
-    return Commit(_time(actions, system.get_file_info(file)), files, changes, bool(feed))
+    return Commit(_time(actions, system.get_file_info(file)), files, changes, removed, feed)
 
 
 def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
@@ -136,18 +146,94 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
 
 def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
     """Return the rows of files, with those of `columns` that the table still has."""
-    schema = arrow_schema(_schema(table, columns))
-    by = [name for name in table.metadata().partition_columns if name in columns]
-    kept = pa.schema([field for field in schema if field.name not in by])
+    return _read(table, files, arrow_schema(_schema(table, columns)), {})
+
+
+def read_changes(
+    table: DeltaTable, version: int, commit: Commit, columns: Collection[str]
+) -> pa.Table:
+    """Return the changes of a version: rows with `columns` and `_change_type`.
+
+    They are read from the files that record them. Without such files, they are the rows of added
+    and removed files, without those that the version wrote again unchanged.
+    """
+    kind = pa.field(CHANGE_TYPE, pa.string())
+    if commit.feed:
+        schema = arrow_schema(_schema(table, columns)).append(kind)
+        return _read(table, commit.feed, schema, {})
+    # Undeclared columns distinguish rows, too.
+    schema = arrow_schema(table.schema() if commit.changes else _schema(table, columns))
+    found = list[pa.Table]()
+    for name, files, at in (
+        ("insert", commit.files, version),
+        ("delete", commit.removed, version - 1),
+    ):
+        rows = _read(table, files, schema, _kept_rows(table, files, at))
+        found.append(rows.append_column(kind, pa.repeat(pa.scalar(name), len(rows))))
+    rows = pa.concat_tables(found)
+    return drop_unchanged(rows, CHANGE_TYPE) if commit.changes else rows
+
+
+def _read(
+    table: DeltaTable, files: Sequence[File], schema: pa.Schema, kept: Mapping[str, pa.Array]
+) -> pa.Table:
+    """Return the rows of files.
+
+    Args:
+        kept: which rows of a file to return, by its path; all rows of the other files.
+    """
+    by = [name for name in table.metadata().partition_columns if name in schema.names]
+    stored = pa.schema([field for field in schema if field.name not in by])
     system, root = file_system(table.table_uri)
     rows = [schema.empty_table()]
     for file in files:
-        read = ds.dataset(f"{root}/{file.path}", kept, _PARQUET, system).to_table()
+        place = f"{root}/{file.path}"
+        try:
+            read = ds.dataset(place, stored, _PARQUET, system).to_table()
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"File '{place}' does not fit the columns of its Delta table: {error}."
+            ) from error
+        read = read.filter(kept[file.path]) if file.path in kept else read
         for name in by:
             value = _partition_value(file.values[name], schema.field(name).type)
             read = read.append_column(name, pa.repeat(value, len(read)))
         rows.append(read.select(schema.names).cast(schema))
     return pa.concat_tables(rows)
+
+
+def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[str, pa.Array]:
+    """Return by path which rows of files the deletion vectors as of a version leave."""
+    marked = [file.path for file in files if file.marked]
+    if not marked:
+        return {}
+    vectors = pa.table(DeltaTable(table.table_uri, version).deletion_vectors()).to_pylist()
+    kept = {_decode(each["filepath"]): each["selection_vector"] for each in vectors}
+    return {
+        path: pa.array(next(v for place, v in kept.items() if place.endswith(f"/{_decode(path)}")))
+        for path in marked
+    }
+
+
+def _relative(table: str, path: str) -> str:
+    """Return the path of a file below the table's, from its URL in the transaction log.
+
+    Raises:
+        DataError: it is not below the table's.
+    """
+    if path.startswith("/") or urlsplit(path).scheme:
+        raise DataError(
+            f"Delta table '{table}' has files outside of its folder, like a shallow clone. Read "
+            "the table that it was cloned from, or a copy (CREATE TABLE … AS SELECT)."
+        )
+    return unquote(path)
+
+
+def _decode(path: str) -> str:
+    """Return a path without percent-encoding, which delta-rs applies more than once."""
+    while (plain := unquote(path)) != path:
+        path = plain
+    return path
 
 
 def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
@@ -235,10 +321,11 @@ def _escape_wildcards(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
-def _file(add: dict[str, Any]) -> File:
+def _file(table: str, add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    values = {name: value or None for name, value in add.get("partitionValues", {}).items()}
-    return File(unquote(add["path"]), values, add["size"], rows)
+    values = {name: value or None for name, value in (add.get("partitionValues") or {}).items()}
+    marked = add.get("deletionVector") is not None
+    return File(_relative(table, add["path"]), values, add.get("size") or 0, rows, marked)
 
 
 def _files(table: DeltaTable) -> list[File]:
@@ -247,13 +334,20 @@ def _files(table: DeltaTable) -> list[File]:
     files = statistics.files(table)
     return [
         File(
-            unquote(add["path"]),
-            {name: None if (v := add[f"partition.{name}"]) is None else str(v) for name in by},
+            _relative(table.table_uri, add["path"]),
+            {name: _partition_text(add[f"partition.{name}"]) for name in by},
             add["size_bytes"],
             add.get("num_records") or 0,
         )
         for add in sorted(files, key=lambda add: (add["modification_time"], add["path"]))
     ]
+
+
+def _partition_text(value: object) -> str | None:
+    """Return a partition value as the transaction log stores it."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return None if value is None else str(value)
 
 
 def _partition_value(value: str | None, kind: pa.DataType) -> pa.Scalar:

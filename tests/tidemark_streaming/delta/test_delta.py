@@ -43,6 +43,7 @@ from tidemark_streaming.ingest.accepted_losses import skipped_losses
 from tidemark_streaming.ingest.ingest import follow, ingest
 
 REGISTERED = False
+INF = float("inf")
 ORDERS = Source(
     name="orders",
     columns={"ts": "TIMESTAMP", "shop": "STRING", "price": "BIGINT"},
@@ -160,6 +161,102 @@ def rewrite(path: Path, more: pa.Table | None = None) -> None:
     actions = [{"commitInfo": {"operation": "MERGE"}}, {"remove": remove}, {"add": add}]
     file = path / f"_delta_log/{version + 1:020}.json"
     file.write_text("\n".join(map(json.dumps, actions)))
+
+
+def read_in_memory(source: Source, path: Path, **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Return the rows of all versions, and drop a column so that the engine gets none of them."""
+    masked = replace(source, mask={"dropped": Drop()})
+    connector = DeltaConnector(masked, str(path), **more)
+    rows: Any = connector.read(cast(SparkSession, None), connector.pending([]))
+    return rows.to_pylist()
+
+
+PARTITIONS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "STRING": (
+        pa.string(),
+        st.text(
+            st.sampled_from("ab é😀/%:=+ #?&'\"\\[]{}*\n.")
+            | st.characters(codec="utf-8", min_codepoint=1),
+            min_size=1,
+            max_size=8,
+        ),
+    ),
+    "TIMESTAMP": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    "TIMESTAMP_NTZ": (pa.timestamp("us"), st.datetimes()),
+    "DATE": (pa.date32(), st.dates()),
+    "BIGINT": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "BOOLEAN": (pa.bool_(), st.booleans()),
+    "DECIMAL(10,2)": (pa.decimal128(10, 2), st.decimals(0, 10**7, places=2)),
+    "DOUBLE": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, 1e16, INF, -INF])),
+}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_partition_values_of_any_type_are_read(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    """delta-rs 1393 and 2380, Delta 4268: special characters and times in partitions, as added
+    rows, as the whole table, and as changes."""
+    path, (arrow, values) = tmp_path_factory.mktemp("parts") / "[t]", PARTITIONS[kind]
+    drawn = data.draw(st.lists(st.none() | values, min_size=1, max_size=4))
+    zero = pa.array([T0] * len(drawn), pa.timestamp("us", "UTC"))
+    rows = pa.table({"ts": zero, "x": pa.array(drawn, arrow), "dropped": [1] * len(drawn)})
+    folder = path.parent / "t"
+    on = {"delta.enableChangeDataFeed": "true"}
+    write(folder, rows, partition_by=["x"], configuration=on)
+    write(folder, rows.slice(0, 1), partition_by=["x"])
+    # delta-rs does not write to this path, but reads it.
+    folder.rename(path)
+    columns = {"ts": "TIMESTAMP", "x": kind, "dropped": "BIGINT"}
+    source = Source("parts", columns, "ts", BoundedOutOfOrderness("1 minute"))
+    for more in ({}, {"start": 1}, {"change_feed": True}):
+        found = [row["x"] for row in read_in_memory(source, path, **more)]
+        assert Counter(map(str, found)) == Counter(map(str, [*drawn, drawn[0]]))
+
+
+def test_deletion_vectors_are_deletes_of_the_change_feed(tmp_path: Path) -> None:
+    """The vector is the example of Delta's protocol: rows 3, 4, 7, 11, 18, and 29."""
+    path = tmp_path / "orders"
+    rows = orders(range(30)).append_column("dropped", pa.array([1] * 30))
+    write(path, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    (file,) = added(path, 0)
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+        "sizeInBytes": 44,
+        "cardinality": 6,
+    }
+    facts = {"path": file.name, "size": file.stat().st_size, "dataChange": True}
+    facts |= {"partitionValues": {}, "stats": json.dumps({"numRecords": 30})}
+    actions = [
+        {"protocol": protocol | {"readerFeatures": features, "writerFeatures": features}},
+        {"remove": facts | {"deletionTimestamp": 0}},
+        {"add": facts | {"modificationTime": 0, "deletionVector": vector}},
+    ]
+    log = path / f"_delta_log/{1:020}.json"
+    log.write_text("\n".join(map(json.dumps, actions)))
+    source = replace(CHANGED, columns={**CHANGED.columns, "dropped": "BIGINT"})
+    found = read_in_memory(source, path, change_feed=True)
+    deleted = [3, 4, 7, 11, 18, 29]
+    assert [(r["_change_type"], r["_commit_version"], r["price"]) for r in found] == [
+        *(("insert", 0, n) for n in range(30)),
+        *(("delete", 1, n) for n in deleted),
+    ]
+
+
+def test_files_outside_of_the_tables_folder_are_reported(tmp_path: Path) -> None:
+    """delta-rs 865: a shallow clone has the URLs of another table's files; none was deleted."""
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    log = path / f"_delta_log/{0:020}.json"
+    (file,) = added(path, 0)
+    log.write_text(log.read_text().replace(file.name, f"file://{file}"))
+    with pytest.raises(DataError, match=r"files outside of its folder, like a shallow clone"):
+        DeltaConnector(ORDERS, str(path)).pending([])
 
 
 def test_unchanged_rows_of_rewritten_files_are_not_changes(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -170,5 +171,8 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a path or URL, and the path in it."""
     if "://" not in place:
         return pafs.LocalFileSystem(), place.rstrip("/")
+    if place.startswith("file://"):
+        # Arrow refuses URLs with characters that delta-rs does not encode, such as brackets.
+        return pafs.LocalFileSystem(), unquote(place.removeprefix("file://")).rstrip("/")
     system, path = pafs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
     return system, path.rstrip("/")
