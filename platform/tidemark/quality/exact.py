@@ -10,7 +10,8 @@ values, which compare exactly across types:
 | DECIMAL | `Decimal` | the decimal that it is written as: 0.1 is 0.1 |
 | FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest one of the column's type |
 | TIMESTAMP | instants in UTC, without a time zone | the same; UTC if it has no time zone |
-| strings, dates, others | Python's own | unchanged |
+| DATE | Python's own | the date that a text is in ISO 8601 |
+| strings, others | Python's own | unchanged |
 
 Null is `pd.NA`, or the library's own null instant: a sum with null is null, where None is an error.
 """
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from great_expectations.expectations.row_conditions import Condition
 from great_expectations.types import SerializableDictDot
 
 from tidemark.base.instants import BEGINNING, INFINITY
@@ -112,9 +114,15 @@ def exact_frame(rows: pa.Table) -> pd.DataFrame:
 def statistics_frame(rows: pa.Table) -> pd.DataFrame:
     """Return rows for statistics.
 
-    Numeric columns keep integers and decimals exact, and distinguish null from NaN.
+    Numeric columns keep integers and decimals exact, and distinguish null from NaN. Dates next to
+    nulls stay dates.
     """
-    kept = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    kept = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_date32,
+    )
     return _local(rows).to_pandas(
         types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in kept) else None
     )
@@ -142,6 +150,22 @@ def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str,
     if arguments.get("value_set") is not None:
         ends["value_set"] = [_convert(each, kind) for each in arguments["value_set"]]
     return ends
+
+
+def in_utc(value: Any) -> Any:  # noqa: ANN401 (any argument of the library)
+    """Return an argument with its instants in UTC without a time zone, as rows have them.
+
+    The instants may be in lists, and in conditions on rows.
+    """
+    if isinstance(value, dt.datetime):
+        return value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+    if isinstance(value, Mapping):
+        return {name: in_utc(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set):
+        return type(value)(map(in_utc, value))
+    if isinstance(value, Condition):
+        return value.copy(update={name: in_utc(getattr(value, name)) for name in value.__fields__})
+    return value
 
 
 def _to_series(values: pa.ChunkedArray) -> "pd.Series[Any]":
@@ -178,9 +202,15 @@ def _convert(given: object, kind: pa.DataType) -> object:
         return ExactValue(Decimal(repr(given) if isinstance(given, float) else given))
     if pa.types.is_floating(kind) and isinstance(given, int | float | Decimal):
         return _convert_float(given, kind)
-    if pa.types.is_timestamp(kind) and isinstance(given, str | dt.date):
-        instant = pd.Timestamp(given)
-        return instant if instant.tz is None else instant.tz_convert("UTC").tz_localize(None)
+    try:
+        if pa.types.is_timestamp(kind) and isinstance(given, str | dt.date):
+            instant = pd.Timestamp(given)
+            return instant if instant.tz is None else instant.tz_convert("UTC").tz_localize(None)
+        if pa.types.is_date(kind) and isinstance(given, str):
+            return dt.date.fromisoformat(given)
+    except ValueError:
+        # A text that is not a time equals none.
+        return given
     return given
 
 

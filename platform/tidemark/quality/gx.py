@@ -34,6 +34,7 @@ _RESULT_FORMAT = {
 }
 
 _BETWEEN = "ExpectColumnValuesToBeBetween"
+_JSON_SCHEMA = "ExpectColumnValuesToMatchJsonSchema"
 _BY_ROW = {
     f"ExpectColumn{name}"
     for name in (
@@ -189,19 +190,28 @@ def _build(expectation: General, schema: pa.Schema) -> "Expected":
     kind: Any = expectation.kind
     if isinstance(kind, str):
         kind = getattr(_library().expectations, kind)
+    from tidemark.quality import exact
+
+    arguments = {name: exact.in_utc(value) for name, value in expectation.arguments.items()}
     try:
-        made = kind(**expectation.arguments)
+        made = kind(**arguments)
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise DefinitionError(f"Expectation {expectation.name} is not valid: {reason}.") from None
     if not _is_by_row(expectation) or len(expectation.columns) != 1:
         return made
-    from tidemark.quality import exact
-
     (column,) = expectation.columns
-    ends = exact.convert_bounds(expectation.arguments, schema.field(column).type)
-    kind = _build_between() if kind.__name__ == _BETWEEN else kind
-    return kind(**{**expectation.arguments, **ends})
+    ends = exact.convert_bounds(arguments, schema.field(column).type)
+    return _for_rows(kind)(**{**arguments, **ends})
+
+
+def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
+    """Return the class that validates single rows for one of the library's."""
+    if kind.__name__ == _JSON_SCHEMA:
+        from tidemark.quality.json_schema import ExpectColumnValuesToMatchJsonSchemaOrFail
+
+        return ExpectColumnValuesToMatchJsonSchemaOrFail
+    return _build_between() if kind.__name__ == _BETWEEN else kind
 
 
 @cache
@@ -236,10 +246,20 @@ def _refuse_errors(
 def _finding(result: "ExpectationValidationResult") -> Finding:
     """Return the finding of an expectation about all rows together."""
     detail = result.result
-    if "unexpected_count" not in detail:
-        return Finding(bool(result.success), None, str(detail.get("observed_value")))
     failing = [] if result.success else detail.get("unexpected_index_list") or []
+    if "unexpected_count" not in detail or (not result.success and not failing):
+        return Finding(bool(result.success), None, _describe_observed(result))
     return Finding(bool(result.success), [(int(f[ROW]), _format_row(f)) for f in failing], None)
+
+
+def _describe_observed(result: "ExpectationValidationResult") -> str | None:
+    """Return what was observed for all rows together; None if nothing is to report."""
+    observed = result.result.get("observed_value")
+    if observed is not None or result.success:
+        return None if observed is None else str(observed)
+    unexpected = result.result.get("partial_unexpected_list") or []
+    shown = ", ".join(map(_format_value, unexpected))
+    return f"unexpected values: {shown}" if shown else "not as expected"
 
 
 def _format_row(row: Mapping[str, Any]) -> str:

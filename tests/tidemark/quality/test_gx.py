@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemark.base.errors import DefinitionError
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import General, as_expectation
 from tidemark.quality import between, column_greater, gx, not_null, one_of
@@ -305,6 +306,50 @@ def test_an_undefined_or_zero_variance_yields_no_outlier(gxe: Any, column: str) 
     for values in ([value], [value, None, None], [value] * 5):
         (found,) = gx.validate(chunked(table(column, values), 9), [as_expectation(expectation)])
         assert (found.success, found.rows) == (True, [])
+
+
+TEXTS = [None, '{"a": 1}', '{"a": "x"}', "{", "", "[" * 100_000, "😀"]
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_text_that_is_not_json_fails_its_row_alone(gxe: Any, size: int) -> None:  # noqa: ANN401
+    """The library raises for it, which would stop the asset."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    match = gxe.ExpectColumnValuesToMatchJsonSchema(column="text", json_schema=schema)
+    assert failing(table("text", TEXTS), [as_expectation(match)], size) == [{2, 3, 4, 5, 6}]
+    wrong = gxe.ExpectColumnValuesToMatchJsonSchema(column="text", json_schema={"type": 1})
+    with pytest.raises(DefinitionError, match="can't be validated"):
+        failing(table("text", TEXTS), [as_expectation(wrong)], size)
+
+
+def test_instants_of_any_time_zone_and_dates_as_text_are_compared(gxe: Any) -> None:  # noqa: ANN401
+    """GX 1494, 1509: an instant with a time zone in any argument, next to nulls."""
+    column = import_module("great_expectations.expectations.row_conditions").Column
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).astimezone(dt.timezone(dt.timedelta(hours=5)))
+    later = [TIME.replace(hour=hour) for hour in (11, 12, 13)]
+    rows = table("time", [*later, None]).append_column(
+        "day", pa.array([dt.date(2026, 1, 1), dt.date(2026, 1, 2), None, dt.date(1, 1, 1)])
+    )
+    since = (column("time") >= noon) & (column("time").is_not_null())
+    assert failing(
+        rows,
+        [
+            between("time", least=noon),
+            one_of("time", [noon, "no time"]),
+            not_null("day", row_condition=column("time") >= noon),
+            as_expectation(gxe.ExpectColumnValuesToBeNull(column="day", row_condition=since)),
+            one_of("day", ["2026-01-01", dt.date(2026, 1, 2), "no date"]),
+        ],
+        9,
+    ) == [{0}, {0, 2}, {2}, {1}, {3}]
+    together = [
+        gxe.ExpectColumnMaxToBeBetween(column="time", max_value=noon),
+        gxe.ExpectColumnMaxToBeBetween(column="day", max_value=dt.date(2026, 1, 2)),
+        gxe.ExpectColumnDistinctValuesToBeInSet(column="day", value_set=[dt.date(2026, 1, 1)]),
+    ]
+    found = gx.validate(chunked(rows, 9), [as_expectation(each) for each in together])
+    assert [(f.success, f.rows) for f in found] == [(False, None), (True, None), (False, None)]
+    assert found[2].observed == "unexpected values: 0001-01-01, 2026-01-02"
 
 
 NUMBERS = st.one_of(st.none(), st.integers(0, 3), st.just(BIG + 1))
