@@ -50,7 +50,7 @@ def main() -> int:
         parser.error(f"at least {ARRIVALS} events and one repetition are needed.")
     chosen = [w for w in WORKLOADS if w.name in (given.windows or [w.name])]
     with own_engine(given.memory) as settings:
-        arena = Arena(settings, given.events, given.limit)
+        arena = _Arena(settings, given.events, given.limit)
         arena.prepare()
         figures = {}
         for workload in chosen:
@@ -62,7 +62,7 @@ def main() -> int:
     return 1 if any(m.differing for f in figures.values() for m in f.values()) else 0
 
 
-class Arena:
+class _Arena:
     """One engine and the events, for which the contenders of a workload take turns."""
 
     def __init__(self, settings: Settings, events: int, limit: float) -> None:

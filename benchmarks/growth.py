@@ -29,7 +29,7 @@ INGEST = "ingest"
 
 
 @dataclass
-class Grown:
+class _Grown:
     """The seconds of all runs of one kind, of the old asset and of the young one."""
 
     title: str
@@ -72,15 +72,15 @@ class _Line:
         return took | {name: run(self._warehouse, a)[0] for name, a in self._assets.items()}
 
 
-def bench(settings: Settings, runs: int) -> list[Grown]:
+def bench(settings: Settings, runs: int) -> list[_Grown]:
     """Run both assets up to run number `runs` of the old one, with an ingest before each run."""
     warehouse = open_warehouse(settings)
     landed = settings.home / "landed"
     old, young = _Line(warehouse, "old", landed), _Line(warehouse, "young", landed)
     grown = {
-        "tumbling": Grown("tumbling, four expectations"),
-        "sessions": Grown("sessions, three expectations"),
-        INGEST: Grown("ingest of four arrivals"),
+        "tumbling": _Grown("tumbling, four expectations"),
+        "sessions": _Grown("sessions, three expectations"),
+        INGEST: _Grown("ingest of four arrivals"),
     }
     with under_way(TimeRemainingColumn()) as progress:
         task = progress.add_task("runs", total=runs)
@@ -98,7 +98,7 @@ def bench(settings: Settings, runs: int) -> list[Grown]:
     return list(grown.values())
 
 
-def table(grown: list[Grown], runs: int) -> Table:
+def table(grown: list[_Grown], runs: int) -> Table:
     """Return a table of the figures."""
     young = min(YOUNG, runs)
     result = Table(title=f"run {runs:,} compared with run {young}, medians of {AROUND}: seconds")

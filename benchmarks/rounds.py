@@ -41,7 +41,7 @@ AIMS = {CHECKED.name: "at most 1.0 s, 0.7 x", UNCHECKED.name: "at most 0.6 s, 0.
 
 
 @dataclass
-class Figure:
+class _Figure:
     """The cost of one contender's increments.
 
     Args:
@@ -61,9 +61,9 @@ class Rounds:
 
     def __init__(self, settings: Settings, warming: int, increments: int) -> None:
         self.figures = {
-            CHECKED.name: Figure("Tidemark, four expectations"),
-            UNCHECKED.name: Figure("Tidemark, no expectations"),
-            PEER: Figure("stateful query with MERGE, by hand"),
+            CHECKED.name: _Figure("Tidemark, four expectations"),
+            UNCHECKED.name: _Figure("Tidemark, no expectations"),
+            PEER: _Figure("stateful query with MERGE, by hand"),
         }
         self._settings = settings
         self._warming, self._increments = warming, increments

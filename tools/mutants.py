@@ -32,18 +32,18 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names of modules or functions")
     parser.add_argument("--workers", type=int, default=2, help="processes that run tests")
     options = parser.parse_args()
-    make_tree()
+    _make_tree()
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(options.workers)]
     if subprocess.run([*command, f"*{options.only}*"], cwd=TREE, check=False).returncode:
         sys.exit("mutmut stopped: its last lines say why. The tests must pass without a mutant.")
-    found = dict(read_results(options.only))
-    write_modules(count_by_module(found))
-    write_survivors([name for name, status in found.items() if status == "survived"])
-    if excess := list_excess(count_by_module(found), read_limits()):
+    found = dict(_read_results(options.only))
+    _write_modules(_count_by_module(found))
+    _write_survivors([name for name, status in found.items() if status == "survived"])
+    if excess := _list_excess(_count_by_module(found), _read_limits()):
         sys.exit("\n".join(excess))
 
 
-def make_tree() -> None:
+def _make_tree() -> None:
     """Create an empty tree with links to the package, the tests and the settings."""
     shutil.rmtree(TREE, ignore_errors=True)
     TREE.mkdir(parents=True)
@@ -52,7 +52,7 @@ def make_tree() -> None:
         (TREE / name).symlink_to(ROOT / name)
 
 
-def read_results(only: str) -> Iterator[tuple[str, str]]:
+def _read_results(only: str) -> Iterator[tuple[str, str]]:
     """Yield the names of the mutants that ran, with their status."""
     for file in sorted((TREE / "mutants").rglob("*.meta")):
         for name, code in json.loads(file.read_text())["exit_code_by_key"].items():
@@ -60,26 +60,26 @@ def read_results(only: str) -> Iterator[tuple[str, str]]:
                 yield name, status_by_exit_code[code]
 
 
-def module_of(mutant: str) -> str:
+def _module_of(mutant: str) -> str:
     """Return the module of a mutant, whose name is `module.x_function__mutmut_n`."""
     return mutant.rpartition(".")[0]
 
 
-def count_by_module(found: dict[str, str]) -> dict[str, Counter[str]]:
+def _count_by_module(found: dict[str, str]) -> dict[str, Counter[str]]:
     """Return the number of mutants of each status, by module."""
     counts: dict[str, Counter[str]] = {}
     for name, status in found.items():
-        counts.setdefault(module_of(name), Counter())[status] += 1
+        counts.setdefault(_module_of(name), Counter())[status] += 1
     return counts
 
 
-def read_limits() -> dict[str, int]:
+def _read_limits() -> dict[str, int]:
     """Return the recorded number of survivors of each module."""
     recorded = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text())
     return {module: entry["survivors"] for module, entry in recorded.items()}
 
 
-def list_excess(counts: dict[str, Counter[str]], limits: dict[str, int]) -> list[str]:
+def _list_excess(counts: dict[str, Counter[str]], limits: dict[str, int]) -> list[str]:
     """Return a message for each module of which more mutants survived than are recorded."""
     return [
         f"{module}: {count['survived']} mutants survived, {limits.get(module, 0)} may: add tests, "
@@ -89,7 +89,7 @@ def list_excess(counts: dict[str, Counter[str]], limits: dict[str, int]) -> list
     ]
 
 
-def write_modules(counts: dict[str, Counter[str]]) -> None:
+def _write_modules(counts: dict[str, Counter[str]]) -> None:
     """Print a table of the modules and their sums."""
     total: Counter[str] = sum(counts.values(), Counter())
     width = max(map(len, counts), default=0)
@@ -100,7 +100,7 @@ def write_modules(counts: dict[str, Counter[str]]) -> None:
         write(f"{module:<{width}}" + "".join(f"{number:>10,}" for number in shown))
 
 
-def write_survivors(mutants: list[str]) -> None:
+def _write_survivors(mutants: list[str]) -> None:
     """Print the names of mutants, with the command that shows one."""
     for mutant in mutants:
         write(f"survived: {mutant}")

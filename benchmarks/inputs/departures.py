@@ -110,7 +110,7 @@ def land(folder: Path, increment: int) -> Path:
 
 
 @dataclass(frozen=True)
-class LandedConnector:
+class _LandedConnector:
     """A connector for the increments that have been written so far."""
 
     source: Source
@@ -140,5 +140,5 @@ class LandedConnector:
 
 def bring(warehouse: Warehouse, of: Source, folder: Path, increments: int) -> None:
     """Ingest a source up to a number of increments, with one commit for each."""
-    for _ in ingest(warehouse, LandedConnector(of, folder, increments), batch=ARRIVALS):
+    for _ in ingest(warehouse, _LandedConnector(of, folder, increments), batch=ARRIVALS):
         pass

@@ -55,13 +55,13 @@ class Contender:
     only: str | None = None
 
 
-def tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
+def _tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_backfilled_{number}")
     backfill(bench.warehouse, asset)
     return bench.warehouse.path(asset.table)
 
 
-def tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
+def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     asset = replace(workload.asset, name=f"{workload.name}_streamed_{number}")
     last = Log(bench.warehouse, SOURCE).last()
     assert last is not None
@@ -73,14 +73,14 @@ def tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     return bench.warehouse.path(asset.table)
 
 
-def spark_batch(bench: Bench, workload: Workload, number: int) -> str:
+def _spark_batch(bench: Bench, workload: Workload, number: int) -> str:
     path = bench.path(f"{workload.name}_by_hand_batch_{number}")
     rows = bench.warehouse.spark.read.schema(COLUMNS).parquet(str(bench.landed / "piece_*"))
     workload.by_hand(rows).write.format("delta").save(path)
     return path
 
 
-def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
+def _spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
     """Run a stateful query in ten micro-batches.
 
     Windows are emitted in update mode, and each micro-batch is merged into the table. Spark has no
@@ -122,7 +122,7 @@ def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
     return path
 
 
-def duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
+def _duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
     """Query the Parquet files with DuckDB, and publish the result with the library `deltalake`."""
     path = bench.path(f"{workload.name}_duckdb_{number}")
     with duckdb.connect() as connection:
@@ -138,14 +138,14 @@ def duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
     return path
 
 
-BATCH = Contender("Spark batch, by hand", spark_batch)
-STREAMING = Contender("Spark streaming, by hand", spark_streaming)
-BACKFILL = Contender("Tidemark backfill", tidemark_backfill, BATCH.name)
-INCREMENTS = Contender(f"Tidemark, {RUNS} increments", tidemark_increments, STREAMING.name)
+BATCH = Contender("Spark batch, by hand", _spark_batch)
+STREAMING = Contender("Spark streaming, by hand", _spark_streaming)
+BACKFILL = Contender("Tidemark backfill", _tidemark_backfill, BATCH.name)
+INCREMENTS = Contender(f"Tidemark, {RUNS} increments", _tidemark_increments, STREAMING.name)
 CONTENDERS = (
     BATCH,
     BACKFILL,
     STREAMING,
     INCREMENTS,
-    Contender("DuckDB batch", duckdb_batch, only="tumbling"),
+    Contender("DuckDB batch", _duckdb_batch, only="tumbling"),
 )

@@ -115,26 +115,28 @@ def unreported_commits(
         before, commits = low, set[int]()
         for run in together:
             commits.add(run["commit_number"])
-            low = run["watermark"] if advances_watermark(run) else low
+            low = run["watermark"] if _advances_watermark(run) else low
         if not own:
             legs.append(CommitRange(frozenset(commits), before, low))
     return legs, low
 
 
 def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
-    """Return a run as a range of its own, for a run that reports itself, or should have."""
+    """Return a run as a range of its own, if it reports itself or should have."""
     before = (
-        r for r in snapshot.runs_before(run["asset"], run["commit_number"]) if advances_watermark(r)
+        r
+        for r in snapshot.runs_before(run["asset"], run["commit_number"])
+        if _advances_watermark(r)
     )
     low = next((r["watermark"] for r in reversed(list(before))), None)
     return CommitRange(
         frozenset({run["commit_number"]}),
-        low if advances_watermark(run) else run["watermark"],
+        low if _advances_watermark(run) else run["watermark"],
         run["watermark"],
     )
 
 
-def advances_watermark(run: Mapping[str, Any]) -> bool:
+def _advances_watermark(run: Mapping[str, Any]) -> bool:
     """Return whether a run advances the watermark that closes partitions.
 
     All runs do, except those that replace only a range of windows and report it themselves.

@@ -119,7 +119,7 @@ def arrivals(
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
         counted = (t for t in transforms.values() if t.follows is None)
-        for source, assets in assets_by_source(counted).items():
+        for source, assets in _assets_by_source(counted).items():
             newest = snapshot.newest_arrival(source)
             late = snapshot.behind((a for a in assets if a not in kept), newest)
             # Heartbeats need a run only if they change a window.
@@ -204,7 +204,7 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
     return [*(a for a in assets if a not in following), *following]
 
 
-def assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
+def _assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     """Return the assets of each source."""
     found: dict[str, list[str]] = {}
     for transform in transforms:

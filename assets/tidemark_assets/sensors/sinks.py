@@ -32,7 +32,7 @@ def sink_reporter(transform: Definition, names: Names = PLAIN) -> Reporter:
     """Return the part that reports the progress of an asset that publishes to a topic."""
 
     def report(tick: Tick) -> Report:
-        found = check_progress(names, transform, tick.tidemark)
+        found = _check_progress(names, transform, tick.tidemark)
         seen = dg.AssetObservation(names.key(transform.table), metadata=found.metadata)
         return report_state(tick.memory, found.passed, found.description or "", [seen, found])
 
@@ -46,11 +46,11 @@ def sink_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDef
         names,
         KEEPS_UP,
         f"Published changes reach {transform.sink} within {describe(WITHIN)}.",
-        lambda tidemark: check_progress(names, transform, tidemark),
+        lambda tidemark: _check_progress(names, transform, tidemark),
     )
 
 
-def check_progress(
+def _check_progress(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
     """Return whether the topic has all published versions.

@@ -37,7 +37,7 @@ def demand_ready(url: str) -> None:
     """Raise an error if the engine at `url` can't be used; the message says why."""
     name = url.partition("/;")[0]
     builder = channel(url)
-    check_trusted(builder, name)
+    _check_trusted(builder, name)
     # The message reports `DEADLINE`; one second of it is for the TLS check.
     answer = probe(url, DEADLINE - 1)
     if answer is Answer.SILENT and not builder.secure and uses_tls(*host_and_port(builder), 1):
@@ -58,7 +58,7 @@ def demand_ready(url: str) -> None:
         )
 
 
-def check_trusted(builder: "Channel", name: str) -> None:
+def _check_trusted(builder: "Channel", name: str) -> None:
     """Raise an error if the address requires TLS, and the engine can't be trusted.
 
     Args:

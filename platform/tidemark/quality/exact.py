@@ -32,7 +32,7 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import compute as pc
 
 
-class NotANumber:
+class _NotANumber:
     """NaN as a value: equal only to itself, neither less nor greater than any value.
 
     The library would treat a float NaN as null.
@@ -44,12 +44,12 @@ class NotANumber:
     __le__ = __gt__ = __ge__ = __lt__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(_unwrap(other), NotANumber)
+        return isinstance(_unwrap(other), _NotANumber)
 
     def __hash__(self) -> int:
         return 0
 
-    def __add__(self, other: object) -> "NotANumber":
+    def __add__(self, other: object) -> "_NotANumber":
         return self
 
     __radd__ = __add__
@@ -61,13 +61,13 @@ class NotANumber:
         return "NaN"
 
 
-class ExactValue(SerializableDictDot):
+class _ExactValue(SerializableDictDot):
     """A bound or an allowed value, in a form that the library keeps exactly.
 
     The library would convert a decimal to a float, and could merge two decimals into one.
     """
 
-    def __init__(self, value: Decimal | NotANumber) -> None:
+    def __init__(self, value: Decimal | _NotANumber) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -96,10 +96,10 @@ class ExactValue(SerializableDictDot):
 
 
 def _unwrap(value: object) -> Any:  # noqa: ANN401
-    return value.value if isinstance(value, ExactValue) else value
+    return value.value if isinstance(value, _ExactValue) else value
 
 
-NAN = NotANumber()
+NAN = _NotANumber()
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DATES = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
@@ -199,7 +199,7 @@ def _convert(given: object, kind: pa.DataType) -> object:
     if isinstance(given, bool):
         return given
     if pa.types.is_decimal(kind) and isinstance(given, int | float | Decimal):
-        return ExactValue(Decimal(repr(given) if isinstance(given, float) else given))
+        return _ExactValue(Decimal(repr(given) if isinstance(given, float) else given))
     if pa.types.is_floating(kind) and isinstance(given, int | float | Decimal):
         return _convert_float(given, kind)
     try:
@@ -217,7 +217,7 @@ def _convert(given: object, kind: pa.DataType) -> object:
 def _convert_float(given: "float | Decimal", kind: pa.DataType) -> object:
     nearest = float(given)
     if math.isnan(nearest):
-        return ExactValue(NAN)
+        return _ExactValue(NAN)
     # An integer between two floats would change its value as a float.
     exact = given if isinstance(given, int) else nearest
     return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact

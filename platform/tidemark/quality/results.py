@@ -109,8 +109,7 @@ class CheckResult:
         window_from, window_to: the first window start and the last window end that were validated.
         rows_validated, rows_failed: number of rows validated, and number of those that fail.
         observed, expected: in a few words.
-        failures: the failures, at most a thousand (`select_listed`): `window_start`, `keys` (JSON),
-            `observed`.
+        failures: at most a thousand failures: `window_start`, `keys` (JSON), `observed`.
         run, mode, through_arrival, commit_number: the run, as in the ledger.
         at: when it was validated.
     """
@@ -156,7 +155,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
             "expected": r.expectation.expected,
             "failures": [
                 {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
-                for f in select_listed(r.failures)
+                for f in _select_listed(r.failures)
             ],
             "run": marker.run,
             "mode": marker.mode,
@@ -171,7 +170,7 @@ def append(asset: Asset, marker: CommitInfo, results: Sequence[Result]) -> None:
     asset.warehouse.append(table, TABLE, asset.app, marker.commit_number)
 
 
-def select_listed(failures: Sequence[Failure]) -> list[Failure]:
+def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
     """Return the failures that a result lists.
 
     If there are too many, the first of each window takes precedence. So a reader of any time range

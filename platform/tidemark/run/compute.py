@@ -209,7 +209,7 @@ def _has_overflow(changed: DataFrame, windows: Rows, seen: Mapping[str, int | No
     return not changed.where(F.size(OVERFLOWED) > 0).isEmpty()
 
 
-def needs_slack(transform: Definition) -> bool:
+def _needs_slack(transform: Definition) -> bool:
     """Return whether an expectation needs the rounding error of the values (`SLACK`)."""
     return any(isinstance(e, Windowed) and e.slack for e in transform.expectations)
 
@@ -267,7 +267,7 @@ def _compute_in_memory(
     numbers = pa.array(range(rows.num_rows), pa.int64())
     none = pa.array([[]] * rows.num_rows, pa.list_(pa.string()))
     columns = {ROW: numbers, KEYS: keys, OVERFLOWED: none}
-    if not needs_slack(transform):
+    if not _needs_slack(transform):
         rows = rows.drop_columns([SLACK])
     return reduce(lambda table, each: table.append_column(*each), columns.items(), rows)
 
@@ -370,7 +370,7 @@ def _add_commit_columns(
         F.lit(None).cast("string").alias("quality"),
         *deleted,
         *([OVERFLOWED] if marked else []),
-        *([SLACK] if marked and needs_slack(transform) else []),
+        *([SLACK] if marked and _needs_slack(transform) else []),
     )
     if not marked:
         return stamped

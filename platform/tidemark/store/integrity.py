@@ -221,7 +221,7 @@ class Tables:
 
     def _open(self, table: str, asset: str | None) -> DeltaTable | None:
         place = f"{self.folder}/{table}"
-        problem = None if "://" in place else broken_entry(place)
+        problem = None if "://" in place else _broken_entry(place)
         opened = None
         if problem is None:
             try:
@@ -243,7 +243,7 @@ def entries(place: str) -> list[Path]:
     return sorted(file for file in Path(place, LOG).glob("*.json") if file.stem.isdigit())
 
 
-def broken_entry(place: str) -> str | None:
+def _broken_entry(place: str) -> str | None:
     """Return the problem with the newest commit in a transaction log; None if it is intact."""
     if not (known := entries(place)):
         return None
@@ -393,7 +393,7 @@ def _of_asset(
         )
     if definition.follows is not None:
         return
-    commit_number = last_commit(state)
+    commit_number = _last_commit(state)
     for table in [*others, LEDGER, CHECKS]:
         taken = tables.transaction(table, app)
         if taken is not None and taken > commit_number:
@@ -436,7 +436,7 @@ def asset_app(tables: Tables, definition: Definition) -> str | None:
     return f"{definition.name}/{table_id}"
 
 
-def last_commit(state: DeltaTable) -> int:
+def _last_commit(state: DeltaTable) -> int:
     """Return the number of a state's newest commit; -1 if it has none."""
     commit_number = state.transaction_version(STATE)
     return -1 if commit_number is None else commit_number
@@ -480,7 +480,7 @@ def _find_unpublished(
 def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit]:
     """Return a state's commits after a number, without superseded ones."""
     bound = InRanges(
-        "commit_number", ((commit_number + 1, last_commit(state) + 1),), instants=False
+        "commit_number", ((commit_number + 1, _last_commit(state) + 1),), instants=False
     )
     rows = file_list.load(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()

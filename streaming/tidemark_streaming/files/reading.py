@@ -51,7 +51,7 @@ def read_text(
         begun = begun or bool(records)
         values = pa.chunked_array([pa.array(records, pa.binary())])
         events = decode_protected(values, columns, source, form)
-        letters = dead_letters_of_events(events, values, source)
+        letters = _dead_letters_of_events(events, values, source)
         yield arrival_rows(_columns(events, source), letters, (chunk, place, name))
         place += len(records)
 
@@ -184,7 +184,7 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
     }
 
 
-def dead_letters_of_events(
+def _dead_letters_of_events(
     events: Decoded, values: pa.ChunkedArray, source: Source
 ) -> pa.ChunkedArray:
     """Return the dead letters among events, null for the others.
@@ -200,5 +200,5 @@ def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table
     events = decode_protected(letters["bytes"], dict(source.columns), source, form)
     rows: dict[str, Any] = _columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}
-    rows[DEAD] = dead_letters_of_events(events, letters["bytes"], source)
+    rows[DEAD] = _dead_letters_of_events(events, letters["bytes"], source)
     return pa.table(rows)

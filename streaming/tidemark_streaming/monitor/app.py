@@ -31,7 +31,7 @@ FRESH = 0.9
 STATIC = Path(__file__).parent / "static"
 
 
-class OverviewCache:
+class _OverviewCache:
     """The newest overview, shared by all requests."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -58,7 +58,7 @@ class OverviewCache:
 
 def application(settings: Settings, monitor: Monitor) -> Starlette:
     """Return the web application of a home."""
-    cache = OverviewCache(monitor)
+    cache = _OverviewCache(monitor)
 
     async def serve_metrics(_: Request) -> Response:
         body = metrics.exposition(await cache.now())

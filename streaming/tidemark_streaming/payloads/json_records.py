@@ -214,7 +214,7 @@ def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
 
 
 def _has_odd_numbers(column: Any, values: pa.ChunkedArray) -> bool:  # noqa: ANN401 (Arrow's)
-    """Return whether a number is not finite, or is zero but may be written as another number."""
+    """Return whether a number overflowed, or is zero but may not be written as zero."""
     kind = column.type
     if pa.types.is_list(kind):
         return _has_odd_numbers(pc.list_flatten(column), values)

@@ -62,18 +62,18 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         "run": run,
     }
     # By keys alone, so that windows with the same keys stay in order.
-    place = zlib.crc32(canonical_json(keys)) % count
-    return Record(canonical_json(key), canonical_json({**key, **facts}), place)
+    place = zlib.crc32(_canonical_json(keys)) % count
+    return Record(_canonical_json(key), _canonical_json({**key, **facts}), place)
 
 
 def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
     """Return one record per partition that retracts all earlier records of an asset: a new epoch
     begins."""
-    text = canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
+    text = _canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
     return [Record(text, text, partition) for partition in range(count)]
 
 
-def canonical_json(value: object) -> bytes:
+def _canonical_json(value: object) -> bytes:
     """Return a value as JSON in a canonical form."""
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -30,7 +30,7 @@ GAPS, DAY_MICROS = 64, 86_400_000_000
 _SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 
-def cell_length(transform: Definition) -> int:
+def _cell_length(transform: Definition) -> int:
     """Return the length, in microseconds, of the time cells whose bounds no fragment crosses."""
     gap = transform.window.merge_gap
     return gap * max(1, min(GAPS, DAY_MICROS // gap))
@@ -38,7 +38,7 @@ def cell_length(transform: Definition) -> int:
 
 def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
     """Return ranges of event times, widened so that no fragment crosses a bound."""
-    size = cell_length(transform)
+    size = _cell_length(transform)
     return merge_ranges((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
@@ -87,7 +87,7 @@ def _merge_touching(fragments: DataFrame, transform: Definition, alike: list[str
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(
-        {"_start": start, "_end": end, _CELL: floor_to(start, cell_length(transform), 0)}
+        {"_start": start, "_end": end, _CELL: floor_to(start, _cell_length(transform), 0)}
     )
     by = [*alike, _CELL]
     return (

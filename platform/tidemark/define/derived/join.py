@@ -112,7 +112,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class SameWindow:
+class _SameWindow:
     """Both rows are in the same tumbling window."""
 
     window: Tumbling
@@ -262,7 +262,7 @@ def join(
     if isinstance(within, Between):
         reach: Reach = within
     elif isinstance(within, Tumbling):
-        reach = SameWindow(within)
+        reach = _SameWindow(within)
     else:
         raise _refuse(
             name,

@@ -21,7 +21,7 @@ def folder(name: str) -> Path:
 
 def own_folder(name: str) -> Path:
     """Return the cache folder of that name for this Python environment only."""
-    if is_checkout(_ROOT):
+    if _is_checkout(_ROOT):
         return folder(name)
     return folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
 
@@ -32,7 +32,7 @@ def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
     Args:
         root: in a checkout, the folder that contains `platform/`; otherwise any other folder.
     """
-    if is_checkout(root):
+    if _is_checkout(root):
         # Working trees of one checkout may share it by a symbolic link. The archive's key needs the
         # jars' real paths.
         return (root / ".engine").resolve()
@@ -43,9 +43,9 @@ def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
 
 def in_checkout() -> bool:
     """Return whether this Tidemark runs from a checkout, not from an installed package."""
-    return is_checkout(_ROOT)
+    return _is_checkout(_ROOT)
 
 
-def is_checkout(root: Path) -> bool:
+def _is_checkout(root: Path) -> bool:
     """Return whether a folder is a checkout, which `tools/setup` sets up."""
     return (root / "tools" / "setup").is_file()

@@ -94,7 +94,7 @@ def search(
         events,
         letters,
         counted,
-        find_rolled(warehouse, source, definitions),
+        _find_rolled(warehouse, source, definitions),
         _find_copies(warehouse, source, definitions) if erasure.events else [],
     )
 
@@ -149,7 +149,7 @@ def search_derived_source(
         changed.lost,
         changed.lost_letters,
         counted,
-        find_rolled(warehouse, source, definitions),
+        _find_rolled(warehouse, source, definitions),
         _find_copies(warehouse, source, definitions) if erasure.events or erasure.added else [],
         changed.gained,
         changed.gained_letters,
@@ -164,7 +164,7 @@ def find_counted(
     return [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
 
 
-def find_rolled(
+def _find_rolled(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
     """Return the roll-ups of a source that have run."""

@@ -48,10 +48,10 @@ def changes(
     with step(f"compare definitions of {asset}") as work:
         found = verify.compute_changes(store, transform, start, stop, most=most)
         work.note = f"{format_count(found.windows, 'row')} compared" if found.windows else ""
-    return Output({"same": found.same, **asdict(found)}, lambda: print_changes(found))
+    return Output({"same": found.same, **asdict(found)}, lambda: _print_changes(found))
 
 
-def print_changes(found: "Changes") -> None:
+def _print_changes(found: "Changes") -> None:
     """Print the differences, and the rows that would change."""
     from tidemark.verify.changes import EFFECT_TEXTS
 

@@ -79,7 +79,7 @@ def run(
         print_warning(str(ahead))
 
     def show() -> None:
-        print_run(done)
+        _print_run(done)
         if done.limited_by is not None:
             err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
 
@@ -122,10 +122,10 @@ def backfill(
 
 def run_output(done: "RunFacts") -> Output:
     """Return the facts of a run as the result of a command."""
-    return Output(as_plain(done), lambda: print_run(done))
+    return Output(as_plain(done), lambda: _print_run(done))
 
 
-def print_run(done: "RunFacts") -> None:
+def _print_run(done: "RunFacts") -> None:
     """Print the facts of a run."""
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",

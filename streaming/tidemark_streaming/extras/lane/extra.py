@@ -7,7 +7,7 @@ from tidemark_streaming.base.extra import Extra, Pipeline, PipelineOverview
 from tidemark_streaming.extras.lane.name import NAME
 
 
-class LaneExtra(Extra):
+class _LaneExtra(Extra):
     """Lanes."""
 
     name = NAME
@@ -45,4 +45,4 @@ class LaneExtra(Extra):
         return LaneMonitor(settings, [p for p in pipelines if isinstance(p, Lane)]).read
 
 
-EXTRA = LaneExtra()
+EXTRA = _LaneExtra()

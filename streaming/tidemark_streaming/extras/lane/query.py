@@ -65,7 +65,7 @@ class Queries:
         if failure is None:
             return EngineError("Another process stopped the lane.")
         return EngineError(
-            f"The lane ended: {failure_reason(failure)}",
+            f"The lane ended: {_failure_reason(failure)}",
             retriable=_PASSING.search(str(failure)) is not None,
         )
 
@@ -140,7 +140,7 @@ def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> 
             kind = rows.select(F.expr(condition)).schema[0].dataType.simpleString()
         except PySparkException as error:
             raise DefinitionError(
-                f"{lane} can't evaluate the condition '{condition}': {failure_reason(error)}"
+                f"{lane} can't evaluate the condition '{condition}': {_failure_reason(error)}"
             ) from None
         if kind != "boolean":
             raise DefinitionError(
@@ -156,7 +156,7 @@ def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> 
         )
 
 
-def failure_reason(failure: PySparkException) -> str:
+def _failure_reason(failure: PySparkException) -> str:
     """Return the reason why a query ended or could not be planned, in one line."""
     text = str(failure)
     if refused := _REFUSED.search(text):

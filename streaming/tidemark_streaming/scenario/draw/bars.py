@@ -14,7 +14,7 @@ _LONGEST = 60
 
 
 @dataclass(frozen=True)
-class PaneLabel:
+class _PaneLabel:
     """A pane under its window's bar; `arrival` is None if it is unknown."""
 
     timing: str
@@ -41,7 +41,7 @@ class Bar:
     published: str | None
     timing: str
     final: bool
-    panes: tuple[PaneLabel, ...]
+    panes: tuple[_PaneLabel, ...]
 
     @property
     def caption(self) -> str:
@@ -111,7 +111,7 @@ def _pane_labels(
     when: Mapping[str, list[int]],
     scenario: Scenario,
     published: str | None,
-) -> tuple[PaneLabel, ...]:
+) -> tuple[_PaneLabel, ...]:
     """Return the panes of a window, each with the values that it retracts and adds. The values of a
     published window's only pane are not repeated."""
     values: dict[int, list[str]] = {}
@@ -131,7 +131,7 @@ def _pane_labels(
             at |= zip(panes, fired, strict=True)
     alone = published is not None and len(rows) == 1
     return tuple(
-        PaneLabel(
+        _PaneLabel(
             timings[pane], "" if alone else truncate(", ".join(given), _LONGEST), at.get(pane)
         )
         for pane, given in sorted(values.items())

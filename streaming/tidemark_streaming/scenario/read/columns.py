@@ -134,7 +134,7 @@ def _parse_value(node: Node) -> object:
         case yaml.MappingNode():
             return {k.raw.value: any_value().read(v, "") for k, v in node.entries("a mapping")}
         case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
-            return parse_number(node)
+            return _parse_number(node)
         case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):
             return node.boolean("a value")
         case _:
@@ -145,7 +145,7 @@ class Written(str):
     """A value as it is written, of an unknown type: the result decides how to compare it."""
 
 
-def parse_number(node: Node) -> Decimal:
+def _parse_number(node: Node) -> Decimal:
     """Return a finite number, exactly as it is written.
 
     Raises:
@@ -159,7 +159,7 @@ def parse_number(node: Node) -> Decimal:
         raise ValueError(node.raw.value) from None
 
 
-def parse_bound(node: Node) -> object:
+def _parse_bound(node: Node) -> object:
     """Return a window's bound or a watermark: an instant, or `+infinity`."""
     text = node.raw.value
     return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
@@ -173,7 +173,7 @@ def _whole(node: Node, bits: int) -> int:
 
 
 def _exact(node: Node, precision: int, scale: int) -> Decimal:
-    value = parse_number(node)
+    value = _parse_number(node)
     _, digits, exponent = value.normalize(_ROOMY).as_tuple()
     assert isinstance(exponent, int)
     if value and (-exponent > scale or len(digits) + exponent > precision - scale):
@@ -185,7 +185,7 @@ def _double(node: Node) -> float:
     text = node.raw.value.lower().replace(".inf", "inf").replace(".nan", "nan")
     if text.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
-    value = float(parse_number(node))
+    value = float(_parse_number(node))
     if math.isinf(value):
         raise ValueError(text)
     return value
@@ -212,5 +212,5 @@ BIGINT = Kind("bigint", lambda n: _whole(n, 64), is_numeric=True)
 DOUBLE = Kind("double", _double, is_numeric=True)
 BOOLEAN = Kind("boolean", _OTHERS["boolean"])
 TEXT = Kind("string", _OTHERS["string"])
-NUMBER = Kind("a number", parse_number, is_numeric=True)
-BOUND = Kind("timestamp", parse_bound)
+NUMBER = Kind("a number", _parse_number, is_numeric=True)
+BOUND = Kind("timestamp", _parse_bound)
