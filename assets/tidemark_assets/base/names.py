@@ -61,11 +61,7 @@ PLAIN = Names()
 
 
 def with_prefix(prefix: str | None) -> Names:
-    """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain.
-
-    Raises:
-        DefinitionError: the prefix has characters other than letters, digits and `_`.
-    """
+    """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain."""
     if prefix is None:
         return PLAIN
     parts = tuple(prefix.split("/"))

@@ -156,9 +156,6 @@ def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
 
     Returns:
         The oldest and the newest event time of all arrivals.
-
-    Raises:
-        DataError: no event of [start, end) is in the log.
     """
     arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
     times = [

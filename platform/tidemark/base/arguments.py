@@ -61,9 +61,6 @@ def parameters(what: str, function: Callable[..., object]) -> list[str]:
 
     Args:
         what: the owner of the function, as in `Asset 'orders_hourly'`.
-
-    Raises:
-        DefinitionError: it has no parameters, or is not a Python function.
     """
     try:
         found = list(inspect.signature(function).parameters)

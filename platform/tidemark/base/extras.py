@@ -18,9 +18,6 @@ def require(extra: str, *packages: str) -> None:
 
     Args:
         packages: the required packages of the extra; none means all of them.
-
-    Raises:
-        MissingDependencyError: a package is missing; the message has the command that installs it.
     """
     absent = [name for name in missing_packages(extra) if not packages or name in packages]
     if absent:

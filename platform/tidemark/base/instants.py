@@ -45,9 +45,6 @@ def duration(text: str | timedelta) -> int:
 
     Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural. A
     day is 24 hours; use calendar windows for calendar days.
-
-    Raises:
-        DefinitionError: `text` is not a number and a unit, or is longer than the years 1 to 9999.
     """
     if isinstance(text, timedelta):
         found = text // timedelta(microseconds=1)
@@ -66,11 +63,7 @@ def duration(text: str | timedelta) -> int:
 
 
 def instant(text: str | datetime) -> int:
-    """Return the instant of an ISO 8601 text or a datetime; without an offset, it is UTC.
-
-    Raises:
-        DefinitionError: `text` is not an ISO 8601 date or date and time.
-    """
+    """Return the instant of an ISO 8601 text or a datetime; without an offset, it is UTC."""
     if isinstance(text, str):
         try:
             text = datetime.fromisoformat(text)

@@ -56,11 +56,7 @@ def parse(given: object) -> object:
 
 
 def check(conf: Mapping[str, str]) -> None:
-    """Raise an error for a setting that is not Spark's, or that Tidemark depends on.
-
-    Raises:
-        DefinitionError: with the setting to use instead, if there is one.
-    """
+    """Raise an error for a setting that is not Spark's, or that Tidemark depends on."""
     for name in conf:
         if not name.startswith("spark.") or name.endswith("."):
             raise DefinitionError(

@@ -46,9 +46,6 @@ def arrivals(
         timeline: the arrivals of these events, in order.
         title: title of the chart.
         allowed_lateness: microseconds; draws the line below which an event is too late.
-
-    Raises:
-        DataError: the range holds no event.
     """
     if events.empty or not timeline:
         raise DataError("There is no event to draw in this range of arrivals.")
@@ -144,9 +141,6 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
             ones among them) and `too_late` (not counted).
         title: title of the chart.
         allowed_lateness: microseconds, named in the subtitle.
-
-    Raises:
-        DataError: `days` is empty.
     """
     if days.empty:
         raise DataError("There is no published window to draw.")

@@ -23,9 +23,6 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     Args:
         results: results of one asset, in any order.
         title: title of the chart.
-
-    Raises:
-        DataError: `results` is empty.
     """
     if not results:
         raise DataError("There is no expectation result to draw.")

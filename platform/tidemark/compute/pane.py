@@ -171,12 +171,7 @@ def as_of(coverage: Coverage) -> AsOf:
 
 
 def check(log: Log, transform: WindowedTransform) -> None:
-    """Let the engine analyze the definition on the log's columns, without running it.
-
-    Raises:
-        DefinitionError: a column or function does not exist, a key can't be grouped, an aggregate
-            does not accept its column's type, or the function does not work row by row.
-    """
+    """Let the engine analyze the definition on the log's columns, without running it."""
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform.preparation)

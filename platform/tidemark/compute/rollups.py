@@ -41,9 +41,6 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
 
     Returns:
         None if the base has committed nothing since the last run.
-
-    Raises:
-        DataError: the base has not run yet.
     """
     warehouse, transform = asset.warehouse, asset.transform
     assert isinstance(transform, RollUp)

@@ -19,9 +19,6 @@ def translate_failures(asset: str) -> Iterator[None]:
     """Translate an engine failure in the context into a `DataError` that names the asset.
 
     Only failures that the asset's definition or its data caused are translated.
-
-    Raises:
-        DataError: a function or an expression of the asset's definition failed.
     """
     try:
         yield

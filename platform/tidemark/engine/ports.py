@@ -23,9 +23,6 @@ def check_free(port: int, setting: str) -> None:
 
     Args:
         setting: the setting that specifies the port.
-
-    Raises:
-        EngineError: the port is in use.
     """
     if is_listening(port):
         raise EngineError(

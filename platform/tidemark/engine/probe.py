@@ -63,10 +63,6 @@ def _check_trusted(builder: "Channel", name: str) -> None:
 
     Args:
         name: its address without a secret.
-
-    Raises:
-        EngineError: the engine does not use TLS, its certificate is from an unknown authority or
-            for another host, or the file of trusted certificates can't be read.
     """
     if not builder.use_ssl and (builder.token is None or builder.host == "localhost"):
         return
@@ -95,11 +91,7 @@ def _check_trusted(builder: "Channel", name: str) -> None:
 
 
 def channel(url: str) -> "Channel":
-    """Return the channel of an address.
-
-    Raises:
-        EngineError: it is not a Spark Connect address.
-    """
+    """Return the channel of an address."""
     from pyspark.errors import PySparkException
 
     from tidemark.engine.channel import Channel

@@ -124,9 +124,6 @@ class ManagedProcess:
             port: the value of the setting.
             title: the name of the process in messages.
             stopper: the command that stops it.
-
-        Raises:
-            EngineError: it was started with another port.
         """
         record = self.running()
         if record is not None and record.port != port:
@@ -144,9 +141,6 @@ class ManagedProcess:
         Args:
             title: the name of the process in messages.
             deadline: seconds until it must be ready.
-
-        Raises:
-            EngineError: it exited, or is not ready in time.
         """
         begun = time.monotonic()
         while not ready():
@@ -201,9 +195,6 @@ def process_identity(pid: int) -> str:
 
     It does not change if the machine's clock is set. The start time that the system reports would
     change.
-
-    Raises:
-        psutil.NoSuchProcess: the process does not exist.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

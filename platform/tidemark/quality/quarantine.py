@@ -76,11 +76,7 @@ class Choice:
     keys: KeyChoice = field(default_factory=dict[str, str | None])
 
     def check(self, transform: Definition) -> None:
-        """Raise an error if a transform does not have the chosen keys.
-
-        Raises:
-            DefinitionError: a key is not one of the transform's.
-        """
+        """Raise an error if a transform does not have the chosen keys."""
         for key in self.keys:
             if key not in transform.keys:
                 available = ", ".join(transform.keys) or "none"
@@ -232,11 +228,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 @shares_source
 def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Keep quarantined windows unpublished until their values change; return their starts.
-
-    Raises:
-        DefinitionError, DataError: as in `release`.
-    """
+    """Keep quarantined windows unpublished until their values change; return their starts."""
     rows, starts = _read_chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,

@@ -18,9 +18,6 @@ class Admission:
         arrivals: number of arrivals.
         rows: number of events in these arrivals, as recorded in the timeline.
         bytes: size of these arrivals, as they were read.
-
-    Raises:
-        DefinitionError: a limit is below 1.
     """
 
     arrivals: int | None = None

@@ -170,11 +170,7 @@ def _can_wait(asset: Asset, last: StateCommit, arrivals: Sequence[Arrival]) -> b
 def plan_backfill(
     asset: Asset, last: StateCommit, start: int | None, end: int | None, late_events: str
 ) -> Plan:
-    """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
-
-    Raises:
-        DataError: the source has no arrival yet.
-    """
+    """Return a plan that counts all arrivals so far, for the windows that start in [start, end)."""
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
@@ -204,9 +200,6 @@ def plan_replay(asset: Asset, last: StateCommit, since: int, *, into_empty: bool
     Each window stays up to date through the same arrival as before. With `into_empty`, all are
     computed through the newest arrival, and the asset has only these windows.
     Return None if these arrivals have no event in a window.
-
-    Raises:
-        DataError: the source has no arrival yet.
     """
     newest = asset.log.last()
     if newest is None:

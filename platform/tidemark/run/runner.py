@@ -166,9 +166,6 @@ def replay(
 
     Returns:
         The run's facts, or None if these arrivals have no event.
-
-    Raises:
-        DefinitionError, DataError, ConflictError: as in `backfill`.
     """
     refuse_rollup(transform, "replay")
     if not into_empty:
@@ -231,9 +228,6 @@ def refuse_rollup(transform: Definition, verb: str) -> None:
 
     Args:
         verb: name of the operation, for the error message.
-
-    Raises:
-        DefinitionError: the asset is a roll-up.
     """
     if transform.follows is not None:
         raise DefinitionError(

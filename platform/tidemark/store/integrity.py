@@ -135,11 +135,7 @@ def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int
 
 
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
-    """Raise an error if tables don't belong together; each is checked once in a process.
-
-    Raises:
-        DamageError: the tables of the source, or of the asset, are damaged.
-    """
+    """Raise an error if tables don't belong together; each is checked once in a process."""
     folder = warehouse.path("").rstrip("/")
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
     if all((folder, name) in _checked for name in wanted):

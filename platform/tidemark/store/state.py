@@ -112,9 +112,6 @@ class State:
 
         Args:
             partials: with the columns that `create` was given, numbered like the marker.
-
-        Raises:
-            ConflictError: another run took the number first; nothing was stored.
         """
         where, ranges = "TRUE", marker.recomputed
         commits = [marker]

@@ -110,11 +110,7 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
 
 
 def check_target(target: float) -> None:
-    """Raise an error if the target is not a valid share of events.
-
-    Raises:
-        DefinitionError: the target is below 0, or 1 or more.
-    """
+    """Raise an error if the target is not a valid share of events."""
     if not 0 <= target < 1:
         raise DefinitionError(f"The target loss must be at least 0 and less than 1 (got {target}).")
 

@@ -141,11 +141,7 @@ def compute_changes(
 
 
 def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
-    """Return the differences between the definitions, without computing any window.
-
-    Raises:
-        DefinitionError, DataError: as in `compute_changes`.
-    """
+    """Return the differences between the definitions, without computing any window."""
     asset = _load_asset(warehouse, transform)
     return _find_differences(asset, asset.state.at(asset.published_commit_number()))
 

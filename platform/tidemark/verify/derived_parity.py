@@ -55,11 +55,7 @@ class DerivedParity:
 def derived_parity(
     warehouse: Warehouse, source: DerivedSource, *, most: int = 1000
 ) -> DerivedParity:
-    """Compare the event log of a derived source with a recomputation from its bases.
-
-    Raises:
-        DataError: nothing has arrived for the source.
-    """
+    """Compare the event log of a derived source with a recomputation from its bases."""
     own = Log(warehouse, source)
     timeline = own.timeline() if warehouse.exists(source.timeline_table) else []
     if not timeline:

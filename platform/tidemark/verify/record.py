@@ -78,11 +78,7 @@ class Comparison:
 def append(
     warehouse: Warehouse, report: ParityReport, start: int | None = None, end: int | None = None
 ) -> int:
-    """Record the comparison of the windows that start in [start, end); return its number.
-
-    Raises:
-        ConflictError: other comparisons were recorded at the same time during every attempt.
-    """
+    """Record the comparison of the windows that start in [start, end); return its number."""
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line")
     plain = asdict(report)
     row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {

@@ -129,11 +129,7 @@ def list_steps(transform: Definition) -> list[Step]:
 
 
 def find_step(transform: Definition, name: str) -> Step:
-    """Return the step with that name.
-
-    Raises:
-        DefinitionError: the asset's runs have no such step.
-    """
+    """Return the step with that name."""
     known = {step.name: step for step in list_steps(transform)}
     if name not in known:
         raise DefinitionError(
@@ -150,9 +146,6 @@ def tap(
     Args:
         commit_number: number of the run's commit, as in the ledger.
         limit: maximum number of rows, the first by arrival or window.
-
-    Raises:
-        DataError: the state has no commit with that number.
     """
     asset = Asset(warehouse, transform)
     if step.again is None:

@@ -19,9 +19,6 @@ def zone_of(name: str, what: str) -> ZoneInfo:
 
     Args:
         what: the owner of the name, for the message.
-
-    Raises:
-        DefinitionError: the time zone does not exist.
     """
     try:
         return ZoneInfo(name)

@@ -76,9 +76,6 @@ def confirm(what: str, question: str, otherwise: str) -> None:
     Args:
         what: the effect of `--yes`, for the error without a terminal.
         otherwise: the message if the answer is no.
-
-    Raises:
-        DefinitionError: the command does not run in an interactive terminal.
     """
     if not sys.stdin.isatty():
         raise DefinitionError(f"Not an interactive terminal: pass --yes to {what}.")

@@ -144,11 +144,7 @@ class Home:
 def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
-    """Parse the two ends of a range into microseconds.
-
-    Raises:
-        DefinitionError: one is not a date, or the range is empty.
-    """
+    """Parse the two ends of a range into microseconds."""
     first = None if begin is None else instant(begin)
     last = None if end is None else instant(end)
     if first is not None and last is not None and last <= first:
@@ -162,11 +158,7 @@ def parse_range(
 def resolve_windows(
     warehouse: "Warehouse", transform: "Definition", begin: int | None, end: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the requested range of window starts. The source's events replace a missing bound.
-
-    Raises:
-        DataError: the source has no events in the range.
-    """
+    """Return the requested range of window starts. The source's events replace a missing bound."""
     if begin is None and end is None:
         return None, None
     from tidemark.store.event_log.log import Log

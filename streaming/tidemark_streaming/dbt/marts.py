@@ -71,11 +71,7 @@ def _project(settings: Settings) -> Path | None:
 
 
 class Marts:
-    """The dbt project of the settings.
-
-    Raises:
-        DefinitionError: the dbt project does not exist.
-    """
+    """The dbt project of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         folder = _project(settings)
@@ -298,9 +294,6 @@ def outcomes(target: Path, output: str = "") -> list[Outcome]:
     Args:
         target: dbt's folder of the build.
         output: dbt's output, for a build that did not start.
-
-    Raises:
-        DefinitionError: dbt did not start.
     """
     results = target / "run_results.json"
     if not results.exists():
@@ -341,11 +334,7 @@ def _shorten(message: str) -> str:
 
 
 def refuse(*sentences: str) -> None:
-    """Raise an error with the given messages, unless all of them are empty.
-
-    Raises:
-        DataError: with all messages.
-    """
+    """Raise an error with the given messages, unless all of them are empty."""
     summary = " ".join(filter(None, sentences))
     if summary:
         raise DataError(summary)

@@ -91,11 +91,7 @@ def is_generated(text: str) -> bool:
 
 
 def chosen(text: str) -> list[str]:
-    """Return the names of the assets and derived sources whose tables a project's file lists.
-
-    Raises:
-        DefinitionError: the text is not a file of dbt sources.
-    """
+    """Return the names of the assets and derived sources whose tables a project's file lists."""
     try:
         sources: list[_Node] = (yaml.safe_load(text) or {}).get("sources") or []
         return [

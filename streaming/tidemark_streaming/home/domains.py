@@ -150,12 +150,7 @@ def _collect_domains(found: Sequence[ModuleType]) -> Domains:
 
 
 def locations(domains: Iterable[str]) -> dict[str, str]:
-    """Return the modules that define how domains appear in Dagster, by the domains' last names.
-
-    Raises:
-        DefinitionError: a domain can't be imported or has no such module, or two have the same
-            name.
-    """
+    """Return the modules that define how domains appear in Dagster, by the domains' last names."""
     found: dict[str, str] = {}
     for domain in domains:
         name, module = domain.rpartition(".")[2], f"{domain}.definitions"

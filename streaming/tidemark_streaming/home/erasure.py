@@ -142,11 +142,7 @@ def erase(
 
 
 def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
-    """Return the sources that are derived from a source, into which an erasure continues.
-
-    Raises:
-        DefinitionError: the source is derived itself, or an erasure can't continue.
-    """
+    """Return the sources that are derived from a source, into which an erasure continues."""
     if isinstance(source, DerivedSource):
         bases = " and ".join(f"'{base.name}'" for base in source.bases)
         first = source.bases[0].name

@@ -95,10 +95,6 @@ def workspace(settings: Settings) -> Path:
 
     Returns:
         The file.
-
-    Raises:
-        DefinitionError: a domain can't be loaded (`domains.locations`), or has the name of the
-            marts.
     """
     found = packages.locations(settings.domains)
     if marts.present(settings) and not without_marts(settings):

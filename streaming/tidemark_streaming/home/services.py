@@ -103,9 +103,6 @@ def launch(settings: Settings, location: str, job: str) -> str:
     """Launch a job of a code location in the orchestrator, which must be up.
 
     Return the ID of its run.
-
-    Raises:
-        EngineError: the job was not launched.
     """
     of = {"repositoryLocationName": location, "repositoryName": "__repository__", "jobName": job}
     answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": of}})

@@ -34,9 +34,6 @@ def check(source: str, facts: Mapping[int, Facts]) -> None:
 
     Args:
         facts: the facts of the arrivals of a commit, by their index in it.
-
-    Raises:
-        ColumnChangedError: for the first such arrival.
     """
     for place, found in sorted(facts.items()):
         misfit = found.misfit or ""

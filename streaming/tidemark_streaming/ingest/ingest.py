@@ -125,9 +125,6 @@ def follow(
         again: opens the warehouse in a new session once the engine is back; without it, a lost
             engine ends the ingest.
         on_progress: receives a message when something does not respond, and one when it is back.
-
-    Raises:
-        ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     source, outage = connector.source, Outage(on_progress)
@@ -184,9 +181,6 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
     Every window closes. A stream that has ended accepts no more events; ending it again changes
     nothing.
-
-    Raises:
-        DefinitionError: the source is computed from others, whose ends are its end.
     """
     if isinstance(source, DerivedSource):
         bases = " and ".join(f"'{base.name}'" for base in source.bases)
@@ -228,9 +222,6 @@ def ingest_each(
     Args:
         connectors: each with its number, counted from 1, and the total number of connectors.
         batch: as for `ingest`.
-
-    Raises:
-        ConflictError, DataError, DefinitionError: as `ingest`.
     """
     with _open_log(warehouse, source) as log:
         timeline = log.timeline()

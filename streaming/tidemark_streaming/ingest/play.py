@@ -28,10 +28,6 @@ def play(
 
     Without a speed, all files are written first and then ingested, `batch` of them per commit. With
     a speed, each file is ingested when it is written.
-
-    Raises:
-        DataError: the source has no recorded data, or its log has records from Kafka.
-        ConflictError, DefinitionError: as `ingest`.
     """
     if ingestion.play is None:
         raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")

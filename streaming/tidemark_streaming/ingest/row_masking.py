@@ -15,9 +15,6 @@ def check(source: Source, what: str) -> None:
 
     Args:
         what: the connector that reads the source, for the message.
-
-    Raises:
-        DefinitionError: tokens are required of headers, which only Kafka records have.
     """
     for name, way in source.mask.items():
         kind = source.columns.get(name, "STRING").replace(" ", "").upper()

@@ -52,10 +52,6 @@ def start(
     Args:
         on_progress: takes lines of progress.
         properties: properties of the broker that override or extend its defaults.
-
-    Raises:
-        EngineError: Java or the jars are missing, another program uses the port, or the broker
-            exited at once.
     """
     broker = broker_process(settings)
     at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")

@@ -37,11 +37,7 @@ T = TypeVar("T")
 
 
 def check_secrets(client: Properties, what: str) -> None:
-    """Refuse properties that contain a secret in plain text.
-
-    Raises:
-        DefinitionError: a property contains a secret; `what` names its owner in the error message.
-    """
+    """Refuse properties that contain a secret in plain text."""
     for name, value in client.items():
         if _SECRET.search(name) and not isinstance(value, Secret):
             raise DefinitionError(
@@ -94,9 +90,6 @@ class Brokers:
         Args:
             usual: defaults, which the configured properties override.
             fixed: properties that override the configured ones, with `_` for `.`.
-
-        Raises:
-            DefinitionError: the client does not accept the properties.
         """
         properties = client_properties(self.servers, self._client) | {"error_cb": self.record_error}
         properties |= {name.replace("_", "."): value for name, value in fixed.items()}

@@ -63,12 +63,7 @@ Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source whose columns contradict `RECORD`.
-
-    Raises:
-        DefinitionError: a column of `RECORD` is declared with another type, or a column has a
-            protection that is not possible; `what` names the connector in the error message.
-    """
+    """Refuse a source whose columns contradict `RECORD`."""
     for name, kind in source.columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
         allowed += ["STRING"] if name == "kafka_key" else []

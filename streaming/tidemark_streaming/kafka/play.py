@@ -87,10 +87,6 @@ def play(
 
     Yields:
         The result of each ingested arrival.
-
-    Raises:
-        DataError: the source has no recorded data, or the brokers do not answer.
-        ConflictError, DefinitionError: as `ingest`.
     """
     if ingestion.spans is None:
         raise DataError(f"Source '{ingestion.source.name}' has no recorded data to play.")

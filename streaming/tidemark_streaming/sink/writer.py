@@ -291,9 +291,6 @@ class SinkWriter:
     def _check_columns(self, rows: pa.Table) -> None:
         """Raise if the table has other columns than this definition. A sink writer with the table's
         definition must publish it.
-
-        Raises:
-            DefinitionChangedError: the columns differ.
         """
         columns = rows.column_names
         published = columns[columns.index("window_end") + 1 : columns.index("events")]
@@ -325,11 +322,7 @@ def open_topic(transform: Definition, warehouse: Warehouse) -> TransactionalTopi
 
 
 def topic_of(transform: Definition) -> KafkaSink:
-    """Return the topic to which an asset publishes.
-
-    Raises:
-        DefinitionError: the asset does not publish to a topic.
-    """
+    """Return the topic to which an asset publishes."""
     if isinstance(transform.sink, KafkaSink):
         return transform.sink
     raise DefinitionError(

@@ -54,12 +54,7 @@ class Sample(NamedTuple):
 
 
 def read_sample(path: Path) -> Sample:
-    """Read a CSV file with a header.
-
-    Raises:
-        DataError: the file can't be read, a source can't have one of its columns, or it lacks a
-            usable column of times, text or numbers.
-    """
+    """Read a CSV file with a header."""
     odd_lines: list[int | None] = []
 
     try:

@@ -24,9 +24,6 @@ def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
 
     Returns:
         The project's folder.
-
-    Raises:
-        DataError: the folder already exists, or can't be written.
     """
     place = folder / choices.domain
     if place.exists() or place.is_symlink():

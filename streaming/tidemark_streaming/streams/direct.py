@@ -25,13 +25,7 @@ from tidemark_streaming.streams import queries
 
 
 def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
-    """Refuse assets that the ingest of a source can't run.
-
-    Raises:
-        DefinitionError: an asset is computed from another source, or is a roll-up whose base is not
-            among the assets, so that the base may run at any time or never.
-        EngineError: the stream of an asset is running: runs of both would conflict.
-    """
+    """Refuse assets that the ingest of a source can't run."""
     names = {t.name for t in transforms}
     for transform in transforms:
         base = transform.follows

@@ -21,11 +21,7 @@ from tidemark.base.files.private import make_folder, open_lock
 
 
 def renew(file: Path, owner: str, lasts: float) -> None:
-    """Take or keep the lease in `file` for `lasts` seconds.
-
-    Raises:
-        ConflictError: another owner has it, and renewed it less than `lasts` seconds ago.
-    """
+    """Take or keep the lease in `file` for `lasts` seconds."""
     with _lock(file):
         now = time.time()
         lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}

@@ -35,11 +35,7 @@ class Query(NamedTuple):
 
 
 def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
-    """Return the running queries of assets, by asset.
-
-    Raises:
-        EngineError: the engine does not respond, or refuses the token.
-    """
+    """Return the running queries of assets, by asset."""
     import grpc
     from pyspark.sql.connect.proto import SparkConnectServiceStub
 

@@ -109,11 +109,7 @@ def _passing_step(wait: int, log: Log, steps: Steps) -> Column:
 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:
-    """Refuse windows whose columns have other types than the chain.
-
-    Raises:
-        DefinitionError: the message names the right types.
-    """
+    """Refuse windows whose columns have other types than the chain."""
     found = {field.name: field.dataType.simpleString() for field in windows.schema}
     wrong = {c: found[c] for c, kind in source.columns.items() if found.get(c, kind) != kind}
     if wrong:

@@ -184,9 +184,6 @@ def _ui_settings(settings: Settings) -> dict[str, object]:
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
     """Return the command that Spark's launcher gives for `SparkSubmit`, as Spark's own script would
     run it.
-
-    Raises:
-        EngineError: the launcher fails.
     """
     home = pyspark_home()
     launcher = next((home / "jars").glob("spark-launcher_*.jar"))

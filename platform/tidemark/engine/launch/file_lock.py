@@ -15,9 +15,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the exclusive lock of a folder, which is created if it is missing.
 
     A second process waits, and then finds the contents that the first one created.
-
-    Raises:
-        EngineError: the folder can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -135,11 +135,7 @@ def class_path(java: Java, repository: str | None = None) -> list[Path]:
 
 
 def check_extra_jars(paths: Sequence[Path]) -> list[Path]:
-    """Return the additional jars that the user specified.
-
-    Raises:
-        EngineError: one does not exist, or is not a jar.
-    """
+    """Return the additional jars that the user specified."""
     for path in paths:
         if not path.is_file() or not zipfile.is_zipfile(path):
             raise EngineError(

@@ -48,9 +48,6 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
 
     Args:
         bundled: the package that contains a Java for machines without one.
-
-    Raises:
-        EngineError: no Java of a supported version was found.
     """
     refused = list[str]()
     for command, origin in _places(environ, bundled):

@@ -51,10 +51,6 @@ def find_first_arrival(log: Log, arrival: int | None, instant: int | None) -> in
 
     It is the arrival with the given number, or the first at or after an instant (microseconds,
     processing time).
-
-    Raises:
-        DefinitionError: neither is given, or both.
-        DataError: there is no arrival since then.
     """
     if (arrival is None) == (instant is None):
         raise DefinitionError(

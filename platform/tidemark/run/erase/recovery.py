@@ -76,9 +76,6 @@ def _drop_remains(warehouse: Warehouse, name: str, erasure: Erasure, *, defined:
     """Delete all remains of an asset that was dropped since the erasure began.
 
     Dropping it deleted its events. If it is still defined, its next run counts again from the log.
-
-    Raises:
-        DataError: its tables exist, but there is no definition to recompute them with.
     """
     # The state table of a defined asset may be that of a run that has just begun.
     left = [

@@ -377,11 +377,7 @@ class Committer:
         return all(info.type == pafs.FileType.File for info in infos)
 
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> CompactionResult:
-        """Rewrite small files into files of about `target` bytes; large files stay as they are.
-
-        Raises:
-            ConflictError: other writers keep changing the table; nothing was changed.
-        """
+        """Rewrite small files into files of about `target` bytes; large files stay as they are."""
         for n in range(_COMPACT_ATTEMPTS):
             try:
                 with translate_refusals(f"compact table '{table}'"):

@@ -42,11 +42,7 @@ _SCHEMA = pa.schema({"n": pa.int64()})
 
 
 def check_allowed(place: str) -> None:
-    """Raise an error if a store's client does not use conditional writes.
-
-    Raises:
-        StoreError: the store is of another kind, or the variable is set.
-    """
+    """Raise an error if a store's client does not use conditional writes."""
     scheme, found, _ = place.partition(":/")
     if found and scheme not in _SCHEMES:
         raise StoreError(
@@ -67,9 +63,6 @@ def prove(place: str) -> None:
 
     Args:
         place: the folder of a database.
-
-    Raises:
-        StoreError: no writer was refused.
     """
     folder = f"{place}/_probe-{uuid4().hex}"
     try:

@@ -28,11 +28,7 @@ class Fence:
         self._number = -1
 
     def take(self, removing: str | None = None) -> None:
-        """Fence off earlier writers, and delete the rows for which `removing` is true.
-
-        Raises:
-            ConflictError: another writer took the fence at every attempt.
-        """
+        """Fence off earlier writers, and delete the rows for which `removing` is true."""
         nothing = self.warehouse.schema(self.table).empty_table()
         for _ in range(_ATTEMPTS):
             self._number = self.warehouse.transaction(self.table, self.app)

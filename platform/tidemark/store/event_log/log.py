@@ -270,9 +270,6 @@ class Log:
 
         Returns:
             The rows that were appended to the event log, if they are in memory.
-
-        Raises:
-            ConflictError: another writer has taken over; the rows written so far have no effect.
         """
         events: Rows | None = None
         try:

@@ -64,11 +64,7 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
 
 
 def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
-    """Return the rows of a version of a lookup table.
-
-    Raises:
-        DataError: the table does not have that version any more.
-    """
+    """Return the rows of a version of a lookup table."""
     (lookup,) = (r for r in source.lookups if lookup_name(r) == name)
     # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")

@@ -96,9 +96,6 @@ def maintain(
             folder.
         retention: how long removed files are kept, in microseconds.
         dry_run: only report what would be done.
-
-    Raises:
-        DataError: a table does not exist.
     """
     existing, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:

@@ -53,10 +53,6 @@ def repair(
 
     Args:
         folder: the database's, on a local disk.
-
-    Raises:
-        DataError: the database is in an object store, or the record of erasures is damaged.
-        DamageError: a table is still damaged.
     """
     if "://" in folder:
         raise DataError(

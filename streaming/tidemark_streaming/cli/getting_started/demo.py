@@ -121,11 +121,7 @@ def check_parity(
     start: int | None = None,
     end: int | None = None,
 ) -> None:
-    """Compare windows with a bounded computation.
-
-    Raises:
-        typer.Exit: they differ, or one is quarantined because of a fault of Tidemark; exit code 1.
-    """
+    """Compare windows with a bounded computation."""
     from tidemark.verify import record
     from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
     from tidemark.verify.parity import parity

@@ -212,12 +212,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
 
 def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
-    """Return dead letters with the bytes that the user's file or command gives.
-
-    Raises:
-        DataError: the file can't be read, the command failed, or bytes were not kept.
-        DefinitionError: a file for more than one letter.
-    """
+    """Return dead letters with the bytes that the user's file or command gives."""
     import pyarrow as pa
 
     if file is not None and letters.num_rows != 1:

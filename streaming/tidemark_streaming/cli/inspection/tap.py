@@ -84,11 +84,7 @@ def _list(known: Mapping[str, str], *, json: bool) -> None:
 def _runs(
     home: Home, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
-    """Return the requested runs from the ledger.
-
-    Raises:
-        DataError: such a run does not exist yet.
-    """
+    """Return the requested runs from the ledger."""
     from tidemark_streaming.snapshot.new_runs import NewRuns
 
     snapshot, asset = home.snapshot(), transform.name

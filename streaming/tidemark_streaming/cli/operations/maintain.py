@@ -98,11 +98,7 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
 
 
 def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
-    """Delete the event log of a derived source.
-
-    Raises:
-        DataError: something has counted its events, whose arrivals may get other numbers.
-    """
+    """Delete the event log of a derived source."""
     from tidemark.store.upkeep.dropping import drop_event_log
     from tidemark_streaming.ingest.ingest_lock import lock_ingest
 

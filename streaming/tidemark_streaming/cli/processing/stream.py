@@ -156,11 +156,7 @@ def connect(home: Home, asset: str) -> "Warehouse":
 
 
 def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
-    """Return whether the query has ended.
-
-    Raises:
-        EngineError: the query failed.
-    """
+    """Return whether the query has ended."""
     from tidemark_streaming.streams import continuous
 
     if not query.isActive:

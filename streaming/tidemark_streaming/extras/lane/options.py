@@ -37,11 +37,7 @@ _FROM_ENVIRONMENT = {
 
 
 def check_client(client: Properties, what: str) -> None:
-    """Refuse properties that Spark's connector does not support.
-
-    Raises:
-        DefinitionError: a property has no counterpart; `what` names its owner in the error message.
-    """
+    """Refuse properties that Spark's connector does not support."""
     for name in client:
         if name not in _ALLOWED:
             raise DefinitionError(

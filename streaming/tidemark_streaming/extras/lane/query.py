@@ -127,11 +127,7 @@ def find(spark: SparkSession, lane: Lane) -> Queries | None:
 
 
 def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> None:
-    """Refuse a function that does not work record by record, and conditions that are not boolean.
-
-    Raises:
-        DefinitionError: the function or a condition is not valid.
-    """
+    """Refuse a function that does not work record by record, and non-boolean conditions."""
     kinds = {**lane.source.columns, **ARRIVAL_COLUMNS}
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     rows = spark.createDataFrame([], ddl).alias(plan_check.STREAM)
@@ -235,11 +231,7 @@ def _source(lane: Lane) -> dict[str, str]:
 
 
 def _check_topics(lane: Lane, home: Path) -> None:
-    """Refuse to continue if topics were recreated since the checkpoints.
-
-    Raises:
-        DataError: a topic was recreated.
-    """
+    """Refuse to continue if topics were recreated since the checkpoints."""
     connector = lane.connector
     available = Cluster(connector.at, connector.client).topics(connector.topics)
     if recreated := recreated_topics(home, {name: topic.id for name, topic in available.items()}):

@@ -39,9 +39,6 @@ def import_asset(node: Node) -> object:
 def prepare_asset(found: object) -> WindowedTransform:
     """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
     database.
-
-    Raises:
-        DefinitionError: the object is not a transform that a scenario can run.
     """
     if not isinstance(found, WindowedTransform):
         raise DefinitionError(
@@ -66,11 +63,7 @@ def without_skew(transform: WindowedTransform) -> WindowedTransform:
 
 
 def check_skew(sources: Iterable[Source]) -> None:
-    """Refuse the sources of a derived source that compare event times with processing times.
-
-    Raises:
-        DefinitionError: a source has `max_future_skew`.
-    """
+    """Refuse the sources of a derived source that compare event times with processing times."""
     for source in sources:
         if source.max_future_skew is not None:
             raise DefinitionError(

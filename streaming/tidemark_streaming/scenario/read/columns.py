@@ -86,11 +86,7 @@ def kind(node: Node) -> Kind:
 
 
 def simple_kind(ddl: str) -> Kind | None:
-    """Return the type with that Spark name, or None if it is not a simple type.
-
-    Raises:
-        DefinitionError: a decimal with an invalid precision or scale.
-    """
+    """Return the type with that Spark name, or None if it is not a simple type."""
     name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
     if name in _BITS:
@@ -146,11 +142,7 @@ class Written(str):
 
 
 def _parse_number(node: Node) -> Decimal:
-    """Return a finite number, exactly as it is written.
-
-    Raises:
-        ValueError: the node does not contain such a number.
-    """
+    """Return a finite number, exactly as it is written."""
     if not NUMERAL.fullmatch(node.raw.value):
         raise ValueError(node.raw.value)
     try:

@@ -178,11 +178,7 @@ class Node:
 
 
 def read(path: Path) -> Node:
-    """Return the root of a YAML file.
-
-    Raises:
-        ScenarioError: the file can't be read, is not YAML, or is empty.
-    """
+    """Return the root of a YAML file."""
     text = _text(path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

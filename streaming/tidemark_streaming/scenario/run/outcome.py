@@ -28,11 +28,7 @@ _FIELDS = {"is_last": "last"}
 
 
 def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
-    """Return the windows, panes and late events of a transform whose tables are in a folder.
-
-    Raises:
-        DataError: this machine can't see the folder.
-    """
+    """Return the windows, panes and late events of a transform whose tables are in a folder."""
     tables = Tables(folder)
     if tables.open(transform.table) is None:
         raise DataError(
