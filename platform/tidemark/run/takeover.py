@@ -81,7 +81,7 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
         return
     if pinned_definition:
         raise _changed_error(asset.transform.name)
-    warehouse.committer.set_properties(table, {rollup_generation.PROPERTY: kind})
+    warehouse.set_properties(table, {rollup_generation.PROPERTY: kind})
     asset.table_id = asset.read_table_id()
 
 

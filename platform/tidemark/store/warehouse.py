@@ -4,14 +4,14 @@ Tables are also registered in the engine's catalog, for SQL and dbt. Tidemark it
 location.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.fs as pafs
+from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,14 +21,7 @@ from tidemark.define.tables import TableName, clash
 from tidemark.engine.queries.planning import Planner, Planning
 from tidemark.store import claims
 from tidemark.store.catalog import Catalog
-from tidemark.store.commits.conditions import Condition
-from tidemark.store.committers import (
-    Committer,
-    Head,
-    Merge,
-    Vouches,
-    durable,
-)
+from tidemark.store.committers import Committer, Head, durable
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import Rows
 
@@ -51,7 +44,7 @@ class Place(NamedTuple):
     registered: bool
 
 
-class Warehouse:
+class Warehouse(Committer):
     """Tidemark's tables in one database.
 
     Anyone may read the tables, but only Tidemark may write to them. Get a session from
@@ -74,25 +67,20 @@ class Warehouse:
         database: str = "tidemark",
         registered: bool = True,
     ) -> None:
-        self.spark = spark
         self.location = location.rstrip("/")
         self.database = database
+        super().__init__(spark, f"{self.location}/{database}")
         self.registered = registered
         # Tables known to exist, with a format that matches.
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
         self.catalog = Catalog(spark, database, self.path, self.run_in_background)
-        self.committer = Committer(spark, f"{self.location}/{database}")
 
     @property
     def place(self) -> Place:
         """The arguments with which another session can open this warehouse."""
         return Place(self.location, self.database, self.registered)
-
-    def path(self, table: str) -> str:
-        """Return the location of a table."""
-        return f"{self.location}/{self.database}/{table}"
 
     def create(
         self,
@@ -128,19 +116,12 @@ class Warehouse:
         properties |= {_FEED: "true"} if feed else {}
         properties |= extra_properties or {}
         properties |= table.properties if isinstance(table, TableName) else {}
-        made = self.committer.create(table, columns, comment, properties)
+        made = self.create_table(table, columns, comment, properties)
         if not made and (found := self.head(table)) is not None:
             _check_owner(table, found)
         if self.registered:
             self.catalog.register(table)
         return made
-
-    def add_columns(self, table: str, schema: pa.Schema) -> None:
-        """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
-        existing = set(self.schema(table).names)
-        lacking = [field for field in schema if field.name not in existing]
-        if lacking:
-            self.committer.add_columns(table, pa.schema(lacking))
 
     def register(self, *tables: str) -> None:
         """Register tables in the catalog, if they exist and are not registered yet.
@@ -154,7 +135,7 @@ class Warehouse:
     def restore(self) -> None:
         """Register all tables of the database and of its marts that the catalog lacks."""
         for place in (self, self.marts()):
-            if place.registered and (existing := place.committer.tables()):
+            if place.registered and (existing := place.tables()):
                 place.catalog.restore(existing)
 
     def marts(self, *, registered: bool | None = None) -> "Warehouse":
@@ -173,7 +154,7 @@ class Warehouse:
         Raises:
             DataError: the table has a format that this Tidemark does not know.
         """
-        found = self.committer.head(table)
+        found = super().head(table)
         if found is not None and found.format not in (0, FORMAT):
             newer = found.format > FORMAT
             raise DataError(
@@ -196,169 +177,19 @@ class Warehouse:
         """Return whether the table exists."""
         return self.head(table) is not None
 
-    def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """Return the current rows that satisfy all bounds, as a DataFrame.
-
-        Raises:
-            DataError: the table does not exist, or has another format.
-        """
-        self._demand(table)
-        return self.committer.read(table, *bounds)
-
-    def take(
-        self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
-    ) -> pa.Table:
-        """Return the current rows that satisfy all bounds, with all columns by default."""
-        self._demand(table)
-        return self.committer.take(table, *bounds, columns=columns)
-
     def table(self, table: str) -> DataFrame:
         """Return a table as a DataFrame of the engine's own Delta reader."""
-        self._demand(table)
+        self._newest(table)
         return self.spark.read.format("delta").load(self.path(table))
-
-    def rows_at(self, table: str, version: int) -> Rows:
-        """Return the rows of a version of a table."""
-        return self.committer.rows_at(table, version)
-
-    def readable(self, table: str, version: int) -> bool:
-        """Return whether a version of a table can still be read.
-
-        Its commit must be in the transaction log, and all of its files must exist.
-        """
-        return self.committer.readable(table, version)
-
-    def schema(self, table: str) -> pa.Schema:
-        """Return the table's columns."""
-        self._demand(table)
-        return self.committer.schema(table)
-
-    def max_value(self, table: str, column: str) -> int | None:
-        """Return the greatest whole number in a column; None if there is none."""
-        self._demand(table)
-        return self.committer.max_value(table, column)
 
     def version(self, table: str) -> int:
         """Return the number of the table's newest commit; -1 if the table does not exist."""
         found = self.head(table)
         return -1 if found is None else found.version
 
-    def changes(self, table: str, since: int) -> DataFrame:
-        """Return the change data feed of the commits after `since`.
-
-        The table must have been created with `feed`.
-        """
-        return self.committer.changes(table, since)
-
-    def read_changes(self, table: str, since: int, through: int) -> pa.Table:
-        """Return the changes of the commits (since, through] in memory.
-
-        Raises:
-            HistoryExpiredError: the table's history does not go back so far.
-        """
-        return self.committer.read_changes(table, since, through)
-
-    def snapshot(self, table: str) -> tuple[Head, pa.Table]:
-        """Return a table's head, and all of its rows as of that commit."""
-        self._demand(table)
-        return self.committer.snapshot(table)
-
     def transaction(self, table: str, app: str) -> int:
         """Return the newest version of an application in a table; -1 before its first commit."""
-        return -1 if self.head(table) is None else self.committer.transaction(table, app)
-
-    def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
-        """Write in-memory tables into a folder of the database. Return them as one DataFrame."""
-        return self.committer.spill(self.path(folder), tables)
-
-    def materialize(self, rows: DataFrame, folder: str, most: int) -> Rows:
-        """Materialize rows: compute them once, in full, into a folder of the database.
-
-        A commit of these rows reuses the files. At most `most` rows are returned in memory; more
-        rows are returned as a DataFrame that reads the files.
-        """
-        return self.committer.materialize(self.path(folder), rows, most)
-
-    def select(self, rows: Rows, *columns: str) -> pa.Table:
-        """Return some columns of materialized rows, in memory."""
-        if isinstance(rows, DataFrame):
-            return self.committer.select(rows, columns)
-        return rows.select(list(columns))
-
-    def count(self, rows: Rows) -> int:
-        """Return the number of materialized window rows, which all have a column `events`."""
-        return self.select(rows, "events").num_rows
-
-    def at_most(self, table: str, *bounds: Condition) -> int:
-        """Return an upper bound of the rows that satisfy all bounds."""
-        self._demand(table)
-        return self.committer.at_most(table, *bounds)
-
-    def append(
-        self,
-        rows: Rows,
-        table: str,
-        app: str | None = None,
-        version: int = 0,
-        *,
-        also: pa.Table | None = None,
-        vouches: Vouches | None = None,
-    ) -> int | None:
-        """Append rows, once for each (app, version). Return the number of rows.
-
-        Return None if the table already has this version of the application. Without an
-        application, every call appends.
-
-        Args:
-            also: a few additional rows with the table's columns.
-            vouches: the versions of other tables that the commit vouches for (`store.integrity`).
-
-        Raises:
-            ConflictError: another writer used this app and version at the same time.
-            DataError: the table can't be written, or has other columns.
-        """
-        return self.committer.append(table, rows, app, version, also=also, vouches=vouches)
-
-    def replace(
-        self,
-        rows: Rows,
-        table: str,
-        where: str,
-        app: str,
-        version: int,
-        *,
-        also: pa.Table | None = None,
-        vouches: Vouches | None = None,
-    ) -> int | None:
-        """Replace the rows for which `where` is true. Otherwise like `append`.
-
-        If `where` is `TRUE`, the table takes over the columns of the new rows.
-        """
-        place = (table, rows, where, app, version)
-        return self.committer.replace(*place, also=also, vouches=vouches)
-
-    def merge(
-        self,
-        rows: Rows,
-        table: str,
-        merge: Merge,
-        app: str | None = None,
-        version: int = 0,
-        *,
-        vouches: Vouches | None = None,
-    ) -> int | None:
-        """Merge rows into a table, and return the number of rows written.
-
-        Otherwise like `append`.
-        """
-        return self.committer.merge(table, rows, merge, app, version, vouches=vouches)
-
-    def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
-        """Merge rows that are read after the table was opened. Return the number of rows written.
-
-        If the application has committed to the table in between, the rows are read again.
-        """
-        return self.committer.merge_if(table, rows, merge, app)
+        return -1 if self.head(table) is None else super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
         """Remove a table, its files and its catalog entry. Return whether it existed.
@@ -367,7 +198,7 @@ class Warehouse:
             DefinitionError: the table belongs to another source or asset.
         """
         self._known.discard(table)
-        found = self.committer.head(table)
+        found = super().head(table)
         if found is not None:
             _check_owner(table, found)
         if self.registered:
@@ -406,9 +237,10 @@ class Warehouse:
         """Use the given planner settings of the engine within the context."""
         return self._planner.planning(planning)
 
-    def _demand(self, table: str) -> None:
+    def _newest(self, table: str) -> DeltaTable:
         if table not in self._known and self.head(table) is None:
             raise DataError(f"There is no table '{table}' in '{self.location}' yet.")
+        return super()._newest(table)
 
 
 def _check_owner(table: str, found: Head) -> None:

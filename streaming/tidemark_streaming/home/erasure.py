@@ -174,7 +174,7 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
 
 def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
     """Return the existing marts that read one of the assets."""
-    existing = set(warehouse.marts(registered=False).committer.tables())
+    existing = set(warehouse.marts(registered=False).tables())
     if not existing or not marts.present(settings):
         return []
     project = marts.Marts(settings)
@@ -260,7 +260,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return a note on tables in the marts' database that no dbt model creates any more."""
     place = warehouse.marts(registered=False)
-    existing = place.committer.tables()
+    existing = place.tables()
     known = marts.Marts(settings).names() if existing and marts.present(settings) else []
     odd = sorted(set(existing) - set(known))
     if not odd:

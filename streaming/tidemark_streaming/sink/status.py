@@ -58,7 +58,7 @@ def _commit_time(warehouse: Warehouse, table: str, versions: range) -> int | Non
     """Return the commit time of the first version in `versions` that the transaction log still has,
     or None if it has none of them.
     """
-    at = partial(warehouse.committer.committed_at, table)
+    at = partial(warehouse.committed_at, table)
     # The log's expired versions all come before the others, so a binary search finds the first.
     first = bisect_left(versions, True, key=lambda version: at(version) is not None)
     return at(versions[first]) if first < len(versions) else None

@@ -268,7 +268,7 @@ def test_a_new_epoch_replaces_everything_before_it(
     SinkWriter(played.warehouse, asset).emit()
     assert_same(played, topics, asset)
     played.run(2)
-    played.warehouse.committer.checkpoint(asset.table, forget=False)
+    played.warehouse.checkpoint(asset.table, forget=False)
     for commit in played.logs[0].glob("*.json"):
         commit.unlink()
     SinkWriter(played.warehouse, asset).emit()
@@ -355,14 +355,14 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     topics.create(2, name)
     found = sink_status(played.warehouse, asset)
     assert (found.version, found.behind, found.run) == (-1, head.version + 1, None)
-    assert found.since == played.warehouse.committer.committed_at(table, 0)
+    assert found.since == played.warehouse.committed_at(table, 0)
     # The missing versions are older than the oldest commit in the transaction log, so the lag
     # counts from that commit.
-    played.warehouse.committer.checkpoint(table, forget=False)
+    played.warehouse.checkpoint(table, forget=False)
     for version in range(head.version):
         (played.logs[0] / f"{version:020}.json").unlink()
     found = sink_status(played.warehouse, asset)
-    assert found.since == played.warehouse.committer.committed_at(table, head.version)
+    assert found.since == played.warehouse.committed_at(table, head.version)
     topics.delete(name)
     assert sink_status(played.warehouse, asset).version == -1
 

@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class Committer:
-    """Creates, reads and commits to the tables below a folder.
+    """The Delta tables below a folder: created, read, committed to, and maintained by name.
 
     A commit that names an application and a version takes effect once, however often it is
     repeated. It is skipped if the table has that version of the application, or a later one.
@@ -78,12 +78,16 @@ class Committer:
 
     def __init__(self, spark: SparkSession, place: str) -> None:
         conditional.check_allowed(place)
-        self._spark = spark
+        self.spark = spark
         self._place = place
         self._tables = OpenTables(place)
         self._materialized = WeakKeyDictionary[DataFrame, Staged]()
 
-    def create(
+    def path(self, table: str) -> str:
+        """Return the location of a table."""
+        return self._tables.path(table)
+
+    def create_table(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
         """Create a table. Return False if it exists already."""
@@ -92,7 +96,7 @@ class Committer:
                 conditional.prove(self._place)
             try:
                 DeltaTable.create(
-                    self._tables.path(table),
+                    self.path(table),
                     delta_schema(schema),
                     mode="error",
                     description=comment or None,
@@ -104,11 +108,15 @@ class Committer:
                 if self.head(table) is None:
                     raise
                 return False
-            durable.sync_log(self._tables.path(table))
+            durable.sync_log(self.path(table))
         return True
 
-    def add_columns(self, table: str, columns: pa.Schema) -> None:
-        """Add columns to a table; they are null in its existing rows."""
+    def add_columns(self, table: str, schema: pa.Schema) -> None:
+        """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
+        existing = set(self.schema(table).names)
+        columns = pa.schema([field for field in schema if field.name not in existing])
+        if not columns:
+            return
         with translate_refusals(f"write table '{table}'"):
             opened = self._tables.reopen(table)
             opened.alter.add_columns(delta_schema(columns).fields)
@@ -142,11 +150,11 @@ class Committer:
 
     def schema(self, table: str) -> pa.Schema:
         """Return the table's columns."""
-        return arrow_schema(self._tables.newest(table).schema())
+        return arrow_schema(self._newest(table).schema())
 
     def max_value(self, table: str, column: str) -> int | None:
         """Return the greatest whole number in a column; None if there is none."""
-        return file_list.max_value(self._tables.newest(table), column)
+        return file_list.max_value(self._newest(table), column)
 
     def transaction(self, table: str, app: str) -> int:
         """Return the newest version of an application in a table; -1 before the first."""
@@ -160,46 +168,52 @@ class Committer:
         """
         return self._tables.known(table)
 
-    def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
-        """Write in-memory tables into a folder, and return them as one DataFrame."""
+    def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
+        """Write in-memory tables into a folder next to the tables. Return them as one DataFrame."""
         with translate_refusals("compute rows"):
-            place, schema = spill(tables, folder)
-            return self._spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
+            place, schema = spill(tables, self.path(folder))
+            return self.spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
-    def materialize(self, folder: str, rows: DataFrame, most: int) -> Rows:
-        """Let the engine compute rows, once and in full, into a folder of their own.
+    def materialize(self, rows: DataFrame, folder: str, most: int) -> Rows:
+        """Let the engine compute rows, once and in full, into a folder next to the tables.
 
-        A commit of exactly these rows reuses the files if possible.
-
-        Returns:
-            The rows in memory, if they are known to be at most `most`; otherwise a DataFrame that
-            reads the files.
+        A commit of these rows reuses the files. At most `most` rows are returned in memory; more
+        rows are returned as a DataFrame that reads the files.
         """
         with translate_refusals("compute rows"):
-            files, schema = stage(rows, folder), rows.schema
+            files, schema = stage(rows, self.path(folder)), rows.schema
         if files.rows <= most:
             return files.reader(fetched_schema(schema)).read_all()
-        found = self._spark.read.schema(schema).parquet(files.folder)
+        found = self.spark.read.schema(schema).parquet(files.folder)
         self._materialized[found] = files
         return found
 
     def at_most(self, table: str, *bounds: Condition) -> int:
         """Return an upper bound of the rows that satisfy all bounds."""
-        return file_list.at_most(self._tables.newest(table), bounds)
+        return file_list.at_most(self._newest(table), bounds)
 
     def append(
         self,
-        table: str,
         rows: Rows,
-        app: str | None,
-        version: int,
+        table: str,
+        app: str | None = None,
+        version: int = 0,
         *,
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Append rows, and the few rows in `also`. Return the number of rows.
+        """Append rows, once for each (app, version). Return the number of rows.
 
-        Return None if the commit was skipped.
+        Return None if the table already has this version of the application. Without an
+        application, every call appends.
+
+        Args:
+            also: a few additional rows with the table's columns.
+            vouches: the versions of other tables that the commit vouches for (`store.integrity`).
+
+        Raises:
+            ConflictError: another writer used this app and version at the same time.
+            DataError: the table can't be written, or has other columns.
         """
         ready = self._ready(table, rows, also)
 
@@ -214,8 +228,8 @@ class Committer:
 
     def replace(
         self,
-        table: str,
         rows: Rows,
+        table: str,
         where: str,
         app: str,
         version: int,
@@ -249,15 +263,18 @@ class Committer:
 
     def merge(
         self,
-        table: str,
         rows: Rows,
+        table: str,
         merge: Merge,
-        app: str | None,
-        version: int,
+        app: str | None = None,
+        version: int = 0,
         *,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Merge rows into the table. Return the number of rows inserted, updated or deleted."""
+        """Merge rows into a table, and return the number of rows inserted, updated or deleted.
+
+        Otherwise like `append`.
+        """
         source = fetch_rows(rows)
         return self._commit_once(
             table,
@@ -267,7 +284,7 @@ class Committer:
             vouches=vouches,
         )
 
-    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
+    def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
         """Merge rows that are read after the table was opened. Return the number of rows written.
 
         If the application has committed to the table in between, the rows are read again.
@@ -294,8 +311,11 @@ class Committer:
         )
 
     def changes(self, table: str, since: int) -> DataFrame:
-        """Return the change data feed of the commits after `since`."""
-        return frame(self._spark, file_list.changes(self._tables.newest(table), since))
+        """Return the change data feed of the commits after `since`.
+
+        The table must have been created with `feed`.
+        """
+        return frame(self.spark, file_list.changes(self._newest(table), since))
 
     def read_changes(self, table: str, since: int, through: int) -> pa.Table:
         """Return the changes of the commits (since, through] in memory.
@@ -306,7 +326,7 @@ class Committer:
         if since < through and self.committed_at(table, since + 1) is None:
             raise history_expired_error(table, since + 1)
         try:
-            return file_list.changes(self._tables.newest(table), since, through)
+            return file_list.changes(self._newest(table), since, through)
         except (DeltaError, OSError, pa.ArrowException) as error:
             if re.search("not found|No such file", str(error), re.IGNORECASE):
                 raise history_expired_error(table, since + 1) from error
@@ -314,37 +334,43 @@ class Committer:
 
     def snapshot(self, table: str) -> tuple[Head, pa.Table]:
         """Return a table's head, and all of its rows as of that commit."""
-        opened = self._tables.newest(table)
+        opened = self._newest(table)
         return _head(table, opened), file_list.load(opened, ())
 
-    def select(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
-        """Return some columns, in memory, of rows that `materialize` computed."""
+    def select(self, rows: Rows, *columns: str) -> pa.Table:
+        """Return some columns of materialized rows, in memory."""
+        if not isinstance(rows, DataFrame):
+            return rows.select(list(columns))
         files = self._materialized.get(rows)
         if files is None:
             return fetch(rows.select(*columns))
         schema = fetched_schema(rows.schema)
         return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
+    def count(self, rows: Rows) -> int:
+        """Return the number of materialized window rows, which all have a column `events`."""
+        return self.select(rows, "events").num_rows
+
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the rows that satisfy all bounds in memory, with the given columns or all."""
-        return file_list.load(self._tables.newest(table), bounds, columns)
+        """Return the current rows that satisfy all bounds in memory, by default all columns."""
+        return file_list.load(self._newest(table), bounds, columns)
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """Return the rows that satisfy all bounds as a DataFrame."""
-        return file_list.frame_of(
-            self._spark, self._tables.path(table), self._tables.newest(table), bounds
-        )
+        """Return the current rows that satisfy all bounds, as a DataFrame.
+
+        Raises:
+            DataError: the table does not exist, or has another format.
+        """
+        return file_list.frame_of(self.spark, self.path(table), self._newest(table), bounds)
 
     def tables(self) -> list[str]:
         """Return the names of the Delta tables that exist."""
         system, folder = file_system(self._place)
         entries = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
         names = sorted(i.base_name for i in entries if i.type == pafs.FileType.Directory)
-        return [
-            n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._tables.path(n))
-        ]
+        return [n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self.path(n))]
 
     def properties(self, table: str) -> dict[str, str]:
         """Return the properties of a table."""
@@ -353,25 +379,25 @@ class Committer:
 
     def committed_at(self, table: str, version: int) -> int | None:
         """Return when a version was committed, in microseconds; None if its entry was removed."""
-        system, folder = file_system(self._tables.path(table))
+        system, folder = file_system(self.path(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         return None if info.type == pafs.FileType.NotFound else written_at(info)
 
     def rows_at(self, table: str, version: int) -> Rows:
         """Return the rows of a version of a table; in memory if they are known to be few."""
-        then = DeltaTable(self._tables.path(table), version)
+        then = DeltaTable(self.path(table), version)
         if file_list.at_most(then, ()) <= thresholds.SMALL_BATCH_ROWS:
             return file_list.load(then, ())
-        reader = self._spark.read.format("delta").option("versionAsOf", version)
-        return reader.load(self._tables.path(table))
+        reader = self.spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self.path(table))
 
     def readable(self, table: str, version: int) -> bool:
         """Return whether the transaction log has a version, and all of its files exist."""
         try:
-            then = DeltaTable(self._tables.path(table), version)
+            then = DeltaTable(self.path(table), version)
         except DeltaError:
             return False
-        system, folder = file_system(self._tables.path(table))
+        system, folder = file_system(self.path(table))
         paths = pa.table(then.get_add_actions(flatten=True))["path"].to_pylist()
         infos = system.get_file_info([f"{folder}/{path}" for path in paths])
         return all(info.type == pafs.FileType.File for info in infos)
@@ -396,7 +422,7 @@ class Committer:
         with translate_refusals(f"write table '{table}'"):
             opened = self._tables.reopen(table)
             opened.create_checkpoint()
-            durable.sync_log(self._tables.path(table))
+            durable.sync_log(self.path(table))
             if forget:
                 opened.cleanup_metadata()
 
@@ -406,7 +432,7 @@ class Committer:
             opened = self._tables.reopen(table)
             opened.create_checkpoint()
             # Remove the old entries only after the checkpoint is on the disk.
-            durable.sync_log(self._tables.path(table))
+            durable.sync_log(self.path(table))
             trim_log(opened)
         self._tables.forget(table)
 
@@ -416,9 +442,12 @@ class Committer:
             return vacuum(
                 self._tables.reopen(table),
                 spared,
-                lambda number: DeltaTable(self._tables.path(table), number),
+                lambda number: DeltaTable(self.path(table), number),
                 dry_run=dry_run,
             )
+
+    def _newest(self, table: str) -> DeltaTable:
+        return self._tables.newest(table)
 
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, replace_all: bool = False
@@ -436,7 +465,7 @@ class Committer:
         ready = fit_to_schema(rows, target_schema, table)
         if isinstance(ready, pa.Table):
             return ready if also is None else pa.concat_tables([ready, also])
-        path, materialized = self._tables.path(table), self._materialized.get(cast(DataFrame, rows))
+        path, materialized = self.path(table), self._materialized.get(cast(DataFrame, rows))
         with translate_refusals(f"write table '{table}'"):
             staged = stage(ready, path) if materialized is None else materialized.within(path)
             return staged if also is None else staged.with_rows(also)
@@ -495,7 +524,7 @@ class Committer:
             self._sync(table, opened)
 
     def _sync(self, table: str, opened: DeltaTable) -> None:
-        durable.sync_commit(self._tables.path(table), opened)
+        durable.sync_commit(self.path(table), opened)
 
 
 def _head(table: str, opened: DeltaTable) -> Head:

@@ -61,7 +61,7 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     wanted, existing = arrow_schema(delta_schema(declared)), warehouse.schema(table)
     added = [f for f in wanted if f.name not in existing.names]
     _check_columns(source, declared, wanted, existing)
-    properties = warehouse.committer.properties(table)
+    properties = warehouse.properties(table)
     _check_protection(source, properties, existing.names)
     version = schema_version(properties, existing.names)
     if not added:
@@ -73,7 +73,7 @@ def follow(warehouse: Warehouse, source: Source) -> int:
         if name in ways or name in properties:
             changes[name] = ways.get(name, "")
     pass_fail_point("schema")
-    warehouse.committer.set_properties(table, changes)
+    warehouse.set_properties(table, changes)
     pass_fail_point("columns")
     warehouse.add_columns(table, pa.schema(added))
     return version

@@ -82,7 +82,7 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
 
 def _version(warehouse: Warehouse, source: Source, lookup: str) -> int:
     path = _path(warehouse, lookup)
-    version = warehouse.committer.version_at(path)
+    version = warehouse.version_at(path)
     if version is None:
         raise DataError(
             f"Source '{source.name}' refers to '{lookup}', but there is no Delta table at "

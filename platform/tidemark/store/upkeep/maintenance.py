@@ -22,7 +22,7 @@ from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DataError, describe_unknown
 from tidemark.define.tables import TableName
-from tidemark.store.committers import Committer, KeptFiles
+from tidemark.store.committers import KeptFiles
 from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.staged import file_system
 from tidemark.store.upkeep import retention_holds
@@ -65,17 +65,16 @@ class MaintenanceResult:
 
 def own_tables(warehouse: Warehouse) -> list[TableName]:
     """Return Tidemark's tables in the database, each with its owner and role, sorted by name."""
-    committer = warehouse.committer
 
     def own(table: str) -> TableName | None:
-        properties = committer.properties(table)
+        properties = warehouse.properties(table)
         return (
             TableName.of(table, properties)
             if properties.get("tidemark.format") == str(FORMAT)
             else None
         )
 
-    found = (run_unless_dropped(committer, table, own) for table in committer.tables())
+    found = (run_unless_dropped(warehouse, table, own) for table in warehouse.tables())
     return [name for name in found if name is not None]
 
 
@@ -106,10 +105,10 @@ def maintain(
     read = retention_holds.versions_read(warehouse)
     for table in asked or existing:
         found = _try_maintaining(
-            warehouse.committer,
+            warehouse,
             table,
             lambda name: _maintain(
-                warehouse.committer,
+                warehouse,
                 name,
                 sorted(versions[name]),
                 kept.get(name),
@@ -141,9 +140,9 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
             continue
         versions, now = tuple(sorted(recorded[table])), time.time_ns() // 1000
         spared = KeptFiles(now + _SLACK, begun, versions, now + _SLACK)
-        freed = warehouse.committer.vacuum(table, spared)
+        freed = warehouse.vacuum(table, spared)
         if not versions:
-            warehouse.committer.trim_log(table)
+            warehouse.trim_log(table)
         spared_text = format_count(len(versions), "recorded version") if versions else ""
         yield MaintenanceResult(table, *(0, 0), *freed, spared=spared_text)
 
@@ -161,18 +160,18 @@ def combine_errors(found: Iterable[MaintenanceResult]) -> DataError | None:
 
 
 def _try_maintaining(
-    committer: Committer, table: str, work: Callable[[str], MaintenanceResult]
+    warehouse: Warehouse, table: str, work: Callable[[str], MaintenanceResult]
 ) -> MaintenanceResult | None:
     """Return the result of maintaining a table, or its error; None if the table was dropped."""
     try:
-        return run_unless_dropped(committer, table, work)
+        return run_unless_dropped(warehouse, table, work)
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [""]
         return MaintenanceResult(table, trouble=first or type(error).__name__)
 
 
 def _maintain(
-    committer: Committer,
+    warehouse: Warehouse,
     table: str,
     versions: Sequence[int],
     kept: int | None,
@@ -182,27 +181,27 @@ def _maintain(
     *,
     dry_run: bool,
 ) -> MaintenanceResult:
-    head = committer.head(table)
+    head = warehouse.head(table)
     if head is None:
         raise DataError(f"Table '{table}' does not exist any more.")
     busy, feed = False, max(read.get(head.table_id, head.version), 0)
-    unread = committer.committed_at(table, feed) if feed < head.version else None
+    unread = warehouse.committed_at(table, feed) if feed < head.version else None
     looked = [*versions, *([feed] if unread is not None else [])]
     looked += [] if kept is None else [kept]
-    oldest = min([now, *(committer.committed_at(table, v) or now for v in looked)])
+    oldest = min([now, *(warehouse.committed_at(table, v) or now for v in looked)])
     try:
-        files = committer.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=dry_run)
+        files = warehouse.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=dry_run)
     except ConflictError:
-        files, busy = committer.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=True), True
+        files, busy = warehouse.compact(table, thresholds.COMPACTED_FILE_BYTES, dry_run=True), True
         files = files._replace(after=files.before)
     if not dry_run:
-        committer.checkpoint(table, forget=oldest > now - _LOG)
+        warehouse.checkpoint(table, forget=oldest > now - _LOG)
     since = now - retention + _SLACK
     if unread is not None:
         since = min(since, unread)
     # A file is written before the commit that adds it, perhaps long before.
     spared = KeptFiles(since, min(since, (unread or now) - DAY), tuple(looked))
-    freed = committer.vacuum(table, spared, dry_run=dry_run)
+    freed = warehouse.vacuum(table, spared, dry_run=dry_run)
     spared_text = [
         *([format_count(len(versions), "recorded version")] if versions else []),
         *([f"unread changes since version {feed}"] if unread is not None else []),

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from tidemark.define.tables import Role, TableName
 from tidemark.store.commits.table_swap import Promotion
-from tidemark.store.committers import Committer
 from tidemark.store.state import State
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Warehouse
@@ -15,12 +14,12 @@ from tidemark.store.warehouse import Warehouse
 T = TypeVar("T")
 
 
-def run_unless_dropped(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
+def run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], T]) -> T | None:
     """Return `look(table)`; None if the table was dropped in the meantime."""
     try:
         return look(table)
     except Exception:
-        if committer.head(table) is None:
+        if warehouse.head(table) is None:
             return None
         raise
 
@@ -42,7 +41,7 @@ def versions_for_rollback(
 
     found: dict[str, int] = {}
     for table in (t for t in tables if t.role is Role.STATE):
-        found |= run_unless_dropped(warehouse.committer, table, before) or {}
+        found |= run_unless_dropped(warehouse, table, before) or {}
     return found
 
 
@@ -50,7 +49,7 @@ def versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> d
     """Return the versions of tables that arrivals have recorded, by table name."""
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
-        arrivals = run_unless_dropped(warehouse.committer, timeline, warehouse.take)
+        arrivals = run_unless_dropped(warehouse, timeline, warehouse.take)
         texts = [] if arrivals is None else arrivals["lookups"].unique().to_pylist()
         for name, version in (pair for text in texts for pair in json.loads(text).items()):
             found[name].add(int(version))
@@ -70,7 +69,7 @@ def versions_read(warehouse: Warehouse) -> dict[str, int]:
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
-    marts = warehouse.marts(registered=False).committer
+    marts = warehouse.marts(registered=False)
     for mart in marts.tables():
         properties = run_unless_dropped(marts, mart, marts.properties) or {}
         noted: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))

@@ -70,17 +70,17 @@ def place(bucket: str) -> str:
 
 def committer(spark: SparkSession, place: str) -> Committer:
     made = Committer(spark, place)
-    made.create("numbers", ROWS.schema, "Numbers", {"delta.enableChangeDataFeed": "true"})
+    made.create_table("numbers", ROWS.schema, "Numbers", {"delta.enableChangeDataFeed": "true"})
     return made
 
 
 def test_an_application_version_is_committed_once(spark: SparkSession, place: str) -> None:
     numbers = committer(spark, place)
-    assert numbers.append("numbers", ROWS, "run", 0) == 2
-    assert committer(spark, place).append("numbers", ROWS, "run", 0) is None
+    assert numbers.append(ROWS, "numbers", "run", 0) == 2
+    assert committer(spark, place).append(ROWS, "numbers", "run", 0) is None
     merge = Merge(on=["n"], update=None)
     more = pa.table({"n": pa.array([2, 3], pa.int64())})
-    numbers.merge("numbers", more, merge, "run", 1)
+    numbers.merge(more, "numbers", merge, "run", 1)
     head, rows = numbers.snapshot("numbers")
     assert (head.version, sorted(rows["n"].to_pylist())) == (2, [1, 2, 3])
 
@@ -90,7 +90,7 @@ def test_concurrent_writers_lose_and_double_no_commit(spark: SparkSession, place
 
     def write(writer: int) -> list[int | None]:
         own = Committer(spark, place)
-        return [own.append("numbers", ROWS, f"run {n}", 0) for n in range(8)]
+        return [own.append(ROWS, "numbers", f"run {n}", 0) for n in range(8)]
 
     with ThreadPoolExecutor(3) as pool:
         found = [taken for each in pool.map(write, range(3)) for taken in each]
@@ -101,7 +101,7 @@ def test_concurrent_writers_lose_and_double_no_commit(spark: SparkSession, place
 
 
 def test_tables_are_readable_without_an_engine(spark: SparkSession, place: str) -> None:
-    committer(spark, place).append("numbers", ROWS, "run", 0)
+    committer(spark, place).append(ROWS, "numbers", "run", 0)
     settings = Settings(warehouse=place.rpartition("/")[0], database="tidemark")
     found = Snapshot(settings).tables.read("numbers", ["n"])
     assert found is not None
@@ -157,7 +157,7 @@ def careless(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def made_in(place: str) -> Committer:
     direct = Committer(cast("SparkSession", None), place)
-    direct.create("numbers", ROWS.schema, "Numbers", {})
+    direct.create_table("numbers", ROWS.schema, "Numbers", {})
     return direct
 
 
@@ -176,7 +176,7 @@ def test_a_verified_store_is_not_verified_again(
     direct = made_in(place)
     tried = list[str]()
     monkeypatch.setattr(conditional, "prove", tried.append)
-    direct.create("more", ROWS.schema, "More numbers", {})
+    direct.create_table("more", ROWS.schema, "More numbers", {})
     assert (tried, direct.tables()) == ([], ["more", "numbers"])
 
 

@@ -74,13 +74,13 @@ def test_tables_beyond_pythons_range_are_written_compacted_and_read(
     monkeypatch.setattr(thresholds, "COMPACTION_COMMITS", 3)
     monkeypatch.setattr(thresholds, "COMPACTION_FILES", 2)
     store = Committer(cast(Any, None), str(tmp_path))
-    store.create("t", several(kind, 0).schema, "", {})
+    store.create_table("t", several(kind, 0).schema, "", {})
     for n in range(7):
-        store.append("t", several(kind, at if n in (1, 5) else 1, rows=n + 1), "writer", n)
+        store.append(several(kind, at if n in (1, 5) else 1, rows=n + 1), "t", "writer", n)
     assert store.transaction("t", "writer") == 6
     assert len(DeltaTable(tmp_path / "t").file_uris()) < 7
     assert store.compact("t", 1 << 20).after == 1
-    store.append("t", several(kind, at), "writer", 7)
+    store.append(several(kind, at), "t", "writer", 7)
     assert store.at_most("t") == 29
     assert store.take("t", InRanges("arrived", ((NEAR + 5, NEAR + 7),))).num_rows == 3
     if kind == INSTANT:
@@ -96,5 +96,5 @@ def test_a_commit_succeeds_even_if_its_compaction_fails(
     monkeypatch.setattr(thresholds, "COMPACTION_COMMITS", 1)
     monkeypatch.setattr(committer, "compact_files", failing)
     store = Committer(cast(Any, None), str(tmp_path))
-    store.create("t", several(INSTANT, 0).schema, "", {})
-    assert store.append("t", several(INSTANT, 0), "writer", 0) == 1
+    store.create_table("t", several(INSTANT, 0).schema, "", {})
+    assert store.append(several(INSTANT, 0), "t", "writer", 0) == 1

@@ -84,7 +84,7 @@ def test_a_new_column_may_be_masked_and_stays_masked(warehouse: Warehouse) -> No
     ingest(warehouse, READINGS, ARRIVALS[:1], ends=False)
     # Properties of a column that a process had no time to add have no effect.
     stale = {"tidemark.mask.mail": "dropped", "tidemark.schema.mail": "7"}
-    warehouse.committer.set_properties("readings_log", stale)
+    warehouse.set_properties("readings_log", stale)
     Log(warehouse, READINGS).create()
     plain = declared(mail="string")
     log = Log(warehouse, plain)

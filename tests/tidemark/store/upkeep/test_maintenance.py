@@ -96,20 +96,20 @@ def test_appends_compact_small_files_and_keep_large_ones(bare: Warehouse) -> Non
     assert len(live(warehouse)) == 120 - 99
     assert rows(warehouse) == list(range(120))
     assert warehouse.transaction("t", "writer") == 119
-    folded = bare.committer.compact("t", 16 << 20)
+    folded = bare.compact("t", 16 << 20)
     assert folded == (60, 1)
     assert rows(bare) == list(range(60))
     # A file that is not small compared to the target size is not compacted.
     (large,) = live(bare)
     for n in (60, 61):
         bare.append(numbered(n), "t", "writer", n)
-    assert bare.committer.compact("t", 4 * large.stat().st_size) == (3, 2)
+    assert bare.compact("t", 4 * large.stat().st_size) == (3, 2)
     assert large in live(bare)
 
 
 def test_a_compaction_is_not_a_data_change_for_readers(bare: Warehouse) -> None:
     before = bare.version("t")
-    bare.committer.compact("t", 16 << 20)
+    bare.compact("t", 16 << 20)
     log = Path(bare.path("t"), "_delta_log", f"{before + 1:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     changes = [a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a]
@@ -117,7 +117,7 @@ def test_a_compaction_is_not_a_data_change_for_readers(bare: Warehouse) -> None:
 
 
 def test_compacted_files_keep_their_statistics(bare: Warehouse) -> None:
-    bare.committer.compact("t", 16 << 20)
+    bare.compact("t", 16 << 20)
     assert bare.max_value("t", "seq") == 59
     found = bare.take("t", InRanges("seq", ((7, 9),), instants=False))
     assert found["seq"].to_pylist() == [7, 8]
@@ -138,7 +138,7 @@ def test_concurrent_appends_make_a_compaction_give_up(
 
     monkeypatch.setattr(compaction, "_write", slow)
     with pytest.raises(ConflictError, match="Table 't' is busy"):
-        bare.committer.compact("t", 16 << 20)
+        bare.compact("t", 16 << 20)
     assert count > 1
     assert rows(bare) == [*range(60), *(100 + n for n in range(1, count + 1))]
     # The files of the failed compaction were deleted.
@@ -158,7 +158,7 @@ def test_a_replacement_retries_after_a_concurrent_compaction(
         nonlocal tries
         tries += 1
         if tries == 1:
-            assert bare.committer.compact("t", 16 << 20) == (60, 1)
+            assert bare.compact("t", 16 << 20) == (60, 1)
         write(opened, *rows, **options)
 
     monkeypatch.setattr(committer, "write_deltalake", late)
@@ -188,7 +188,7 @@ def _work(place: str, who: int, until: float, done: "multiprocessing.Queue[list[
                 warehouse.replace(all_rows, "whole", "TRUE", app, number)
             else:
                 for table in ("busy", "whole"):
-                    warehouse.committer.compact(table, 16 << 20)
+                    warehouse.compact(table, 16 << 20)
                 continue
         except ConflictError:
             continue
@@ -254,7 +254,7 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     for name, version in (("slow", 60), ("quick", 63)):
         read = {"code": "x", str(DeltaTable(bare.path("t")).metadata().id): version}
         properties = {"tidemark.read": json.dumps(read)}
-        marts.committer.create(name, COLUMNS, "", properties)
+        marts.create_table(name, COLUMNS, "", properties)
     old = Path(bare.path("t"))
     age(old, 60)
     # The merges were 50 days ago, after the slow mart's last read.
@@ -266,7 +266,7 @@ def test_changes_that_a_mart_has_not_read_are_kept(bare: Warehouse) -> None:
     assert found.spared == "unread changes since version 60"
     assert changes(bare, 61) == before
     assert len(before) == 6
-    marts.committer.create("other", COLUMNS, "", {})
+    marts.create_table("other", COLUMNS, "", {})
     DeltaTable(marts.path("slow")).alter.set_table_properties(
         {"tidemark.read": json.dumps(dict.fromkeys(read, 63))}, raise_if_not_exists=False
     )
@@ -298,7 +298,7 @@ def test_uncommitted_files_stay_for_a_day(bare: Warehouse) -> None:
         for file in ("part-0.parquet", "_SUCCESS", ".part-0.parquet.crc"):
             (staged / file).write_bytes(b"1234")
         age(staged, days)
-    assert bare.committer.vacuum("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
+    assert bare.vacuum("t", KeptFiles(NOW, NOW - DAY), dry_run=True) == (3, 12)
     assert one(bare, retention=0).removed == 60 + 3
     assert (table / "part-young" / "part-0.parquet").exists()
     assert not (table / "part-old").exists()
@@ -342,8 +342,7 @@ def test_a_table_dropped_during_maintenance_is_skipped(
 ) -> None:
     for table in ("u", "v_timeline", "w_state"):
         made(bare, table, 2)
-    committer = bare.committer
-    there, properties = committer.tables(), committer.properties
+    there, properties = bare.tables(), bare.properties
 
     def dropped(table: str) -> dict[str, str]:
         told = properties(table)
@@ -351,8 +350,8 @@ def test_a_table_dropped_during_maintenance_is_skipped(
             shutil.rmtree(bare.path(table))
         return told
 
-    monkeypatch.setattr(committer, "tables", lambda: [*there, "x"])
-    monkeypatch.setattr(committer, "properties", dropped)
+    monkeypatch.setattr(bare, "tables", lambda: [*there, "x"])
+    monkeypatch.setattr(bare, "properties", dropped)
     found = [done.table for done in maintain(bare)]
     assert there == ["t", "u", "v_timeline", "w_state"]
     assert found == ["t", "_scratch"]
