@@ -4,7 +4,6 @@ Inspection does not need the engine; releasing and discarding do.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,7 +54,7 @@ def list_(
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=discarded)
-    return Output([_plain(row) for row in rows], lambda: _list(transform, rows))
+    return Output(rows, lambda: _list(transform, rows))
 
 
 def _list(transform: "Definition", rows: list[dict[str, Any]]) -> None:
@@ -87,7 +86,7 @@ def show(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`
     """
     transform, rows = _read_quarantine(asset, begin, end, key, discarded=True)
-    return Output([_plain(row) for row in rows], lambda: _show(transform, rows))
+    return Output(rows, lambda: _show(transform, rows))
 
 
 def _show(transform: "Definition", rows: list[dict[str, Any]]) -> None:
@@ -206,7 +205,3 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
 
 def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [f for f in row["failed_expectations"] if f["level"] == "error"]
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
