@@ -10,14 +10,12 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
-from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.stream_checks import check_stream
@@ -55,7 +53,8 @@ def streams(
         tidemark = names.tidemark(context)
         settings, now = tidemark.settings, time.time_ns() // 1000
         known, reported, ran = _known(context.cursor)
-        renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
+        lease = desired_streams.folder(settings) / f".{domain}_supervisor.lease"
+        renew(lease, f"Dagster in {context.instance.root_directory}", LEASE_SECONDS)
         starting = is_running(context.instance, start.name)
         found = supervisor.look(settings, transforms, known, now, starting=starting)
         write_statuses(settings, domain, found, now)
@@ -183,11 +182,3 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} attempts{ended}"
     return f"{asset} is being started."
-
-
-def _lease(settings: Settings, domain: str) -> Path:
-    return desired_streams.folder(settings) / f".{domain}_supervisor.lease"
-
-
-def _owner(instance: dg.DagsterInstance) -> str:
-    return f"Dagster in {instance.root_directory}"

@@ -122,15 +122,12 @@ def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
     ends = [(_arrival_starts(timeline)[0], timeline[0].before)]
     ends += [(a.arrived_at, a.after) for a in timeline]
     known = [(at, mark) for at, mark in ends if mark is not None and mark < INFINITY]
-    lines = {"watermark": 0, _too_late(allowed_lateness): allowed_lateness}
+    behind = f"watermark \N{MINUS SIGN} {describe(allowed_lateness)}"
+    lines = {"watermark": 0, behind: allowed_lateness}
     return pd.DataFrame(
         [(at, mark - back, name) for name, back in lines.items() for at, mark in known],
         columns=["at", "event", "line"],
     ).assign(at=lambda d: _times(d["at"]), event=lambda d: _times(d["event"]))
-
-
-def _too_late(allowed_lateness: int) -> str:
-    return f"watermark \N{MINUS SIGN} {describe(allowed_lateness)}"
 
 
 def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:

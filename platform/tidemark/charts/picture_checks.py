@@ -49,10 +49,11 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     bars = base.mark_bar(width={"band": 0.8}).encode(y=share, tooltip=tooltip)
     # A run without failures has a bar without height; a dot shows that it ran.
     dots = base.mark_circle(size=22, opacity=1).encode(y=alt.YDatum(0), tooltip=tooltip)
+    names = list(dict.fromkeys(r.expectation for r in results))
     strips = (
         alt.layer(bars, dots)
         .properties(width=WIDTH, height=_ROW)
-        .facet(row=alt.Row("expectation:N", title=None, sort=_order(results), header=_HEADER))
+        .facet(row=alt.Row("expectation:N", title=None, sort=names, header=_HEADER))
         .resolve_scale(y="independent")
     )
     failed = sum(not r.success for r in results)
@@ -79,7 +80,3 @@ def _to_bar(result: CheckResult) -> dict[str, object]:
         "validated": result.rows_validated,
         "observed": result.observed,
     }
-
-
-def _order(results: Sequence[CheckResult]) -> list[str]:
-    return list(dict.fromkeys(r.expectation for r in results))

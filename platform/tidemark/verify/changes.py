@@ -281,14 +281,17 @@ def _add_changed_windows(
         earliest=span[0],
         latest=span[1],
         examples=[
-            Value(_KINDS[r["kind"]], r["window_start"], json.loads(r["keys"]), *_read_values(r))
+            Value(
+                _KINDS[r["kind"]],
+                r["window_start"],
+                json.loads(r["keys"]),
+                r["column"],
+                r["left"],
+                r["right"],
+            )
             for r in fetch(first).to_pylist()
         ],
     )
-
-
-def _read_values(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
-    return row["column"], row["left"], row["right"]
 
 
 def _changed_aggregates(changes: Changes) -> list[str]:

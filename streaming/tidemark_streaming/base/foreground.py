@@ -97,7 +97,7 @@ def running(
 
     An interrupt or the end of the block counts as an intended end; an error does not.
     """
-    path, command = _file(settings, kind, name), Command(kind, name, _now(), assets)
+    path, command = _file(settings, kind, name), Command(kind, name, time.time_ns() // 1000, assets)
     with _try_lock(path) as own:
         entry = Entry(path if own else None, command)
         try:
@@ -149,10 +149,6 @@ def _try_lock(file: Path) -> Iterator[bool]:
         yield locks.take(handle)
     finally:
         os.close(handle)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _folder(settings: Settings) -> Path:

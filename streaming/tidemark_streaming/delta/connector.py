@@ -198,7 +198,9 @@ class DeltaConnector:
             found.append(
                 rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
                 .append_column("position", pa.array(range(len(rows)), pa.int64()))
-                .append_column("read_from", _row_ids(version, len(rows)))
+                .append_column(
+                    "read_from", pa.array([f"{version}#{n}" for n in range(len(rows))], pa.string())
+                )
             )
         read = pa.concat_tables(found)
         return read if self.source.mask else frame(spark, read)
@@ -453,7 +455,3 @@ def _is_local(kind: pa.DataType) -> bool:
 
 def _is_instant(field: pa.Field) -> bool:
     return pa.types.is_timestamp(field.type) and field.type.tz is not None
-
-
-def _row_ids(version: int, count: int) -> pa.Array:
-    return pa.array([f"{version}#{n}" for n in range(count)], pa.string())

@@ -130,7 +130,8 @@ def erase(
         if wanted.dry_run:
             return report
         if not wanted.vacuum:
-            return replace(report, readable_until=_until(done))
+            until = None if done.id is None else iso(done.at + RETENTION)
+            return replace(report, readable_until=until)
         on_progress("delete old files")
         vacuumed = [
             *purge(warehouse, tables, done.at),
@@ -180,10 +181,6 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
     project = marts.Marts(settings)
     readers = {name for d in own for table in d.tables for name in project.readers(table)}
     return sorted(readers & existing)
-
-
-def _until(done: ErasureReport) -> str | None:
-    return iso(done.at + RETENTION) if done.id is not None else None
 
 
 def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:

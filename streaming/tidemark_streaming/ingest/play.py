@@ -50,14 +50,14 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
         return
     came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
     # Positions of Kafka have an object for each topic; those of replayed dead letters have neither.
-    ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
+    ways = [
+        (n, "file" in p)
+        for n, p in came
+        if "file" in p or any(isinstance(v, dict) for v in p.values())
+    ]
     if ways and not ways[-1][1]:
         raise DataError(
             f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka, so playing the "
             "recording as files would ingest the same records again. Continue with `tidemark demo "
             "--kafka`, or use another home (TIDEMARK_HOME)."
         )
-
-
-def _is_topic(value: object) -> bool:
-    return isinstance(value, dict)

@@ -5,7 +5,7 @@ All of this happens in the memory of the process that reads the records. The eng
 data that it receives to files, and show it in its log.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,16 +33,13 @@ def protect_records(records: pa.Table, source: Source, correlation: str | None) 
             for each in records["headers"].to_pylist()
         ],
     }
-    sizes = [len(k or b"") + len(v or b"") for k, v in _contents(records)]
+    keys, values = records["key"].to_pylist(), records["value"].to_pylist()
+    sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
     for name, column in columns.items():
         place, kind = records.column_names.index(name), records.schema.field(name).type
         column = pa.array(column, kind) if isinstance(column, list) else column
         records = records.set_column(place, name, column)
     return records.append_column("size", pa.array(sizes, pa.int64()))
-
-
-def _contents(records: pa.Table) -> Iterator[tuple[bytes | None, bytes | None]]:
-    return zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)
 
 
 def _key(keys: "pa.ChunkedArray[Any]", source: Source) -> "pa.Array[Any] | pa.ChunkedArray[Any]":

@@ -30,14 +30,11 @@ def is_too_deep(value: Any) -> bool:  # noqa: ANN401 (any)
     """Return whether records, arrays and maps are nested more than `MAX_DEPTH` levels deep."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _within(one) if isinstance(inner, dict | list)]
+        parts = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
-
-
-def _within(value: Any) -> Any:  # noqa: ANN401 (any)
-    return value.values() if isinstance(value, dict) else value
 
 
 def _refers_back(

@@ -75,7 +75,7 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
     except AnalysisException as error:
         raise DataError(
             f"Version {version} of lookup table '{lookup}' of source '{source.name}' no longer "
-            f"exists, but arrivals recorded it: {_reason(error)}"
+            f"exists, but arrivals recorded it: {str(error).strip().splitlines()[0]}"
         ) from None
     return found
 
@@ -108,7 +108,3 @@ def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
 
 def _path(warehouse: Warehouse, lookup: str) -> str:
     return lookup if "/" in lookup else warehouse.path(lookup)
-
-
-def _reason(error: AnalysisException) -> str:
-    return str(error).strip().splitlines()[0]

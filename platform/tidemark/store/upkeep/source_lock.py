@@ -132,7 +132,7 @@ def lock_source(
             MAX_ERASURE_SECONDS,
             lambda: _still_erasing(source, erasure),
         )
-        started = f"process {os.getpid()}, started at {iso(_now())}"
+        started = f"process {os.getpid()}, started at {iso(time.time_ns() // 1000)}"
         write_note(warehouse, erasure, f"`tidemark erase {erased.name}`, {started}")
         try:
             _wait(
@@ -215,10 +215,6 @@ def _still_running(source: Source) -> str:
         f"{MAX_RUN_SECONDS:,.0f} seconds. Wait until the backfill or rebuild ends, or stop it, and "
         "retry."
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _path(warehouse: Warehouse, source: Source) -> Path:

@@ -176,7 +176,10 @@ def _print_lags(source: str, found: "Lateness", target: float) -> None:
     lags.add_column("percentile", justify="right")
     lags.add_column("lag", justify="right")
     for percentile, lag in found.percentiles.items():
-        lags.add_row("all" if percentile == 100 else f"{percentile:g} %", _hours(lag))
+        lags.add_row(
+            "all" if percentile == 100 else f"{percentile:g} %",
+            str(timedelta(seconds=round(lag / 1e6))),
+        )
     bounds_ = Table(title="maximum loss with a bound")
     for name in ("bound", "events", "share"):
         bounds_.add_column(name, justify="right")
@@ -189,7 +192,3 @@ def _print_lags(source: str, found: "Lateness", target: float) -> None:
             f"Recommended, to lose at most {target:.3%}: "
             f'BoundedOutOfOrderness("{describe(found.recommended.bound)}").'
         )
-
-
-def _hours(micros: int) -> str:
-    return str(timedelta(seconds=round(micros / 1e6)))
