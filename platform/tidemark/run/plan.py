@@ -16,9 +16,11 @@ import pyarrow as pa
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
-from tidemark.compute.affected.by_replay import find_affected_windows
+from tidemark.compute.affected.by_events import (
+    find_affected_windows,
+    find_windows_with_late_loss,
+)
 from tidemark.compute.affected.by_time import can_change
-from tidemark.compute.affected.windows_with_late_loss import find_windows_with_late_loss
 from tidemark.compute.lifecycle.fragments import widen_to_cells
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.identity.parts import parts

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.affected import by_replay as affected_by_replay
+from tidemark.compute.affected import by_events
 from tidemark.compute.pane import classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import helper
@@ -88,12 +88,12 @@ def find_affected_windows(
         keys = rows.join(events, PLACE, "left_semi").select(*by).distinct()
         events = rows.join(keys, by, "left_semi").select(*PLACE).unionByName(events).distinct()
     some = log.only(events)
-    plain = affected_by_replay.without_preparation(own)
+    plain = by_events.without_preparation(own)
     if own.window.merges:
         return None if some.read(-1, through).isEmpty() else ()
     if not classify_scope(some, plain, Scope(-1, through)).where("window_start IS NULL").isEmpty():
         return ()
-    return affected_by_replay.find_affected_windows(some, own, 0, through)
+    return by_events.find_affected_windows(some, own, 0, through)
 
 
 def find_windows_with_events(
