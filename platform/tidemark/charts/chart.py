@@ -79,7 +79,7 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
     colour = alt.condition(marked, alt.value(VERMILION), alt.value(BLUE))
     bars = table.mark_bar().encode(x=x, y=y, color=colour)
     labels = table.mark_text(dy=-6, color=MUTED, fontSize=10).encode(x=x, y=y, text="label:N")
-    bound_note = "" if bound is None else f" In red: the source's bound, {describe(bound)}."
+    bound_note = f" In red: the source's bound, {describe(bound)}." if bound else ""
     return _style(
         alt.LayerChart(layer=[bars, labels]),
         220,

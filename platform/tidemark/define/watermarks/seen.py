@@ -69,7 +69,7 @@ class BoundedOutOfOrderness(Watermark):
 
 @checked_class
 @dataclass(frozen=True, init=False)
-class MonotonicTimestamps(Watermark):
+class MonotonicTimestamps(BoundedOutOfOrderness):
     """A watermark for events in the order of their event time: the newest event time.
 
     It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it
@@ -86,31 +86,11 @@ class MonotonicTimestamps(Watermark):
         DefinitionError: the idle time is not greater than zero, or is not a length of time.
     """
 
-    idle: int | None
-
     def __init__(self, idle: str | timedelta | None = None) -> None:
-        object.__setattr__(self, "idle", None if idle is None else check_idle("source", idle))
+        super().__init__("0 seconds", idle)
 
     def __str__(self) -> str:
         return f"newest event time{_describe_idle(self.idle, 0)}"
-
-    @property
-    def needs_heartbeats(self) -> bool:
-        return self.idle is not None
-
-    @property
-    def by_newest(self) -> bool:
-        return True
-
-    def observe(self, event_time: Column) -> Column:
-        return newest_event_time(event_time)
-
-    @property
-    def shortest_silence(self) -> int | None:
-        return self.idle
-
-    def silent_watermark(self, clock: int) -> int | None:
-        return clock
 
 
 _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
