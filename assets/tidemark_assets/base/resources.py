@@ -52,9 +52,9 @@ class TidemarkResource:
     @property
     def tables(self) -> Warehouse:
         """The warehouse, for code that does not use the engine."""
-        nobody = cast(SparkSession, None)
+        no_spark = cast(SparkSession, None)
         place, database = str(self.settings.warehouse), self.settings.database
-        return Warehouse(nobody, place, database, registered=False)
+        return Warehouse(no_spark, place, database, registered=False)
 
     def snapshot(self, *transforms: Definition) -> Snapshot:
         """Return a reader of the tables without the engine, as a sensor must use.

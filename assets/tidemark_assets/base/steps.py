@@ -100,13 +100,13 @@ class Failures:
 
     def __init__(self, context: OpExecutionContext) -> None:
         self._context = context
-        self._sentences: list[str] = []
+        self._messages: list[str] = []
         self._passing: list[Exception] = []
 
-    def add(self, sentence: str, cause: Exception | None = None) -> None:
+    def add(self, message: str, cause: Exception | None = None) -> None:
         """Record and log an error; it is retried only if its cause is given and transient."""
-        self._sentences.append(sentence)
-        self._context.log.error(sentence)
+        self._messages.append(message)
+        self._context.log.error(message)
         if cause is not None and is_transient(cause):
             self._passing.append(cause)
 
@@ -122,8 +122,8 @@ class Failures:
         """Fail the step with all errors, if any, after retries if one may be transient."""
         if self._passing:
             _request_retry(self._passing[0])
-        if self._sentences:
-            raise dg.Failure(" ".join(self._sentences), allow_retries=False)
+        if self._messages:
+            raise dg.Failure(" ".join(self._messages), allow_retries=False)
 
 
 def is_transient(error: Exception) -> bool:

@@ -67,12 +67,12 @@ def _reporter(lane: Lane, names: Names) -> Reporter:
     """Return the part that reports whether a lane that was started is running."""
 
     def report(tick: Tick) -> Report:
-        stands = lane_status(tick.tidemark.settings, lane)
-        metadata = {"runs": stands.runs, "lane": lane.name}
+        status = lane_status(tick.tidemark.settings, lane)
+        metadata = {"runs": status.runs, "lane": lane.name}
         events = list[AssetEvent]()
         for key in topic_keys(lane, names):
-            events += [dg.AssetObservation(key, metadata=metadata), _check_result(key, stands)]
-        return report_state(tick.memory, stands.message, stands.message, events)
+            events += [dg.AssetObservation(key, metadata=metadata), _check_result(key, status)]
+        return report_state(tick.memory, status.message, status.message, events)
 
     return Reporter(lane.name, report)
 
@@ -99,13 +99,13 @@ def _checks(lane: Lane, names: Names) -> Iterator[dg.AssetChecksDefinition]:
         )
 
 
-def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluation:
+def _check_result(key: dg.AssetKey, status: LaneStatus) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=RUNS,
-        passed=stands.runs or not stands.started,
+        passed=status.runs or not status.started,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=stands.message,
+        description=status.message,
     )
 
 

@@ -30,8 +30,8 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
         connector = ingestion.connector(tick.tidemark.landing(source))
         assert isinstance(connector, KafkaConnector)
         timeline = reversed(tick.tidemark.snapshot().timeline(name))
-        stands = next((a.position for a in timeline if position.parse(a.position)), None)
-        found = _observe(connector, stands)
+        newest = next((a.position for a in timeline if position.parse(a.position)), None)
+        found = _observe(connector, newest)
         summary = ", ".join(f"{key}: {value}" for key, value in found.items())
         observed = dg.AssetObservation(names.key(source.log_table), metadata=found)
         return report_state(tick.memory, [found["brokers"], LOST in found], summary, [observed])
@@ -39,9 +39,9 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
     return Reporter(f"{name}_lag", report)
 
 
-def _observe(connector: KafkaConnector, stands: str | None) -> dict[str, str | int]:
+def _observe(connector: KafkaConnector, newest: str | None) -> dict[str, str | int]:
     try:
-        lag = connector.lag(stands, PATIENCE)
+        lag = connector.lag(newest, PATIENCE)
     except TidemarkError as error:
         return {"brokers": "do not respond" if error.retriable else "refuse", "why": str(error)}
     found: dict[str, str | int] = {

@@ -59,20 +59,20 @@ def _check_progress(
     error if the problem is not transient.
     """
     try:
-        stands = sink_status(tidemark.tables, transform)
+        status = sink_status(tidemark.tables, transform)
     except TidemarkError as error:
         return _evaluation(names, transform, literal(str(error)), retriable=error.retriable)
     facts: dict[str, dg.MetadataValue | str | int] = {
-        "topic": stands.topic,
-        "published version": stands.version,
-        "versions behind": stands.behind,
-        "last transaction": as_timestamp(stands.at),
-        "last published run": stands.run or "none",
+        "topic": status.topic,
+        "published version": status.version,
+        "versions behind": status.behind,
+        "last transaction": as_timestamp(status.at),
+        "last published run": status.run or "none",
     }
-    late = stands.since is not None and time.time_ns() // 1000 - stands.since > WITHIN
-    behind = f"is {_versions(stands.behind)} behind" if stands.behind else "is up to date"
+    late = status.since is not None and time.time_ns() // 1000 - status.since > WITHIN
+    behind = f"is {_versions(status.behind)} behind" if status.behind else "is up to date"
     if late:
-        return _evaluation(names, transform, _describe_delay(transform, stands), facts=facts)
+        return _evaluation(names, transform, _describe_delay(transform, status), facts=facts)
     return _evaluation(names, transform, f"The topic {behind}.", passed=True, facts=facts)
 
 
@@ -80,10 +80,10 @@ def _versions(count: int) -> str:
     return format_count(count, "version")
 
 
-def _describe_delay(transform: Definition, stands: SinkStatus) -> str:
-    are = "is" if stands.behind == 1 else "are"
+def _describe_delay(transform: Definition, status: SinkStatus) -> str:
+    are = "is" if status.behind == 1 else "are"
     return (
-        f"{_versions(stands.behind)} of the table {are} not published to the topic yet, the oldest "
+        f"{_versions(status.behind)} of the table {are} not published to the topic yet, the oldest "
         f"for more than {describe(WITHIN)}. A running stream of {transform.name} publishes all "
         f"versions, and so does `tidemark sink {transform.name}`."
     )

@@ -106,10 +106,10 @@ def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) ->
     should not run any more.
     """
 
-    def standing(stream: Stream | None) -> tuple[int, bool] | None:
+    def key(stream: Stream | None) -> tuple[int, bool] | None:
         return None if stream is None else (stream.failures, stream.state == GIVEN_UP)
 
-    return [a for a in {**known, **found} if standing(known.get(a)) != standing(found.get(a))]
+    return [a for a in {**known, **found} if key(known.get(a)) != key(found.get(a))]
 
 
 def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], LoggedRuns]:

@@ -122,14 +122,14 @@ def transform_assets(
             )
             # Like the pictures of windows, it is added once, to the newest partition.
             found[done[-1].key] |= checks.draw_history(warehouse, transform, facts)
-            stands = [*checks.current_results(names, tidemark.snapshot(), transform)]
+            evaluations = [*checks.current_results(names, tidemark.snapshot(), transform)]
         _log_metadata(context, names, transform, found, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's own version
         # would depend on the log, whose version stays the same.
         yield dg.MaterializeResult(
             asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
         )
-        yield from map(as_result, stands)
+        yield from map(as_result, evaluations)
 
     return compute
 

@@ -12,15 +12,15 @@ class TidemarkError(Exception):
     """The base class of all errors that a user can cause or meet.
 
     Args:
-        sentence: the error message: the problem, its place, and the remedy.
+        message: the error message: the problem, its place, and the remedy.
         retriable: true if it may pass by itself, for example because a server does not answer at
             the moment. Long-running processes then wait and retry.
     """
 
     exit_code = 2
 
-    def __init__(self, sentence: str, *, retriable: bool = False) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
         self.retriable = retriable
 
 
@@ -30,8 +30,8 @@ class DefinitionError(TidemarkError):
     A line break in the message, which may come from an invalid value, is escaped.
     """
 
-    def __init__(self, sentence: str, *, retriable: bool = False) -> None:
-        super().__init__(sentence.replace("\n", "\\n"), retriable=retriable)
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message.replace("\n", "\\n"), retriable=retriable)
 
 
 class DataError(TidemarkError):

@@ -93,7 +93,7 @@ class Preparation:
     def _check_prepared(self, columns: Sequence[str]) -> None:
         """Check the columns of the function's result."""
         marks = [MARK] if self.marked else []
-        folded = [c.lower() for c in columns]
+        lowered = [c.lower() for c in columns]
         for column in columns:
             if is_helper(column) and column not in marks:
                 raise DefinitionError(
@@ -107,7 +107,7 @@ class Preparation:
                     "is reserved: Tidemark adds a column of this name to the late table. Give it "
                     f"another name, such as 'own_{column}'."
                 )
-            if folded.count(column.lower()) > 1:
+            if lowered.count(column.lower()) > 1:
                 raise DefinitionError(
                     f"Asset '{self.asset}': its function's result has the column '{column}' "
                     "twice (the engine ignores case). Drop one, or rename it."

@@ -117,15 +117,15 @@ def _split(
     """Separate the rows to publish from those to quarantine."""
     marked = _mark_failing(rows, failed, together)
     settled = quarantine.compute_changes(replace(batch, rows=rows), marked)
-    stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
+    is_released = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
         F.when(F.col(IS_DELETED), None)
-        .when(stands, quarantine.RELEASED)
+        .when(is_released, quarantine.RELEASED)
         .when(F.size("failed_expectations") > 0, WARNED)
         .otherwise(PASSED)
     )
     columns = [c for c in rows.columns if c not in UNPUBLISHED]
-    good = marked.where(~F.col("_bad") | stands).withColumn("quality", quality).select(columns)
+    good = marked.where(~F.col("_bad") | is_released).withColumn("quality", quality).select(columns)
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
     warned = total - settled.quarantined if together and found else own
     materialized = batch.scratch.materialize(good, few=batch.few)

@@ -256,15 +256,15 @@ def _plan_in_place(
 
     All sessions are recomputed if some can't be recomputed without the others.
     """
-    transform, stands = asset.transform, last.after
+    transform, coverage = asset.transform, last.after
     if not transform.window.merges:
-        marker = Replacement(cause=cause, after=stands, ranges=ranges, complete=complete)
+        marker = Replacement(cause=cause, after=coverage, ranges=ranges, complete=complete)
     elif not ranges or not can_recompute_in_part(asset, last):
-        marker = Replacement(cause=cause, after=stands, complete=complete)
+        marker = Replacement(cause=cause, after=coverage, complete=complete)
     else:
         marker = SessionReplacement(
             cause=cause,
-            after=stands,
+            after=coverage,
             ranges=widen_to_cells(ranges, transform),
             complete=complete,
             # With the complete answer, an event that is admitted now may join an open session to

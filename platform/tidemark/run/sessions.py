@@ -41,14 +41,14 @@ def merge_sessions(
     found = session.finish_windows(
         rows, transform, asset.log, at, all_fire_once=all_fire_once, near=near
     )
-    standing = scratch.materialize_frame(found, few=few)
+    current = scratch.materialize_frame(found, few=few)
     earlier = quarantine.read_computed(warehouse, transform, ())
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     earlier = earlier.where(clusters.touches_ranges(start, end, transform, near))
     same = same_window(transform, "e", "s")
-    left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
-    return standing.withColumn(IS_DELETED, F.lit(False)).unionByName(
-        left.drop(*{*left.columns} - {*standing.columns}).withColumn(IS_DELETED, F.lit(True)),
+    left = earlier.alias("e").join(current.alias("s"), same, "left_anti")
+    return current.withColumn(IS_DELETED, F.lit(False)).unionByName(
+        left.drop(*{*left.columns} - {*current.columns}).withColumn(IS_DELETED, F.lit(True)),
         allowMissingColumns=True,
     )
 

@@ -28,7 +28,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
-from tidemark.store.rows import to_display as as_told
+from tidemark.store.rows import to_display
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -173,7 +173,7 @@ def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Ta
 
 def _to_display(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows in Python with their verdicts as words."""
-    displayed = as_told(rows)
+    displayed = to_display(rows)
     for row in displayed:
         if VERDICT in row:
             row[VERDICT] = classification.VERDICTS[row[VERDICT]]

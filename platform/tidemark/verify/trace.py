@@ -40,7 +40,7 @@ from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
-from tidemark.store.rows import to_display as as_told
+from tidemark.store.rows import to_display
 from tidemark.store.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -213,7 +213,7 @@ def _find(
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
         alone = InRanges("arrival", ((number, number + 1),), instants=False)
-        for row in as_told(
+        for row in to_display(
             warehouse.take(table, alone, *(tables[table] or ())).sort_by("position")
         ):
             dead = table == source.dead_letters_table
@@ -346,7 +346,7 @@ def _find_firings(
     counted = compute_panes(stored, own, asset.log, at).where(f"`{name}` > 0").select(*which)
     counted_rows = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = InRanges("window_start", ranges)
-    rows = as_told(asset.warehouse.take(table, bound))
+    rows = to_display(asset.warehouse.take(table, bound))
     kept = [row for row in rows if tuple(row[name] for name in which) in counted_rows]
     kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
@@ -366,7 +366,7 @@ def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> Row |
     number = event.arrival.arrival
     alone = InRanges("arrival", ((number, number + 1),), instants=False)
     same = Equals("correlation_id", event.correlation_id)
-    rows = as_told(asset.warehouse.take(table, alone, same))
+    rows = to_display(asset.warehouse.take(table, alone, same))
     mine = (
         row
         for row in rows

@@ -45,29 +45,29 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def print_error(sentence: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message."""
     if logs.is_structured():
-        logs.log(sentence, level=logging.ERROR)
+        logs.log(message, level=logging.ERROR)
         return
     err().print("[bold red]error:[/] ", end="")
-    err().print(sentence, markup=False, soft_wrap=True)
+    err().print(message, markup=False, soft_wrap=True)
 
 
-def print_warning(sentence: str) -> None:
+def print_warning(message: str) -> None:
     """Print a warning, or that its cause has ended. The command continues."""
     if logs.is_structured():
-        logs.warn(sentence)
+        logs.warn(message)
         return
-    err().print(sentence, style="yellow", markup=False, soft_wrap=True)
+    err().print(message, style="yellow", markup=False, soft_wrap=True)
 
 
-def print_status(sentence: str) -> None:
+def print_status(message: str) -> None:
     """Print a status message."""
     if logs.is_structured():
-        logs.log(sentence)
+        logs.log(message)
         return
-    err().print(sentence, markup=False, soft_wrap=True)
+    err().print(message, markup=False, soft_wrap=True)
 
 
 def confirm(what: str, question: str, otherwise: str) -> None:

@@ -94,8 +94,8 @@ def moved_identities(
         files: the files that are listed now.
     """
     names = {file.name for file in files}
-    gone = (position for name, position in ingested.items() if name not in names)
-    return Counter((p["bytes"], p["modified"], p["sha256"]) for p in gone)
+    missing = (position for name, position in ingested.items() if name not in names)
+    return Counter((p["bytes"], p["modified"], p["sha256"]) for p in missing)
 
 
 def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:

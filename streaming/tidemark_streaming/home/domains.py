@@ -222,7 +222,7 @@ def _collect(
 def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) -> T:
     if name not in objects:
         # This happens if a user works outside the project's folder.
-        beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
+        outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
         hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(describe_unknown(what, name, objects) + (hint if beside else ""))
+        raise DefinitionError(describe_unknown(what, name, objects) + (hint if outside else ""))
     return objects[name]

@@ -24,8 +24,8 @@ class ColumnChangedError(DataError):
         before: the number of the commit's arrivals that come before it.
     """
 
-    def __init__(self, sentence: str, before: int) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, before: int) -> None:
+        super().__init__(message)
         self.before = before
 
 

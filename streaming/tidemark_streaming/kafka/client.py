@@ -122,9 +122,7 @@ class Brokers:
         recent (`RETRIABLE_REJECTION_SECONDS`).
         """
         known = (self._known_rejection(each.code(), each.str()) for each in self._errors)
-        found = (
-            next((sentence for sentence in known if sentence), None) or self._protocol_mismatch()
-        )
+        found = next((message for message in known if message), None) or self._protocol_mismatch()
         return None if found is None else self._read_error(found, retriable=self._is_retriable())
 
     def unreachable(self, error: Exception) -> DataError:
@@ -220,8 +218,8 @@ class Brokers:
             self._rejected_at = now
         return self._was_accepted and now - self._rejected_at < RETRIABLE_REJECTION_SECONDS
 
-    def _read_error(self, sentence: str, *, retriable: bool = False) -> DataError:
-        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.", retriable=retriable)
+    def _read_error(self, message: str, *, retriable: bool = False) -> DataError:
+        return DataError(f"Kafka at {self.servers} can't be read: {message}.", retriable=retriable)
 
 
 def unreachable_error(servers: str, error: Exception) -> DataError:

@@ -44,16 +44,16 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
             continue
         for partition, (low, end) in now.offsets.items():
             # A partition that `at` does not have is new and began at offset 0.
-            _, stands = before.offsets.get(partition, (0, 0))
-            if low > stands:
+            _, read_to = before.offsets.get(partition, (0, 0))
+            if low > read_to:
                 message = (
-                    f"offsets {stands} to {low - 1} of {name}-{partition} ({low - stands:,} in "
+                    f"offsets {read_to} to {low - 1} of {name}-{partition} ({low - read_to:,} in "
                     "all) were deleted by the topic's retention"
                 )
-                found.append(Loss(message, low - stands))
-            elif end < stands:
+                found.append(Loss(message, low - read_to))
+            elif end < read_to:
                 message = (
-                    f"{name}-{partition} ends at offset {end}, but was already read up to {stands}"
+                    f"{name}-{partition} ends at offset {end}, but was already read up to {read_to}"
                 )
                 found.append(Loss(message))
     return found

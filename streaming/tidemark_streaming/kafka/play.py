@@ -51,8 +51,8 @@ class PlayedConnector:
         return self.connector.source
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        stands = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
-        found = self.connector.pending(timeline) or [Chunk(position.to_json(stands), 0)]
+        newest = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
+        found = self.connector.pending(timeline) or [Chunk(position.to_json(newest), 0)]
         return [replace(chunk, arrived_at=self.clock) for chunk in found]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:

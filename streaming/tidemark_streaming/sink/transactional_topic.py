@@ -365,8 +365,8 @@ class TransactionalTopic:
             f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
         )
 
-    def _write_error(self, sentence: str) -> DataError:
-        return DataError(f"{self.topic} at {self.topic.at} can't be written: {sentence}.")
+    def _write_error(self, message: str) -> DataError:
+        return DataError(f"{self.topic} at {self.topic.at} can't be written: {message}.")
 
     def _retriable_write_error(self, reason: str) -> DataError:
         refused = self._brokers.rejection()

@@ -38,7 +38,7 @@ class IntegrityFault:
     since: datetime
     remedy: str
 
-    def sentence(self) -> str:
+    def __str__(self) -> str:
         """Return the fault as one message."""
         some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (

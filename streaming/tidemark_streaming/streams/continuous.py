@@ -50,7 +50,7 @@ _OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
 _CRASHED = "Python worker exited unexpectedly"
 """Spark's message for a query whose worker was killed, or ran out of memory."""
 _RAISED = re.compile(
-    r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+"
+    r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<message>.+)|[\w.]+(?:Error|Exception): .+"
 )
 """The traceback line with the exception; for Tidemark's own errors, also their message."""
 
@@ -131,8 +131,8 @@ def why(failure: PySparkException) -> str:
     if has_crashed(failure):
         return "Its Python worker was killed."
     found = _find_exception(failure)
-    if found is not None and found["sentence"]:
-        return found["sentence"]
+    if found is not None and found["message"]:
+        return found["message"]
     if found is None or found[0].startswith(_OF_SPARK):
         # Spark itself writes only the query's progress, so a refused write concerns the checkpoint.
         refused = explain_unwritable(_NOTE, failure)
@@ -211,10 +211,10 @@ def _batch(
         return _following(place, transform)
 
     # After this query's first run, a run by another definition means that this query is outdated.
-    standing = False
+    is_pinned = False
 
     def run(batch: DataFrame, _: int) -> None:
-        nonlocal standing
+        nonlocal is_pinned
         arrivals = read_arrivals(batch)
         if not arrivals:
             return
@@ -230,9 +230,9 @@ def _batch(
                 through=through,
                 limit=admission,
                 recent=recent,
-                pinned_definition=standing,
+                pinned_definition=is_pinned,
             )
-            standing = standing or done is not None
+            is_pinned = is_pinned or done is not None
             more = bool(admission) and done is not None
 
     return run
@@ -241,10 +241,10 @@ def _batch(
 def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
     # After a run of its base by the definition that this query knows, a run by another definition
     # means that this query is outdated.
-    standing = False
+    is_pinned = False
 
     def run(batch: DataFrame, _: int) -> None:
-        nonlocal standing
+        nonlocal is_pinned
         warehouse = Warehouse(batch.sparkSession, *place)
         state = State(warehouse, transform)
         # The run does not depend on the batch's rows: a run of the base may have finished before
@@ -252,8 +252,8 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
         # triggers the next batch.
         if state.table_id() is None:
             return
-        known = standing or state.last().definition == fingerprint(base_transform(transform))
-        incremental(warehouse, transform, pinned_definition=standing)
-        standing = known
+        known = is_pinned or state.last().definition == fingerprint(base_transform(transform))
+        incremental(warehouse, transform, pinned_definition=is_pinned)
+        is_pinned = known
 
     return run

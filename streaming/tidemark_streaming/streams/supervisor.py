@@ -75,7 +75,7 @@ class Ending(NamedTuple):
     engine did not respond.
     """
 
-    sentence: str
+    message: str
     blameless: bool = False
     away: bool = False
 
@@ -181,7 +181,7 @@ def _next(
     if stream.state == STARTING and starting:
         return stream
     if ending is not None and ending.blameless and not stream.renewed:
-        renewed = replace(stream, failures=0, error=ending.sentence, renewed=True)
+        renewed = replace(stream, failures=0, error=ending.message, renewed=True)
         return _into(renewed, WAITING if starting else STARTING, now)
     if stream.state in (RUNNING, STARTING):
         elsewhere = "Another process stopped it."
@@ -189,7 +189,7 @@ def _next(
         reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
         why = ending or reason
         failures = stream.failures + 1
-        failed = replace(stream, failures=failures, error=why.sentence, away=why.away)
+        failed = replace(stream, failures=failures, error=why.message, away=why.away)
         return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, now)
     if stream.state == WAITING and not starting and now - stream.changed >= stream.wait:
         return _into(stream, STARTING, now)

@@ -88,8 +88,8 @@ def finish_windows(
         rows = _fire_plain_clusters(clusters, at).drop(FIRED)
         return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, at)
     names = [c for c in stored.columns if c not in transform.by_window] if others else None
-    standing = replay_clusters(fragments, transform, log, at, names=names).where("_live")
-    rows = _merge_fragments(standing, transform, [], *others)
+    current = replay_clusters(fragments, transform, log, at, names=names).where("_live")
+    rows = _merge_fragments(current, transform, [], *others)
     if not transform.trigger.fires_early:
         clusters = _aggregate_clusters(
             fragments, transform, *merge_columns_with_facts(transform), *others
@@ -157,8 +157,10 @@ def _select_changed(
             nothing.alias("_upto"),
         ),
     )
-    stands = F.col("_live") & (since | final)
-    entries = F.concat(F.filter(F.array(row), lambda _: stands), F.filter(left, lambda _: since))
+    is_current = F.col("_live") & (since | final)
+    entries = F.concat(
+        F.filter(F.array(row), lambda _: is_current), F.filter(left, lambda _: since)
+    )
     return rows.select(*transform.keys, F.explode(entries).alias("_entry")).select(
         *transform.keys, "_entry.*"
     )
@@ -213,10 +215,10 @@ def _fire_plain_clusters(clusters: DataFrame, at: AsOf) -> DataFrame:
 
 
 def _merge_fragments(
-    standing: DataFrame, transform: Definition, extra: list[str], *others: Column
+    current: DataFrame, transform: Definition, extra: list[str], *others: Column
 ) -> DataFrame:
     group = [*transform.by_window, "pane", PHASE, *extra]
-    parts = standing.select(*group, F.explode_outer("_upto").alias("_part"))
+    parts = current.select(*group, F.explode_outer("_upto").alias("_part"))
     return (
         parts.select(*group, "_part.*")
         .groupBy(*group)

@@ -151,13 +151,13 @@ class _Planner:
         replay = Replay([Fragment(*f) for f in facts], self.trigger, self.lateness)
         firings = replay.through(arrival, watermark)
         live = replay.live()
-        standing = {(f.start, f.end) for f in live}
+        current = {(f.start, f.end) for f in live}
         found: list[tuple[object, ...]] = []
         for f in firings:
             # A firing includes everything before it in its session. Listing that for each firing
             # grows quadratically if a session fires often, so list it only if it is needed.
             upto = f in live if self.accumulation is None else self.accumulation != "discarding"
-            replaces = [self._window_change(r, standing) for r in f.replaces]
+            replaces = [self._window_change(r, current) for r in f.replaces]
             if self.accumulation is None and not upto and not any(r[2] for r in replaces):
                 continue
             found.append(
@@ -171,8 +171,8 @@ class _Planner:
         return found
 
     def _window_change(
-        self, firing: Fired, standing: set[tuple[int, int]]
+        self, firing: Fired, current: set[tuple[int, int]]
     ) -> tuple[int, int, bool, list[int]]:
         window = (firing.start, firing.end)
         members = list(firing.members) if self.accumulation == "retracting" else []
-        return *window, window not in standing, members
+        return *window, window not in current, members

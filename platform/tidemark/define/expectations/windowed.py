@@ -121,7 +121,7 @@ def unique_key(*, level: str = ERROR) -> Windowed:
 
     return Windowed(
         name="unique_key()",
-        expected=("one row per window and keys"),
+        expected="one row per window and keys",
         level=level,
         validate=validate,
     )
@@ -148,7 +148,7 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
     Raises:
         DefinitionError: the share is not greater than 0.
     """
-    _check_share("calm", share)
+    _check_share("max_change_after_close", share)
 
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
         before = batch.published_rows().where("timing <> 'EARLY'")
@@ -339,10 +339,10 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         # Between two windows of a key lies one window less than their distance.
         silent = F.round(length / period).cast("int") - following.isNotNull().cast("int")
         is_newest = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
-        gaps = starts.withColumns({"_silent": silent, "_told": is_newest, "_next": following})
+        gaps = starts.withColumns({"_silent": silent, "_is_newest": is_newest, "_next": following})
         until = F.when(F.col("_next").isNull(), " so far").otherwise("")
         text = F.concat(F.lit("silent for "), F.col("_silent"), F.lit(" windows"), until)
-        return gaps.where(F.col("_told") & (F.col("_silent") >= windows)).select(
+        return gaps.where(F.col("_is_newest") & (F.col("_silent") >= windows)).select(
             "window_start", *keys, text.alias(OBSERVED)
         )
 

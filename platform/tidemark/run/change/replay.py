@@ -123,12 +123,12 @@ def _report(
     since: int,
     facts: RunFacts | None,
 ) -> ReplayResult:
-    stands = Asset(warehouse, into).state.last().after.through
+    newest = Asset(warehouse, into).state.last().after.through
     return ReplayResult(
         asset=transform.name,
         table=into.table,
         since=since,
-        through=stands if facts is None else facts.through_arrival,
+        through=newest if facts is None else facts.through_arrival,
         windows=0 if facts is None else facts.windows,
         quarantined=0 if facts is None else facts.quarantined,
         facts=facts,

@@ -293,8 +293,8 @@ class Committer:
             # A separate object: reading the rows may update the shared one.
             opened = self._tables.reopen(table)
             # With the current version, a commit of the application in between is a conflict.
-            standing = opened.transaction_version(app)
-            transactions = None if standing is None else [Transaction(app, standing)]
+            newest = opened.transaction_version(app)
+            transactions = None if newest is None else [Transaction(app, newest)]
             found = rows()
             source = fetch_rows(found)
             try:
@@ -408,9 +408,9 @@ class Committer:
             try:
                 with translate_refusals(f"compact table '{table}'"):
                     opened = self._tables.reopen(table)
-                    folded = compact_files(opened, target, dry_run=dry_run)
+                    result = compact_files(opened, target, dry_run=dry_run)
                     self._sync(table, opened)
-                    return folded
+                    return result
             except ConflictError:
                 _wait(n)
         raise ConflictError(

@@ -48,9 +48,9 @@ def compact_files(
         key=lambda file: (file["modification_time"], file["path"]),
     )
     bins = list(_bins(small, target)) if len(small) > most else []
-    folded = CompactionResult(len(listed), len(listed) - sum(len(each) - 1 for each in bins))
+    result = CompactionResult(len(listed), len(listed) - sum(len(each) - 1 for each in bins))
     if dry_run or not bins:
-        return folded
+        return result
     system, folder = file_system(opened.table_uri)
     written: list[File] = []
     try:
@@ -75,7 +75,7 @@ def compact_files(
             with suppress(OSError):
                 system.delete_file(f"{folder}/{file.path}")
         raise
-    return folded
+    return result
 
 
 def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[Mapping[str, Any]]]:
@@ -96,7 +96,7 @@ def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[
 def _write(
     opened: DeltaTable, system: pafs.FileSystem, folder: str, files: Sequence[Mapping[str, Any]]
 ) -> File:
-    schema, name = arrow_schema(opened.schema()), f"folded-{uuid4().hex}.parquet"
+    schema, name = arrow_schema(opened.schema()), f"compacted-{uuid4().hex}.parquet"
     paths = [f"{folder}/{file['path']}" for file in files]
     rows = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
     with pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=system) as writer:

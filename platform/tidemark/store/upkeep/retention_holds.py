@@ -72,8 +72,8 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
     marts = warehouse.marts(registered=False)
     for mart in marts.tables():
         properties = run_unless_dropped(marts, mart, marts.properties) or {}
-        noted: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
-        yield from ((table, at) for table, at in noted.items() if isinstance(at, int))
+        versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
+        yield from ((table, at) for table, at in versions.items() if isinstance(at, int))
 
 
 def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:

@@ -95,10 +95,10 @@ def command(
     for name in OTHER_SOURCES:
         _ingest_until(store, home.ingestion(name), settings, streamed[-1].arrived_at)
     for name in OTHER_ASSETS:
-        beside = home.asset(name)
-        _catch_up(store, beside)
-        if span := _quarantined_span(store, beside):
-            check_parity(store, beside, *span)
+        other = home.asset(name)
+        _catch_up(store, other)
+        if span := _quarantined_span(store, other):
+            check_parity(store, other, *span)
     marts()
     closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:

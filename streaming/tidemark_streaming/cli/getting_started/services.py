@@ -232,7 +232,7 @@ def _show_status(
             f"The stream of [bold]{name}[/] is running; `tidemark stream {name} --stop` stops it."
         )
     for fault in faults:
-        out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
+        out().print(f"[bold red]{escape(str(fault))}[/]", soft_wrap=True)
     if any(p["running"] for p in processes):
         err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:

@@ -151,11 +151,11 @@ def replay(
         replays = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
         by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in replays.items())
         raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
-    mended = _fix(waiting, file, command)
+    fixed = _fix(waiting, file, command)
     store = home.warehouse()
     with step(f"replay dead letters of {source}") as work:
         done = dead_letters.replay(
-            store, ingestion.connector(home.settings.landing / source), mended
+            store, ingestion.connector(home.settings.landing / source), fixed
         )
         work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}

@@ -44,7 +44,7 @@ def command(
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
     from tidemark.store.key_choice import key_condition
-    from tidemark.store.rows import to_display as as_told
+    from tidemark.store.rows import to_display
     from tidemark_streaming.snapshot.tables import Tables
 
     if late and final:
@@ -67,7 +67,7 @@ def command(
         if rows is not None:
             _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
         return
-    shown = [] if rows is None else as_told(rows)
+    shown = [] if rows is None else to_display(rows)
     if form == "json":
         print_json(shown)
         return
@@ -135,7 +135,7 @@ def _late_columns(transform: "Definition") -> list[str]:
 
 
 def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
-    from tidemark.store.rows import to_display as as_told
+    from tidemark.store.rows import to_display
 
     if not rows.num_rows:
         err().print("No rows found.")
@@ -144,7 +144,7 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for name in shown:
         table.add_column(name, overflow="fold", no_wrap=name == "window_start")
-    for row in as_told(rows.select(shown)):
+    for row in to_display(rows.select(shown)):
         table.add_row(*(escape(_text(value)) for value in row.values()))
     out().print(table)
     if rows.num_rows == limit:

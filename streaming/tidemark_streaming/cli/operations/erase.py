@@ -31,7 +31,7 @@ def command(
         str,
         typer.Option(metavar="SQL", help="The events, as a SQL condition on the source's columns."),
     ],
-    letters_with: Annotated[
+    containing: Annotated[
         list[str] | None,
         typer.Option(
             "--dead-letters-containing",
@@ -62,7 +62,7 @@ def command(
     from tidemark_streaming.home.erasure import Wanted, erase
 
     home = Home()
-    wanted = Wanted(home.source(source), where, tuple(letters_with or ()), dry_run, vacuum)
+    wanted = Wanted(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
     if any(not text for text in wanted.texts):
         raise DefinitionError(
             "--dead-letters-containing must not be empty: every dead letter contains it."
@@ -104,8 +104,8 @@ def _show(report: "Report", wanted: "Wanted") -> None:
             "Earlier versions of the tables contain the events until `tidemark maintain` removes "
             f"their files, after {report.readable_until}; --vacuum removes them now.",
         )
-    for sentence in report.beyond:
-        err().print(f"not erased: {sentence}", markup=False, soft_wrap=True)
+    for note in report.beyond:
+        err().print(f"not erased: {note}", markup=False, soft_wrap=True)
     for each in done.sent:
         for window in each.windows[:_LISTED]:
             keys = format_keys(window["keys"])

@@ -80,8 +80,8 @@ def _repair(home: Home) -> Output:
         work.note = format_count(len(done), "step")
 
     def show() -> None:
-        for sentence in done:
-            out().print(sentence)
+        for message in done:
+            out().print(message)
         if not done:
             err().print("Nothing is damaged.")
 

@@ -31,9 +31,9 @@ class Node:
     path: Path
     raw: yaml.Node
 
-    def error(self, sentence: str) -> ScenarioError:
+    def error(self, message: str) -> ScenarioError:
         """Return the error with this message at this node."""
-        return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {sentence}")
+        return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {message}")
 
     @contextmanager
     def locate_errors(self) -> Iterator[None]:

@@ -142,7 +142,7 @@ def test_concurrent_appends_make_a_compaction_give_up(
     assert count > 1
     assert rows(bare) == [*range(60), *(100 + n for n in range(1, count + 1))]
     # The files of the failed compaction were deleted.
-    assert not list(Path(bare.path("t")).glob("folded-*"))
+    assert not list(Path(bare.path("t")).glob("compacted-*"))
     found = one(bare)
     assert found.busy
     assert found.before == found.after
