@@ -1,5 +1,6 @@
 """Tests of aggregates: the partials of any split of the events merge into the correct result."""
 
+import math
 import random
 import statistics
 from collections import Counter
@@ -290,6 +291,53 @@ def test_sums_and_means_of_decimals_are_exact(spark: SparkSession) -> None:
     by = F.col("id") % 7
     assert answer_of(agg.sum("v"), rows, by) == Decimal("3.00")
     assert answer_of(agg.mean("v"), rows, by) == Decimal("0.1")
+
+
+def net_result(name: str, values: list[Any]) -> Any:  # noqa: ANN401
+    """Return the sum or the mean of the values that were not retracted."""
+    if not values:
+        return None
+    total = sum(values)
+    return total if name == "sum" else total / len(values)
+
+
+# Six aggregates of long expressions.
+@pytest.mark.slow
+def test_retracted_values_leave_no_trace(spark: SparkSession) -> None:
+    """Also NaN and infinities, which can't be subtracted, and for each order and split."""
+    chance = random.Random(7)
+    nasty: list[float | None] = [1.5, -2.0, math.nan, math.inf, -math.inf, None, 0.0, 8.25]
+    rows, left = list[tuple[Any, ...]](), dict[int, list[float]]()
+    for case in range(60):
+        added = chance.choices(nasty, k=chance.randrange(1, 6))
+        kept = [chance.random() < 0.5 for _ in added]
+        each = [(v, False) for v in added]
+        each += [(v, True) for v, stays in zip(added, kept, strict=True) if not stays]
+        chance.shuffle(each)
+        left[case] = [v for v, stays in zip(added, kept, strict=True) if stays and v is not None]
+        for value, retraction in each:
+            whole = None if value is None or not math.isfinite(value) else int(min(value, 9))
+            rows.append((case, chance.randrange(3), value, whole, retraction))
+    events = spark.createDataFrame(
+        rows, "case INT, part INT, x DOUBLE, i BIGINT, retraction BOOLEAN"
+    ).withColumn("d", F.col("i").cast("decimal(10,2)"))
+    plain = {f"{f} {c}": getattr(agg, f)(c) for f in ("sum", "mean") for c in "xid"}
+    signed = {n: a.signed("retraction") for n, a in plain.items() if a.signed is not None}
+    parts = events.groupBy("case", "part").agg(*(a.partial().alias(n) for n, a in signed.items()))
+    merged = parts.groupBy("case").agg(*(a.merge(F.col(n)).alias(n) for n, a in signed.items()))
+    found = merged.select("case", *(a.finish(F.col(n)).alias(n) for n, a in signed.items()))
+    types = dict(found.dtypes)
+    assert (types["sum i"], types["sum x"], types["mean i"]) == ("bigint", "double", "double")
+    assert {types[f"{f} d"].partition("(")[0] for f in ("sum", "mean")} == {"decimal"}
+    for row in found.collect():
+        values = left[row["case"]]
+        for name in ("sum", "mean"):
+            want = net_result(name, values)
+            assert row[f"{name} x"] == pytest.approx(want, nan_ok=True)
+            whole = [int(min(v, 9)) for v in values if math.isfinite(v)]
+            want = net_result(name, whole)
+            assert row[f"{name} i"] == pytest.approx(want)
+            assert row[f"{name} d"] == pytest.approx(None if want is None else Decimal(want))
 
 
 LARGE = 2**63 - 1

@@ -2,6 +2,9 @@
 
 A retraction repeats an earlier row that no longer holds. The partials have the *net* number of
 values: those of rows minus those of retractions. A sum or a mean is null if it is zero.
+
+NaN and the infinities can't be subtracted: their difference is NaN. They are left out of the sums
+and counted, so that a sum is finite again when the last of them is retracted.
 """
 
 from collections.abc import Callable
@@ -12,6 +15,8 @@ from pyspark.sql import functions as F
 
 from tidemark.define.aggregates import means, totals
 from tidemark.define.aggregates.combiner import Aggregate, values
+
+_NONFINITE = ("nan", "inf", "-inf")
 
 
 def signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggregate:
@@ -27,7 +32,7 @@ def signed_sum(total: Aggregate, column: str, where: str | None, retraction: str
             total,
             partial=lambda: _partial(totals.partial, values(column, where), retraction),
             merge=lambda partials: _merge(totals.merge, partials),
-            finish=lambda p: F.when(p["net"] != 0, totals.total(p["values"])),
+            finish=lambda p: F.when(p["net"] != 0, totals.total(_with_nonfinite(p))),
             slack=lambda p: totals.total_slack(p["values"]),
             overflowed=lambda p: totals.has_total_overflowed(p["values"]),
         )
@@ -38,7 +43,7 @@ def signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str
     """Return the mean of rows minus retractions."""
 
     def net(merged: Column) -> Column:
-        return merged["values"].withField("count", merged["net"])
+        return _with_nonfinite(merged).withField("count", merged["net"])
 
     return _subtracting(
         replace(
@@ -55,15 +60,38 @@ def signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str
 
 
 def _partial(of_values: Callable[[Column], Column], value: Column, retraction: str) -> Column:
-    """Return a partial of values, subtracted in retractions, with the net number of values."""
-    own = of_values(F.when(F.col(retraction), -value).otherwise(value))
-    return F.struct(own.alias("values"), _net(value, retraction).alias("net"))
+    """Return a partial of finite values, subtracted in retractions, with net numbers of values."""
+    double = value.cast("double")
+    finite = F.when(F.abs(double) < float("inf"), value)
+    own = of_values(F.when(F.col(retraction), -finite).otherwise(finite))
+    return F.struct(
+        own.alias("values"),
+        _net(value, retraction).alias("net"),
+        *(
+            _net(F.when(double == float(name), value), retraction).alias(name)
+            for name in _NONFINITE
+        ),
+    )
 
 
 def _merge(of_partials: Callable[[Column], Column], partials: Column) -> Column:
     return F.struct(
-        of_partials(partials["values"]).alias("values"), _sum(partials["net"]).alias("net")
+        of_partials(partials["values"]).alias("values"),
+        *(_sum(partials[name]).alias(name) for name in ("net", *_NONFINITE)),
     )
+
+
+def _with_nonfinite(merged: Column) -> Column:
+    """Return the merged partial of finite values with the sum of all values."""
+    nans, plus, minus = (merged[name] for name in _NONFINITE)
+    # A retraction of a value has the opposite sign.
+    up, down = (plus > 0) | (minus < 0), (minus > 0) | (plus < 0)
+    text = F.when((nans != 0) | (up & down), "NaN").when(up, "Infinity").when(down, "-Infinity")
+    # The engine knows the type of the sum, but Python does not: JSON with its text as the schema.
+    own = merged["values"]["sum"]
+    json = F.concat(F.lit('{"sum": "'), text, F.lit('"}'))
+    found = F.from_json(json, F.concat(F.lit("sum "), F.typeof(own)))["sum"]
+    return merged["values"].withField("sum", F.coalesce(found, own))
 
 
 def _subtracting(found: Aggregate) -> Aggregate:
