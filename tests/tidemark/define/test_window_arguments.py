@@ -42,6 +42,16 @@ def test_the_steps_of_a_cumulating_window_divide_its_size() -> None:
         Cumulating("5 microseconds", "2 microseconds")
 
 
+@pytest.mark.parametrize("kind", [Sliding, Cumulating])
+def test_an_event_is_in_a_bounded_number_of_windows(
+    kind: Callable[[str, str], Window],
+) -> None:
+    """An array with all windows of an event would be larger than the engine's memory."""
+    assert kind("1 day", "1 second")
+    with pytest.raises(DefinitionError, match=r"each event would be in 86,400,000 windows; at mo"):
+        kind("1 day", "1 millisecond")
+
+
 @pytest.mark.parametrize(
     ("window", "text"),
     [

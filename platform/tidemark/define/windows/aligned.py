@@ -13,6 +13,7 @@ from tidemark.define.helper_columns import FIRST, helper
 from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
 
 _START, _END, _PLACE = map(helper, ("start", "end", "place"))
+MAX_WINDOWS_PER_EVENT = 100_000
 
 
 @checked_class
@@ -88,8 +89,8 @@ class Sliding(Window):
         offset: the amount by which all windows are shifted; it may be negative.
 
     Raises:
-        DefinitionError: the size or the slide is not greater than zero, or a text is not a length
-            of time.
+        DefinitionError: the size or the slide is not greater than zero, an event would be in more
+            than 100,000 windows, or a text is not a length of time.
     """
 
     size: int
@@ -104,6 +105,7 @@ class Sliding(Window):
         object.__setattr__(self, "size", _check_positive("size of a sliding window", size))
         object.__setattr__(self, "slide", _check_positive("slide of a sliding window", slide))
         object.__setattr__(self, "offset", duration(offset))
+        _check_overlap(str(self), self.size, self.slide)
 
     def __str__(self) -> str:
         gap = self.slide - self.size
@@ -171,7 +173,8 @@ class Cumulating(Window):
 
     Raises:
         DefinitionError: the size or the step is not greater than zero, the size is not a multiple
-            of the step, or a text is not a length of time.
+            of the step, an event would be in more than 100,000 windows, or a text is not a length
+            of time.
     """
 
     size: int
@@ -191,6 +194,7 @@ class Cumulating(Window):
                 f"The size of a cumulating window must be a multiple of its step (got size {size} "
                 f"and step {step})."
             )
+        _check_overlap(str(self), self.size, self.step)
 
     def __str__(self) -> str:
         each = f"cumulating {describe(self.size)} by {describe(self.step)}"
@@ -271,6 +275,16 @@ def _check_positive(what: str, text: str | timedelta) -> int:
     if length <= 0:
         raise DefinitionError(f"The {what} must be greater than zero (got '{text}').")
     return length
+
+
+def _check_overlap(window: str, size: int, step: int) -> None:
+    """Refuse windows of which an event is in so many that the engine runs out of memory."""
+    count = -(-size // step)
+    if count > MAX_WINDOWS_PER_EVENT:
+        raise DefinitionError(
+            f"With {window}, each event would be in {count:,} windows; at most "
+            f"{MAX_WINDOWS_PER_EVENT:,} are possible. Use a longer step, or a shorter size."
+        )
 
 
 def _describe_offset(offset: int) -> str:
