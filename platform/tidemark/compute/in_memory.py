@@ -13,7 +13,8 @@ the rows.
 | firings | none, or each arrival |
 | aggregates | `count`; sums that are far from overflowing; means, except of decimals; |
 | | minimums and maximums of values other than NaN and -0.0 |
-| keys | integers, booleans, strings; dates and timestamps only without expectations |
+| keys | integers, booleans, strings; without expectations also dates, timestamps, and |
+| | strings with control characters |
 """
 
 import json
@@ -150,11 +151,21 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     """Return the keys of rows as JSON, as `compare.keys_as_json` does; None if only the engine can
     do it.
     """
-    if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
+    if any(_is_written_otherwise(rows[key]) for key in keys):
         return None
     dicts = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
     texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in dicts)
     return pa.array(texts, pa.string())
+
+
+def _is_written_otherwise(values: Array) -> bool:
+    """Return whether the engine may write values of a key as another JSON text.
+
+    It has capital letters in the escapes of control characters.
+    """
+    if pa.types.is_string(values.type):
+        return bool(pc.any(pc.match_substring_regex(values, r"[\x00-\x1f]")).as_py())
+    return pa.types.is_temporal(values.type)
 
 
 def _find_merge_function(aggregate: Aggregate) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.runs import run_all
@@ -276,6 +276,20 @@ def test_keys_are_written_as_json() -> None:
         ['{"open":true}', '{"open":false}', '{"open":null}']
     )
     assert in_memory.keys_as_json(rows, []) == pa.array(["{}"] * 3)
+
+
+def test_keys_with_any_character_are_written_as_by_the_engine(spark: SparkSession) -> None:
+    """Texts that the engine writes otherwise are left to it, and so are all rows with them."""
+    characters = [*map(chr, range(0x250)), "\u2028", "\ufeff", "\uffff", "\U0001f600", "\\u001f"]
+    rows = pa.table({"k": [f"a{c}b" for c in characters]})
+    texts = fetch(to_dataframe(spark, rows).select("k", keys_as_json(["k"]).alias("json")))
+    by_engine = dict(zip(*texts.to_pydict().values(), strict=True))
+    assert len(by_engine) == len(characters)
+    for n, text in enumerate(rows["k"].to_pylist()):
+        found = in_memory.keys_as_json(rows.slice(n, 1), ["k"])
+        assert (found is None) == (text[1] < " ")
+        assert found is None or found.to_pylist() == [by_engine[text]]
+    assert in_memory.keys_as_json(rows, ["k"]) is None
 
 
 def test_the_slack_of_a_result_grows_with_its_summands() -> None:
