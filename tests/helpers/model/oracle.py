@@ -342,17 +342,30 @@ def windows_of(window: Row, at: int) -> list[tuple[Instant, Instant]]:
 
 
 def _period(unit: str, zone: ZoneInfo, at: int) -> tuple[int, int]:
+    """Return the last beginning of a period that is not after an instant, and the next one.
+
+    A skipped midnight is the instant of the skip. The first of two midnights counts.
+    """
+
+    def following(day: date) -> date:
+        return {
+            "day": day + timedelta(days=1),
+            "week": day + timedelta(days=7),
+            "month": (day + timedelta(days=31)).replace(day=1),
+            "year": date(day.year + 1, 1, 1),
+        }[unit]
+
     day = (EPOCH + at * MICROSECOND).astimezone(zone).date()
-    monday, month = day - timedelta(days=day.weekday()), day.replace(day=1)
-    first, after = {
-        "day": (day, day + timedelta(days=1)),
-        "week": (monday, monday + timedelta(days=7)),
-        "month": (month, (month + timedelta(days=31)).replace(day=1)),
-        "year": (date(day.year, 1, 1), date(day.year + 1, 1, 1)),
+    first = {
+        "day": day,
+        "week": day - timedelta(days=day.weekday()),
+        "month": day.replace(day=1),
+        "year": date(day.year, 1, 1),
     }[unit]
-    # A skipped midnight is the instant of the skip. The first of two midnights counts.
-    start, end = (micros(datetime.combine(day, time(), zone)) for day in (first, after))
-    return start, end
+    # The clock may go back to a day that has ended.
+    days = (first, following(first), following(following(first)))
+    bounds = [micros(datetime.combine(each, time(), zone)) for each in days]
+    return max(b for b in bounds if b <= at), min(b for b in bounds if b > at)
 
 
 def _sign(event: Event) -> int:

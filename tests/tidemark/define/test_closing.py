@@ -40,8 +40,11 @@ def test_last_window_end_matches_the_assigned_windows(
     moments = spark.range(instant(day) - duration("8 days"), max(ends) + 1, HALF_HOUR)
     rows = window.assign(moments.select(F.timestamp_micros("id").alias("at")), "at")
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    found = rows.agg(*(F.max(F.when(start < e, end)) for e in ends)).collect()[0]
-    assert [window.last_window_end(e) for e in ends] == list(found)
+    outside = F.count_if(F.expr("at < window_start OR at >= window_end"))
+    last = [F.max(F.when(start < e, end)) for e in ends]
+    *found, strangers = rows.agg(*last, outside).collect()[0]
+    assert [window.last_window_end(e) for e in ends] == found
+    assert strangers == 0
 
 
 LENGTHS = st.integers(1, 12)
@@ -106,11 +109,13 @@ ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "America/St_Johns", "Asia/
 )
 def test_the_last_calendar_window_is_the_oracles(unit: str, zone: str, end: int) -> None:
     spec = {"calendar": {"unit": unit, "timezone": zone}}
-    # After a midnight that occurs twice, the local date goes back for up to an hour. In St. John's,
-    # the clock went back a minute after midnight, so the later date lasted a minute at first.
     moments = [end - 1 - before * MINUTE for before in range(121)]
-    ends = [last for at in moments for _, last in windows_of(spec, at)]
-    assert Calendar(unit, zone).last_window_end(end) == max(ends)
+    windows = [window for at in moments for window in windows_of(spec, at)]
+    assert Calendar(unit, zone).last_window_end(end) == max(last for _, last in windows)
+    # Also in St. John's, where the clock went back to the day before, a minute after midnight.
+    for at, window in zip(moments, windows, strict=True):
+        assert Calendar(unit, zone).span(at) == window
+        assert window[0] <= at < window[1]
 
 
 @given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)

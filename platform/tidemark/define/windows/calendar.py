@@ -27,7 +27,7 @@ class Calendar(Window):
 
     A window lasts from local midnight to local midnight, so a day on which the clock changes has 23
     or 25 hours. If a day has no midnight, it begins with its first instant. If midnight occurs
-    twice, the day begins with the first.
+    twice, the day begins with the first, even if the clock then goes back to the day before.
 
     Example:
         Calendar("month", "America/New_York")
@@ -74,11 +74,29 @@ class Calendar(Window):
     def last_window_end(self, end: int) -> int:
         if end > INFINITY - _EDGE:
             return INFINITY
+        return self.span(max(end - 1, BEGINNING + _DAY))[1]
+
+    def span(self, at: int) -> tuple[int, int]:
+        """Return the window of an instant."""
         zone = ZoneInfo(self.timezone)
-        day = self._after(as_datetime(max(end - 1, BEGINNING + _DAY)).astimezone(zone).date())
-        found = instant(datetime.combine(day, time(), zone))
-        # If the clock goes back across midnight, the end of the previous day occurs again after it.
-        return found if found >= end else instant(datetime.combine(self._after(day), time(), zone))
+        day = as_datetime(at).astimezone(zone).date()
+        after = self._after(day)
+        days = (self._first(day), after, self._after(after))
+        start, end, next_end = (instant(datetime.combine(d, time(), zone)) for d in days)
+        # The clock may go back across midnight, to a day whose window has ended.
+        return (start, end) if at < end else (end, next_end)
+
+    def _first(self, day: date) -> date:
+        """Return the first day of the window that contains a day."""
+        match self.unit:
+            case "day":
+                return day
+            case "week":
+                return day - timedelta(days=day.weekday())
+            case "month":
+                return day.replace(day=1)
+            case _:
+                return date(day.year, 1, 1)
 
     def _after(self, day: date) -> date:
         """Return the first day after the window that contains a day."""
@@ -104,11 +122,14 @@ class Calendar(Window):
         # The engine's session time zone is UTC, so the shifted time reads as the local one.
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
         begin = F.date_trunc(self.unit, local)
-        until = begin + F.expr(f"INTERVAL 1 {self.unit}")
+        bounds = [begin, *(begin + F.expr(f"INTERVAL {n} {self.unit}") for n in (1, 2))]
+        start, end, next_end = (F.to_utc_timestamp(bound, self.timezone) for bound in bounds)
+        # As in `span`.
+        ended = F.col(event_time) >= end
         return rows.select(
             "*",
-            F.to_utc_timestamp(begin, self.timezone).alias("window_start"),
-            F.to_utc_timestamp(until, self.timezone).alias("window_end"),
+            F.when(ended, end).otherwise(start).alias("window_start"),
+            F.when(ended, next_end).otherwise(end).alias("window_end"),
         )
 
 

@@ -8,17 +8,13 @@ run.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from tidemark.base.instants import (
     BEGINNING,
     EARLIEST,
-    EPOCH,
     INFINITY,
     LATEST,
-    as_datetime,
     duration,
 )
 from tidemark.define import watermarks
@@ -153,29 +149,10 @@ def spans(window: Window, at: int) -> list[Span]:
             start = at - (at - offset) % size
             ends = range(start + step, start + size + 1, step)
             return [(start, end) for end in ends if at < end]
-        case Calendar(unit=unit, timezone=zone):
-            return [_civil(unit, ZoneInfo(zone), at)]
+        case Calendar():
+            return [window.span(at)]
         case _:
             return [(BEGINNING, INFINITY)]
-
-
-def _civil(unit: str, zone: ZoneInfo, at: int) -> Span:
-    day = as_datetime(at).astimezone(zone).date()
-    begin = {
-        "day": day,
-        "week": day - timedelta(days=day.weekday()),
-        "month": day.replace(day=1),
-        "year": day.replace(month=1, day=1),
-    }[unit]
-    longest = {"day": 1, "week": 7, "month": 31, "year": 366}[unit]
-    until = begin + timedelta(days=longest)
-    if unit in ("month", "year"):
-        until = until.replace(day=1)
-    return _midnight(begin, zone), _midnight(until, zone)
-
-
-def _midnight(day: date, zone: ZoneInfo) -> int:
-    return (datetime.combine(day, time(), zone) - EPOCH) // timedelta(microseconds=1)
 
 
 def _observe(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
