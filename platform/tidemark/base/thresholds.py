@@ -146,6 +146,13 @@ LOG_FILE_BYTES = 32 << 20
 `benchmarks.latency` (a backlog).
 """
 
+STAGED_FILE_ROWS = 500_000
+"""Up to this number of rows, rows that the engine writes from one partition are one file.
+
+If they are in order, each file is a range of arrivals, and readers skip the others. Benchmark:
+`benchmarks.joins`.
+"""
+
 COMPACTED_FILE_BYTES = 128 << 20
 """The target size of a file that compaction writes."""
 

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
+from typing import overload
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,14 +24,16 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.base.telemetry import Clock
-from tidemark.compute.materialize import temp_tables
+from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.pairing import is_paired
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.run_span import list_arrivals
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
+from tidemark.store.event_log.incoming_rows import ComputedRows
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.lookup_tables import current_versions
 from tidemark.store.rows import Rows
@@ -344,7 +348,7 @@ def _commit(
     Args:
         following: the chunks that will be requested from the connector next.
     """
-    clock = Clock()
+    clock, first = Clock(), 0 if last is None else last.arrival + 1
     try:
         versions = json.dumps(current_versions(log.warehouse, log.source))
         with temp_tables(log.warehouse) as place:
@@ -361,7 +365,11 @@ def _commit(
             asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
-                if isinstance(rows, DataFrame):
+                computed: ComputedRows | None = None
+                if isinstance(rows, DataFrame) and not few and is_paired(log.source):
+                    computed = _compute(log.source, rows, last, chunks, place)
+                    rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
+                elif isinstance(rows, DataFrame):
                     rows = place.materialize(check_values(log.source, rows), few=few)
                 elif isinstance(rows, pa.Table):
                     rows = check_values(log.source, rows)
@@ -375,7 +383,7 @@ def _commit(
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
-                logged = log.append(_number_arrivals(rows, arrivals[0].arrival), arrivals)
+                logged = log.append(computed or _number_arrivals(rows, first), arrivals)
                 clock.after("write")
     except PySparkException as error:
         known = connector.explain(error)
@@ -391,6 +399,27 @@ def _commit(
     return arrivals, logged if few else None
 
 
+def _compute(
+    source: Source,
+    rows: DataFrame,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    place: TempTables,
+) -> ComputedRows:
+    """Compute many rows of a join once, in the form of the event log.
+
+    They come from event logs, so their values have been checked, and computing them twice gives the
+    same rows. The watermarks of a derived source do not depend on its rows.
+    """
+    arrivals = fold(source, last, chunks, {}, "{}", 1)
+    rows = _number_arrivals(rows, arrivals[0].arrival)
+    return ComputedRows(source, rows, arrivals, partial(place.materialize, few=False))
+
+
+@overload
+def _number_arrivals(rows: DataFrame, first: int) -> DataFrame: ...
+@overload
+def _number_arrivals(rows: pa.Table, first: int) -> pa.Table: ...
 def _number_arrivals(rows: Rows, first: int) -> Rows:
     """Return rows with the number of their arrival; `first` is that of the first chunk."""
     if isinstance(rows, DataFrame):

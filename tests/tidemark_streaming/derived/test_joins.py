@@ -88,7 +88,8 @@ def test_many_rows_and_few_give_the_same_event_log(
         with monkeypatch.context() as patch:
             patch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
             patch.setattr(thresholds, "SMALL_BATCH_BYTES", -1)
-            patch.setattr(thresholds, "LOG_FILE_BYTES", 150)
+            patch.setattr(thresholds, "STAGED_FILE_ROWS", 3)
+            patch.setattr(thresholds, "INLINE_ROWS", 0)
             for source in many:
                 list(ingest(warehouse, derived(warehouse, source), batch=None))
     for one, other in zip(few, many, strict=True):

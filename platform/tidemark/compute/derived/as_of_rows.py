@@ -35,7 +35,7 @@ from tidemark.compute.derived.paired_rows import (
     select_columns,
     taking_part,
 )
-from tidemark.compute.derived.settling import find_settling_step
+from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.derived.versions import read_older_versions
 from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
 from tidemark.define.helper_columns import helper
@@ -59,9 +59,10 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     waiting, taken = read_new(left, steps), steps.span(left.source.name)[0]
     if taken >= 0 and start < end:
         waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
-    settled = find_settling_step(F.col(TIME) + F.lit(join.lateness), before, advances)
+    until = F.col(TIME) + F.lit(join.lateness)
+    waiting = add_settling_step(waiting, _SETTLED, until, before, advances)
     sides = {
-        "l": name_side("l", waiting, join.lateness, **{_SETTLED: settled}),
+        "l": name_side("l", waiting, join.lateness, **{_SETTLED: F.col(_SETTLED)}),
         "r": name_side("r", read_new(right, steps), join.lateness),
     }
     older = name_side("r", read_older_versions(source, join, logs, steps, end), join.lateness)

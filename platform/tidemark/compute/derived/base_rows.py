@@ -5,7 +5,7 @@ import re
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.derived.settling import find_raised_watermark
+from tidemark.compute.derived.settling import add_raised_watermark
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
@@ -20,6 +20,7 @@ TIME = helper("time")
 MARK = helper("mark")
 """The effective watermark of its own base before its arrival, BIGINT microseconds."""
 ARRIVAL, POSITION, CORRELATION = map(helper, ("arrival", "position", "correlation"))
+_RAISED = helper("raised")
 
 
 def origin_of(base: Source, arrival: str = "arrival", position: str = "position") -> Column:
@@ -65,7 +66,8 @@ def read_between(
     rows = rows.join(F.broadcast(known), "arrival", "left")
     mark = F.unix_micros("watermark")
     if raised := steps.raised.get(source.name):
-        mark = F.greatest(mark, find_raised_watermark(F.col("arrival"), raised))
+        rows = add_raised_watermark(rows, _RAISED, F.col("arrival"), raised)
+        mark = F.greatest(mark, _RAISED)
     return rows.select(
         F.coalesce(STEP, F.lit(-1)).alias(STEP),
         F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),

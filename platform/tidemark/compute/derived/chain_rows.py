@@ -18,7 +18,7 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import slot
 from tidemark.compute.affected.closed_windows import open_range
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.settling import find_settling_step
+from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.exact_json import exact_json
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane import as_of
@@ -71,7 +71,7 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
         reached = advances[-1][0]
         ends = ((first, (reached if reached == INFINITY else reached - chain.wait) + 1),)
     windows = log.warehouse.read(chain.asset.table, InRanges("window_end", ends)).where("final")
-    return windows.withColumn(STEP, _passing_step(chain.wait, log, steps)).where(f"{STEP} >= 0")
+    return _add_passing_step(windows, F.lit(chain.wait), log, steps).where(f"{STEP} >= 0")
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
@@ -87,25 +87,25 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     # A slot of its own fires with its arrival. The state may have later arrivals.
     alone = F.col(PHASE).isin(slot.EARLY, slot.LATE)
     at_end = F.col(PHASE) == slot.ON_TIME
-    step = F.when(alone, F.col(FIRED) - F.lit(before + 1)).otherwise(
-        F.when(at_end, _passing_step(0, log, steps)).otherwise(
-            _passing_step(transform.allowed_lateness, log, steps)
-        )
-    )
+    wait = F.when(at_end, 0).otherwise(transform.allowed_lateness)
+    fired = fired.where(slot.has_fired_since(transform, as_of(then)))
+    fired = _add_passing_step(fired, wait, log, steps)
+    step = F.when(alone, F.col(FIRED) - F.lit(before + 1)).otherwise(F.col(STEP))
     bounds = zip(_FIRED_WINDOW, ("window_end", "window_start"), strict=True)
-    fired = fired.where(slot.has_fired_since(transform, as_of(then))).withColumns(
+    fired = fired.withColumns(
         {STEP: step.cast("int"), **{name: F.col(bound) for name, bound in bounds}}
     )
     fired = fired.where(f"{STEP} BETWEEN 0 AND {through - before - 1}")
     return list_values(fired, transform, [STEP, "pane", *_FIRED_WINDOW])
 
 
-def _passing_step(wait: int, log: Log, steps: Steps) -> Column:
-    """Return the first step after which the watermark has passed the end of a window by `wait`."""
+def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) -> DataFrame:
+    """Return windows with `STEP`: the first after which the watermark is past the end by `wait`."""
     base = log.source.name
+    before, advances = steps.watermark_before(base), steps.advances(base)
     # The watermark of a source that has ended is not beyond all windows and their lateness.
-    settled = F.least(F.unix_micros("window_end") + F.lit(wait), F.lit(INFINITY)) - 1
-    return find_settling_step(settled, steps.watermark_before(base), steps.advances(base))
+    settled = F.least(F.unix_micros("window_end") + wait, F.lit(INFINITY)) - 1
+    return add_settling_step(windows, STEP, settled, before, advances)
 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:

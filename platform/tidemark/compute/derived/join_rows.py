@@ -33,7 +33,7 @@ from tidemark.compute.derived.paired_rows import (
     select_columns,
     taking_part,
 )
-from tidemark.compute.derived.settling import find_settling_step
+from tidemark.compute.derived.settling import add_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, Join
 from tidemark.define.helper_columns import helper
@@ -42,7 +42,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _HOW = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
-_ALONE = helper("alone")
+_SETTLED, _ALONE = map(helper, ("settled", "alone"))
 """The step of a row without a partner; null if it may still get one, or is no row of the join."""
 _Range = tuple[int, int]
 
@@ -155,11 +155,10 @@ def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFram
     if side.kept:
         reaches = join.reach.left_end if side.letter == "l" else join.reach.right_end
         end = reaches(F.col(TIME)) + F.lit(join.lateness or 0)
-        settled = find_settling_step(
-            end, steps.watermark_before(side.partner), steps.advances(side.partner)
-        )
+        before, advances = steps.watermark_before(side.partner), steps.advances(side.partner)
+        rows = add_settling_step(rows, _SETTLED, end, before, advances)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
-        alone = F.when(settled.isNotNull(), F.greatest(STEP, settled))
+        alone = F.when(F.col(_SETTLED).isNotNull(), F.greatest(STEP, _SETTLED))
     return name_side(side.letter, rows, join.lateness, **{_ALONE: alone})
 
 

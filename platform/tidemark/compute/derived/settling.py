@@ -1,59 +1,80 @@
 """Find the step after which a row is settled, by the effective watermarks of the bases.
 
-The searches run in a worker of the engine. A join on an inequality would compare each row with each
-watermark.
+A binary search finds them, with one column for each halving. A join on an inequality would compare
+each row with each watermark.
 """
 
+import json
 from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
+from tidemark.define.helper_columns import helper
+
+_NUMBERS, _VALUE, _COUNT = map(helper, ("numbers", "value", "count"))
 
 
-def find_settling_step(
-    instant: Column, before: int | None, advances: Sequence[tuple[int, int]]
-) -> Column:
-    """Return the index of the first step after which the watermark is greater than an instant.
+def add_settling_step(
+    rows: DataFrame,
+    name: str,
+    instant: Column,
+    before: int | None,
+    advances: Sequence[tuple[int, int]],
+) -> DataFrame:
+    """Return rows with the first step after which the watermark is greater than an instant.
 
     It is -1 if the watermark was greater before these steps, and null if it is not yet, or if the
     instant is null.
 
     Args:
+        name: the name of the added column.
         instant: BIGINT microseconds.
         before: the watermark before these steps.
         advances: the watermarks that it reaches in these steps, in order, each with its step.
     """
     known = [*([] if before is None else [(before, -1)]), *advances]
-    marks = np.array([mark for mark, _ in known], np.int64)
-    steps = pa.array([*(step for _, step in known), None], pa.int32())
-
-    # Spark infers the kind of function, and warns if it is given, which its stubs require.
-    @F.arrow_udf("int")  # pyright: ignore[reportCallIssue]
-    def find(instants: pa.Array) -> pa.Array:
-        # A source that has ended is past every instant, however long it is waited for.
-        ends = np.minimum(instants.fill_null(0).to_numpy(), INFINITY - 1)
-        ranks = np.searchsorted(marks, ends, side="right")
-        return steps.take(pa.array(ranks, mask=instants.is_null().to_numpy(zero_copy_only=False)))
-
-    return find(instant)
+    # A source that has ended is past every instant, however long it is waited for. `least` skips
+    # nulls.
+    end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))
+    rows = _add_count(rows, end, [mark for mark, _ in known])
+    step = F.get(_array([step for _, step in known], "int"), F.col(_COUNT))
+    return rows.withColumn(name, step).drop(_COUNT)
 
 
-def find_raised_watermark(arrival: Column, raised: Sequence[tuple[int, int]]) -> Column:
-    """Return the watermark that a heartbeat before an arrival has raised; null if none has.
+def add_raised_watermark(
+    rows: DataFrame, name: str, arrival: Column, raised: Sequence[tuple[int, int]]
+) -> DataFrame:
+    """Return rows with the watermark that a heartbeat before an arrival has raised.
+
+    It is null if none has.
 
     Args:
+        name: the name of the added column.
         arrival: the number of the base's arrival.
         raised: the raised watermarks of the base, each with the number of the arrival.
     """
-    numbers = np.array([number for number, _ in raised], np.int64)
-    marks = pa.array([None, *(mark for _, mark in raised)], pa.int64())
+    rows = _add_count(rows, arrival - 1, [number for number, _ in raised])
+    mark = F.get(_array([mark for _, mark in raised], "bigint"), F.col(_COUNT) - 1)
+    return rows.withColumn(name, mark).drop(_COUNT)
 
-    @F.arrow_udf("bigint")  # pyright: ignore[reportCallIssue]
-    def find(arrivals: pa.Array) -> pa.Array:
-        return marks.take(pa.array(np.searchsorted(numbers, arrivals.to_numpy(), side="left")))
 
-    return find(arrival)
+def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFrame:
+    """Return rows with `_COUNT`: how many of ascending numbers are at most a value.
+
+    It is null if the value is null.
+    """
+    columns = {_NUMBERS: _array(numbers, "bigint"), _VALUE: value, _COUNT: F.lit(0)}
+    rows = rows.withColumns(columns)
+    for length in (1 << n for n in reversed(range(len(numbers).bit_length()))):
+        fits = F.get(_NUMBERS, F.col(_COUNT) + (length - 1)) <= F.col(_VALUE)
+        count = F.when(fits, F.col(_COUNT) + length).otherwise(F.col(_COUNT))
+        rows = rows.withColumn(_COUNT, count)
+    count = F.when(F.col(_VALUE).isNotNull(), F.col(_COUNT))
+    return rows.withColumn(_COUNT, count).drop(_NUMBERS, _VALUE)
+
+
+def _array(numbers: Sequence[int], kind: str) -> Column:
+    """Return a constant, which takes less of the plan than a constant for each number."""
+    return F.from_json(F.lit(json.dumps(list(numbers))), f"array<{kind}>")

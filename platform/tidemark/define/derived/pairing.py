@@ -8,6 +8,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
+    DerivedSource,
     Lineage,
     name_columns,
     own_columns,
@@ -46,6 +47,11 @@ class Pairing:
     @property
     def partner_keys(self) -> tuple[str, ...]:
         return self.on
+
+
+def is_paired(source: Source) -> bool:
+    """Return whether the rows of a source are each made of rows of two sources."""
+    return isinstance(source, DerivedSource) and isinstance(source.derivation, Pairing)
 
 
 def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tuple[str, ...]:

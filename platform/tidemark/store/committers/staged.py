@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
+from tidemark.base import thresholds
 from tidemark.store.committers import statistics
 
 _MICROS = "spark.sql.parquet.outputTimestampType"
@@ -136,7 +137,8 @@ def stage(rows: DataFrame, table: str) -> Staged:
     # With nanoseconds, the default, they would not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
     name = _new_file_name()
-    rows.write.parquet(f"{table}/{name}")
+    writer = rows.write.option("maxRecordsPerFile", thresholds.STAGED_FILE_ROWS)
+    writer.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
     found = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))

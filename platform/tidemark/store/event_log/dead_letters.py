@@ -6,7 +6,7 @@ Both share the positions of one arrival, so the positions in the event log have 
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -49,16 +49,21 @@ DEAD = helper("dead_letter")
 _FITS = f"{DEAD} IS NULL"
 
 
-def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
+def dead_letter(
+    reason: Column, content: Column, *, certain: bool = False, **record: Column
+) -> Column:
     """Return the dead-letter struct of a row; null if `reason` is null.
 
     Args:
         content: the row's bytes.
+        certain: true if `reason` is never null. A query for the other rows then does not compute
+            the rows with this column.
         record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     columns = {"reason": reason, "bytes": content, **record}
     fields = [columns.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
-    return F.when(reason.isNotNull(), F.struct(*fields)).alias(DEAD)
+    letter = F.struct(*fields)
+    return (letter if certain else F.when(reason.isNotNull(), letter)).alias(DEAD)
 
 
 _LETTER = pa.struct(
@@ -105,6 +110,10 @@ def is_dead(columns: Collection[str]) -> Column:
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
 
 
+@overload
+def fitting(rows: DataFrame) -> DataFrame: ...
+@overload
+def fitting(rows: pa.Table) -> pa.Table: ...
 def fitting(rows: Rows) -> Rows:
     """Return the rows that fit the source's columns. The rows must have a dead-letter column."""
     if isinstance(rows, DataFrame):
@@ -112,6 +121,10 @@ def fitting(rows: Rows) -> Rows:
     return rows.filter(rows[DEAD].is_null())
 
 
+@overload
+def select_dead_letters(rows: DataFrame) -> DataFrame: ...
+@overload
+def select_dead_letters(rows: pa.Table) -> pa.Table: ...
 def select_dead_letters(rows: Rows) -> Rows:
     """Return the dead letters among the rows of an arrival, with the columns of their table."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]

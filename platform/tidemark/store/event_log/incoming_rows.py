@@ -19,8 +19,8 @@ from tidemark.define.source import CORRELATION, Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.event_log.dead_letters import fitting, select_dead_letters
-from tidemark.store.rows import INSTANT, Rows, columns
+from tidemark.store.event_log.dead_letters import DEAD, fitting, select_dead_letters
+from tidemark.store.rows import INSTANT, Rows, columns, frame
 
 
 class IncomingRows:
@@ -35,7 +35,7 @@ class IncomingRows:
     """
 
     def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
-        self._columns = [*source.columns, *ARRIVAL_COLUMNS]
+        self._columns = _columns(source)
         self._arrivals = arrivals
         self._fit = sum(a.rows for a in arrivals)
         self._unfit = sum(a.dead_letters for a in arrivals)
@@ -55,7 +55,7 @@ class IncomingRows:
         files = _files(self._arrivals)[-1] + 1
         rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
         rows = rows.sortWithinPartitions("arrival", "position")
-        rows = rows.select(*(f"`{c}`" for c in self._columns))
+        rows = _select(rows, self._columns)
         return fetch(rows) if self._fit <= thresholds.SMALL_BATCH_ROWS else rows
 
     def dead_letters(self) -> Rows | None:
@@ -69,6 +69,62 @@ class IncomingRows:
         if not isinstance(rows, DataFrame):
             return rows
         return fetch(rows) if self._unfit <= thresholds.SMALL_BATCH_ROWS else rows.coalesce(1)
+
+
+class ComputedRows:
+    """Many rows of arrivals that are computed once, in the form of the event log.
+
+    The facts of the arrivals that rows have, such as the watermark before, must be known before the
+    rows. The engine then writes the files of the event log only once.
+
+    Args:
+        source, rows: as for `IncomingRows`. The rows have `dead_letter`, each of their partitions
+            is in order, and computing them twice gives the same rows.
+        arrivals: as for `IncomingRows`, but the counts of rows do not matter.
+        compute: computes rows once, completely.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        rows: DataFrame,
+        arrivals: Sequence[Arrival],
+        compute: Callable[[DataFrame], Rows],
+    ) -> None:
+        self.source = source
+        rows = _in_engine(source, rows, arrivals)
+        self._spark = rows.sparkSession
+        self._events = compute(_select(fitting(rows), _columns(source)))
+        self._dead_letters = compute(select_dead_letters(rows).coalesce(1))
+
+    def events(self) -> Rows | None:
+        """Return the decoded rows with the event log's columns; None if there are none."""
+        return _unless_empty(self._events)
+
+    def dead_letters(self) -> Rows | None:
+        """Return the rows that could not be decoded; None if there are none."""
+        return _unless_empty(self._dead_letters)
+
+    def summary(self) -> DataFrame:
+        """Return `arrival`, event time, and `dead_letter` with the reason alone, of all rows."""
+        name, reason = self.source.event_time, "struct<reason: string>"
+        events, dead = frame(self._spark, self._events), frame(self._spark, self._dead_letters)
+        time, none = F.col(f"`{name}`"), F.lit(None)
+        return events.select("arrival", time, none.cast(reason).alias(DEAD)).unionAll(
+            dead.select("arrival", none.cast("timestamp").alias(name), F.struct("reason"))
+        )
+
+
+def _unless_empty(rows: Rows) -> Rows | None:
+    return rows if isinstance(rows, DataFrame) or rows.num_rows else None
+
+
+def _columns(source: Source) -> list[str]:
+    return [*source.columns, *ARRIVAL_COLUMNS]
+
+
+def _select(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    return rows.select(*(f"`{name}`" for name in names))
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:

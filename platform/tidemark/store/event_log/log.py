@@ -40,7 +40,7 @@ from tidemark.store.event_log.arrival import (
 )
 from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.fence import Fence
-from tidemark.store.event_log.incoming_rows import IncomingRows
+from tidemark.store.event_log.incoming_rows import ComputedRows, IncomingRows
 from tidemark.store.event_log.log_columns import ddl, follow, protection
 from tidemark.store.rows import Rows, frame
 from tidemark.store.rows import compute as pc
@@ -258,14 +258,14 @@ class Log:
             left = beyond is not None and beyond > known
             fence.take(removing=f"arrival > {known}" if left else None)
 
-    def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> pa.Table | None:
+    def append(self, rows: Rows | ComputedRows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Append whole arrivals.
 
         Commits to the event log, then to the dead letters, then to the timeline. Each of the three
         has a fail point.
 
         Args:
-            rows: all rows of these arrivals, as `IncomingRows` takes them.
+            rows: all rows of these arrivals, as `IncomingRows` takes them, or computed already.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Returns:
@@ -274,7 +274,8 @@ class Log:
         events: Rows | None = None
         try:
             if any(a.brings_data for a in arrivals):
-                arriving = IncomingRows(self.source, rows, arrivals)
+                computed = isinstance(rows, ComputedRows)
+                arriving = rows if computed else IncomingRows(self.source, rows, arrivals)
                 pass_fail_point("log")
                 if (events := arriving.events()) is not None:
                     self._log_fence.append(events)
