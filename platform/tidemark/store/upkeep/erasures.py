@@ -114,15 +114,6 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
     return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
 
 
-def count_erased_events(warehouse: Warehouse, source: Source) -> Counter[int]:
-    """Return how many events of each arrival were deleted from a source's event log."""
-    found = Counter[int]()
-    for row in _rows(warehouse, source):
-        if row["phase"] == ENDED:
-            found.update(_erasure(row).events)
-    return found
-
-
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
     """Return arrivals as ranges."""
     return merge_ranges((n, n + 1) for n in arrivals)
