@@ -87,11 +87,6 @@ def to_markdown(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]
     return metadata
 
 
-def kinds(found: Changes) -> str:
-    """Return how many rows would be added, removed and changed, as text."""
-    return ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
-
-
 def _table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
     if not done:
         return dg.MetadataValue.text(NONE)
@@ -101,7 +96,7 @@ def _table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
         rows.append(
             (
                 asset,
-                f"{kinds(found)} of {found.windows:,}",
+                f"{found.kinds} of {found.windows:,}",
                 found.earliest,
                 found.latest,
                 ", ".join(columns),

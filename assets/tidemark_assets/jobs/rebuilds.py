@@ -20,7 +20,7 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.steps import of_assets
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.definition_check import compare_definitions
-from tidemark_assets.jobs.previews import NONE, SHOWN, find_changed, kinds, to_markdown
+from tidemark_assets.jobs.previews import NONE, SHOWN, find_changed, to_markdown
 from tidemark_assets.jobs.step_job import Step, asset_job
 
 
@@ -139,7 +139,7 @@ def _table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValu
             f"{asset}__rebuild",
             f"{made.through:,} (the asset: {made.current:,})",
             made.windows,
-            f"{kinds(found)} of {found.windows:,}",
+            f"{found.kinds} of {found.windows:,}",
         )
         for asset, (made, found) in done.items()
     ]

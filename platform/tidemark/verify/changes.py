@@ -110,6 +110,11 @@ class Changes:
         """Whether the tables are already those that the definition in the code produces."""
         return not self.differences and self.earlier_through is None
 
+    @property
+    def kinds(self) -> str:
+        """How many rows would appear, disappear or change, as text."""
+        return ", ".join(f"{count:,} {kind}" for kind, count in self.rows.items()) or "none"
+
 
 def compute_changes(
     warehouse: Warehouse,

@@ -152,11 +152,13 @@ def print_table(
     rows: Iterable[Iterable[object]],
     title: str | None = None,
     right: Container[str] = (),
+    more: int = 0,
 ) -> None:
     """Print a table; integers appear in groups of three digits.
 
     Args:
         right: the columns that are aligned to the right.
+        more: the number of rows that are left out because of `--limit`; none if not positive.
     """
     table = Table(title=title, title_justify="left")
     for name in columns:
@@ -164,6 +166,8 @@ def print_table(
     for row in rows:
         table.add_row(*(f"{each:,}" if isinstance(each, int) else _cell(each) for each in row))
     out().print(table)
+    if more > 0:
+        out().print(f"… and {more:,} more: increase --limit to list them.")
 
 
 def _cell(value: object) -> str:

@@ -100,9 +100,8 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
         different = format_count(report.missing + report.extra, "difference")
         title = f"{source.name}: {different} in {format_count(report.rows, 'row')}"
         rows = (tuple(each.values()) for each in report.differences[:limit])
-        print_table(("kind", "arrival", "row", "reason"), rows, title)
-        if (more := report.missing + report.extra - limit) > 0:
-            out().print(f"… and {more:,} more: increase --limit to list them.")
+        more = report.missing + report.extra - limit
+        print_table(("kind", "arrival", "row", "reason"), rows, title, more=more)
 
     data = {"equal": report.equal, **asdict(report)}
     return Output(data, show, None if report.equal else typer.Exit(1))
@@ -124,9 +123,7 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
         (d.kind, d.window_start, format_keys(d.keys), d.column or "", d.published, d.recomputed)
         for d in report.differences[:show]
     )
-    print_table(columns, rows, title)
-    if report.total > show:
-        out().print(f"… and {report.total - show:,} more: increase --limit to list them.")
+    print_table(columns, rows, title, more=report.total - show)
     for kind in report.kinds:
         out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
     _print_quarantined(report)

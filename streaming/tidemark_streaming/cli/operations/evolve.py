@@ -75,9 +75,8 @@ def _print_changes(found: "Changes") -> None:
         )
     if found.effect == "none" and found.earlier_through is None:
         return
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
     out().print(
-        f"Of {format_count(found.windows, 'row')} through arrival {found.as_of:,}: {kinds}."
+        f"Of {format_count(found.windows, 'row')} through arrival {found.as_of:,}: {found.kinds}."
     )
     if found.earliest is not None:
         out().print(f"Their windows start from {found.earliest} to {found.latest}.")

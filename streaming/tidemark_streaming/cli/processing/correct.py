@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark_streaming.cli.console import err, format_keys, out, print_table, step
+from tidemark_streaming.cli.console import err, format_keys, print_table, step
 from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.output import Output, with_json
 from tidemark_streaming.cli.processing.compute import as_plain
@@ -52,6 +52,4 @@ def _show(asset: str, done: "Correction", most: int) -> None:
         (c.window_start, c.window_end, format_keys(c.keys), c.column, c.before, c.after)
         for c in done.changes[:most]
     ]
-    print_table(columns, rows, title)
-    if done.total > most:
-        out().print(f"… and {done.total - most:,} more; --limit lists more of them.")
+    print_table(columns, rows, title, more=done.total - most)

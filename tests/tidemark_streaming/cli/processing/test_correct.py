@@ -28,7 +28,7 @@ def test_a_correction_lists_its_changes() -> None:
     call("backfill", ASSET)
     told = call("correct", ASSET, "--limit", "1").stdout
     assert "values of" in told
-    assert "--limit lists more of them" in told
+    assert "increase --limit to list them" in told
 
 
 def test_a_roll_up_follows_its_base() -> None:
