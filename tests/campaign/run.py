@@ -197,7 +197,7 @@ def _examined(settings: Settings, report: Report) -> list[str]:
         end(warehouse, declared())
         while incremental(warehouse, numbers_counted) is not None:
             pass
-        SinkWriter(warehouse, numbers_counted).emit()
+        SinkWriter(warehouse, numbers_counted).publish()
         return [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
     finally:
         # Otherwise it stays the default session of Spark's functions for later callers.

@@ -35,7 +35,7 @@ INGEST = ("log", "dead_letters", "timeline")
 WIDEN = ("schema", "columns")
 """Fail points of an ingest whose source has a new column."""
 
-OUT = ("emit", "emitted", "noted")
+OUT = ("send", "sent", "committed")
 POINTS = tuple(f"at {point}" for point in (*INGEST, *WIDEN, *commit.STEPS, *OUT))
 """Kinds of victims: the next process that reaches the fail point."""
 

@@ -29,7 +29,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST
+from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.home import services
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.streams import desired_streams, stream_status_file
@@ -232,9 +232,9 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     end_with_an_error(settings, "lane", "clicks_on")
     expect(page.locator("[data-pipeline=clicks_on] .state")).to_have_text("✕ ended with an error")
     out = page.locator("[data-topic=clicks_counted] .state")
-    with foreground.running(settings, EMIT, "clicks_by_10s"):
+    with foreground.running(settings, SINK, "clicks_by_10s"):
         expect(out).to_have_attribute("title", "Published by `tidemark sink --follow`.")
-    end_with_an_error(settings, EMIT, "clicks_by_10s")
+    end_with_an_error(settings, SINK, "clicks_by_10s")
     expect(out).to_have_text("✕ ended with an error")
     expect(page.locator("#summary")).to_contain_text("stream by_hour: given up")
     expect(page.locator("#totals")).to_contain_text("1 of 3")

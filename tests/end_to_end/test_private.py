@@ -233,7 +233,7 @@ def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            SinkWriter(warehouse, asset).emit()
+            SinkWriter(warehouse, asset).publish()
         except ConflictError:
             assert time.monotonic() < deadline
             time.sleep(1)
@@ -301,7 +301,7 @@ def test_erased_people_are_in_no_table(played: Played, topics: Topics) -> None:
     assert parity(warehouse, played.asset).equal
     # The topic still has the sent records until the sink retracts them.
     assert found(topics.files(PANES), published)
-    SinkWriter(warehouse, played.asset).emit()
+    SinkWriter(warehouse, played.asset).publish()
     table = Table("retracting")
     for record in records(topics.servers, PANES):
         table.take(*record)

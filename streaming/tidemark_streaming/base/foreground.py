@@ -20,7 +20,7 @@ from tidemark.base.files import atomic, locks
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 
-STREAM, INGEST, EMIT = "stream", "ingest", "emit"
+STREAM, INGEST, SINK = "stream", "ingest", "sink"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Command:
     """A command that should run.
 
     Args:
-        kind: `stream`, `ingest`, `emit`, or the name of an extra.
+        kind: `stream`, `ingest`, `sink`, or the name of an extra.
         name: the name of its asset, source or pipeline.
         since: its start time, in microseconds.
         assets: the assets that an ingest runs after each commit.

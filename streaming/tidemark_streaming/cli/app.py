@@ -22,7 +22,7 @@ from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, p
 from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
 from tidemark_streaming.cli.marts import dbt_sources, marts
 from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
-from tidemark_streaming.cli.processing import compute, correct, emit, replay, stream
+from tidemark_streaming.cli.processing import compute, correct, replay, sink, stream
 
 INTERRUPTED = 130
 
@@ -47,7 +47,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "backfill": compute.backfill,
         "correct": correct.correct,
         "replay": replay.command,
-        "sink": emit.command,
+        "sink": sink.command,
     },
     "Inspection": {
         "show": show.command,

@@ -14,7 +14,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST, STREAM, Command
+from tidemark_streaming.base.foreground import INGEST, SINK, STREAM, Command
 from tidemark_streaming.ingest import polls
 from tidemark_streaming.ingest.blocked_sources import blocking_error
 from tidemark_streaming.ingest.ingest_lock import is_ingesting
@@ -145,7 +145,7 @@ class ServiceMonitor:
                 )
                 for name in self._sources
             },
-            sinks={c.name: _command_state(c) for c in found if c.kind == EMIT},
+            sinks={c.name: _command_state(c) for c in found if c.kind == SINK},
             disk_free=free,
             disk_size=size,
         )

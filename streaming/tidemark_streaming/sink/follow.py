@@ -50,9 +50,9 @@ def follow(
             head = warehouse.head(transform.table)
             rests = head == done and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
-                emitted = writer.emit()
-                if emitted.transactions or fails:
-                    on_published(emitted)
+                published = writer.publish()
+                if published.transactions or fails:
+                    on_published(published)
                 done, wait, fails, looked = head, POLL_SECONDS, False, time.monotonic()
         except ConflictError as error:
             on_failure(error)

@@ -199,7 +199,7 @@ class TransactionalTopic:
         self._brokers.forget_errors()
         count = 0
         try:
-            pass_fail_point("emit")
+            pass_fail_point("send")
             self._ask(producer.begin_transaction)
             for record in records:
                 self._produce(producer, self.topic.name, record)
@@ -209,10 +209,10 @@ class TransactionalTopic:
             if os.environ.get(FAIL_AT):
                 # At the fail points, the records must have reached the brokers.
                 self._ask(lambda: producer.flush(_COMMIT_SECONDS))
-            pass_fail_point("emitted")
+            pass_fail_point("sent")
             self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
             self._brokers.record_response()
-            pass_fail_point("noted")
+            pass_fail_point("committed")
         except BaseException:
             # The next producer that opens ends this transaction.
             self._producer = None

@@ -86,7 +86,7 @@ class SinkWriter:
         self._position: Position | None = None
         self._runs: dict[int, str | None] = {}
 
-    def emit(self, *, reset: bool = False) -> PublishResult:
+    def publish(self, *, reset: bool = False) -> PublishResult:
         """Publish all changes that the topic does not have yet.
 
         Args:
@@ -251,7 +251,7 @@ class SinkWriter:
         if published is None or not spans:
             return
         span = clock.span(
-            f"emit {asset.transform.name}",
+            f"publish {asset.transform.name}",
             asset=asset.transform.name,
             topic=self.topic.name,
             records=count,

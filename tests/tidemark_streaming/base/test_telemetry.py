@@ -141,7 +141,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     first, second = run_all(warehouse, asset, 2)
     (rolled,) = run_all(warehouse, by_hour)
     backfill(warehouse, asset)
-    emitted = SinkWriter(warehouse, asset).emit()
+    published = SinkWriter(warehouse, asset).publish()
     telemetry.flush()
 
     traces = receiver.traces()
@@ -154,7 +154,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
         assert (value(root, "source"), value(root, "arrival")) == ("sensors", arrival.number)
         below = {span.name: span for span in within(root, spans)}
         ingested = ["read", "decode", "write"]
-        assert list(below) == [*ingested, "run by_minute", "run by_hour", "emit by_minute"]
+        assert list(below) == [*ingested, "run by_minute", "run by_hour", "publish by_minute"]
         assert below["write"].end_time_unix_nano == root.end_time_unix_nano
         facts = first if arrival.number < 2 else second
         for name, ran in (("run by_minute", facts), ("run by_hour", rolled)):
@@ -166,8 +166,8 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
             assert [s.name for s in steps] == list(ran.steps)
             assert steps[-1].end_time_unix_nano == run.end_time_unix_nano
         assert list(first.steps) == STEPS
-        emit = below["emit by_minute"]
-        assert value(emit, "records") == emitted.records
+        emit = below["publish by_minute"]
+        assert value(emit, "records") == published.records
         assert [s.name for s in within(emit, spans)] == ["send"]
 
 

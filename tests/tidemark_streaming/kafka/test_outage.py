@@ -110,7 +110,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     still, delivered = threading.Event(), list[KafkaError | None]()
 
     def stand_still(point: str) -> None:
-        if point == "emitted" and not still.is_set():
+        if point == "sent" and not still.is_set():
             # By then, the records of the transaction have reached the brokers.
             time.sleep(0.2)
             # Ignore earlier failures, for example of a broker that had just started.

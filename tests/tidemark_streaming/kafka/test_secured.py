@@ -166,9 +166,9 @@ def test_panes_are_published_over_tls_and_scram(warehouse: Warehouse, broker: Se
                 broker.admin.create(name=name)
         to = writer(broker, topic, rights)
         asset = replace(PER_MINUTE, accumulation="retracting", sink=to)
-        assert SinkWriter(warehouse, asset).emit().transactions == 1
+        assert SinkWriter(warehouse, asset).publish().transactions == 1
         # Another process finds the position in the topic.
-        assert SinkWriter(warehouse, asset).emit().transactions == 0
+        assert SinkWriter(warehouse, asset).publish().transactions == 0
         sent = records(broker.admin.servers, topic)
         assert len([value for _, _, value in sent if "reset" not in value]) == windows > 0
 

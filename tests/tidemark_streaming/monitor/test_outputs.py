@@ -23,7 +23,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import EMIT, INGEST, STREAM
+from tidemark_streaming.base.foreground import INGEST, SINK, STREAM
 from tidemark_streaming.ingest.ingest_lock import ingest_file
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.monitor import outputs, page
@@ -92,14 +92,14 @@ def test_a_topics_lag_in_versions_is_reported(
         return up, sink["state"], sink["error"]
 
     assert kept() == (None, None, None)
-    with foreground.running(settings, EMIT, asset.name) as entry:
+    with foreground.running(settings, SINK, asset.name) as entry:
         assert kept() == (1, "running", None)
         entry.mark_waiting(DataError("The brokers are gone."))
         assert kept() == (0, "waiting", "The brokers are gone.")
         entry.mark_healthy()
         assert kept() == (1, "running", None)
     assert kept() == (None, None, None), "it was ended on purpose"
-    end_with_an_error(settings, EMIT, asset.name)
+    end_with_an_error(settings, SINK, asset.name)
     assert kept() == (0, "ended", GONE)
 
 

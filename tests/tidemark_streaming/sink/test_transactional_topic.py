@@ -39,11 +39,11 @@ def test_an_aborted_position_is_ignored_even_with_read_uncommitted(
     there.send(a_record(), lambda: at(1))
 
     def killed(point: str) -> None:
-        if point == "emitted":
+        if point == "sent":
             raise KeyboardInterrupt
 
     # With a fail point, the records have reached the brokers by then.
-    monkeypatch.setenv(FAIL_AT, "noted")
+    monkeypatch.setenv(FAIL_AT, "committed")
     monkeypatch.setattr("tidemark_streaming.sink.transactional_topic.pass_fail_point", killed)
     with pytest.raises(KeyboardInterrupt):
         there.send(a_record(), lambda: at(2))

@@ -111,14 +111,14 @@ def test_the_topic_equals_the_published_table(
         for number, cut in enumerate(cuts if accumulation == "discarding" else cuts[:1]):
             played = recording(window).play(tmp_path / f"{accumulation}-{number}")
             asset = emitting(topics, played, accumulation)
-            assert SinkWriter(played.warehouse, asset).emit().transactions == 1
+            assert SinkWriter(played.warehouse, asset).publish().transactions == 1
             for runs in cut:
                 if not played.run(runs):
                     break
                 # A new publisher each time, which finds its position only in the topic.
-                SinkWriter(played.warehouse, asset).emit()
+                SinkWriter(played.warehouse, asset).publish()
                 assert_same(played, topics, asset)
-                assert SinkWriter(played.warehouse, asset).emit().transactions == 0
+                assert SinkWriter(played.warehouse, asset).publish().transactions == 0
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_discarding_panes_have_only_the_events_of_their_firing(
     before: list[dict[str, Any]] = []
     firings = Counter[int]()
     while played.run():
-        writer.emit()
+        writer.publish()
         sent = told(topics, asset)
         new = [pane for pane in sent if pane not in before]
         went_on = {place(p) for p in before} - {place(p) for p in new if p["retraction"]}
@@ -165,15 +165,15 @@ def test_after_a_kill_at_any_fail_point_the_next_publisher_resumes(
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run()
-    seen = [SinkWriter(played.warehouse, asset).emit().records]
+    seen = [SinkWriter(played.warehouse, asset).publish().records]
     played.run(100)
     with parent(tmp_path) as process:
-        for step, more in (("emit", 0), ("emitted", 1), ("noted", 1), ("emit", 0), ("emitted", 1)):
+        for step, more in (("send", 0), ("sent", 1), ("committed", 1), ("send", 0), ("sent", 1)):
             process.begin(played, asset, step)
             assert process.ended() == -signal.SIGKILL
             seen.append(len(records(topics.servers, name, committed=False)))
             assert (seen[-1] > seen[-2]) == more, (step, seen)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert_same(played, topics, asset, committed=False)
     # The records of the second and the fifth process were aborted.
@@ -197,7 +197,7 @@ def test_after_a_kill_at_any_instant_the_next_publisher_resumes(
             ends[process.ended()] += 1
     assert ends[-signal.SIGKILL] > 0, ends
     assert set(ends) <= {0, -signal.SIGKILL}, ends
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert_same(played, topics, asset, committed=False)
 
@@ -206,13 +206,13 @@ def test_a_replaced_publisher_is_fenced(played: Played, topics: Topics) -> None:
     asset = emitting(topics, played, "accumulating")
     played.run()
     zombie = SinkWriter(played.warehouse, asset)
-    zombie.emit()
+    zombie.publish()
     played.run()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     played.run()
     with pytest.raises(ConflictError, match="Another process now publishes 'per_minute'"):
-        zombie.emit()
-    zombie.emit()
+        zombie.publish()
+    zombie.publish()
     assert_same(played, topics, asset)
 
 
@@ -228,24 +228,24 @@ def test_a_topic_accepts_an_asset_of_one_database_only(
     theirs = SinkWriter(other.warehouse, asset)
     theirs._channel.open()
     ours = SinkWriter(one.warehouse, asset)
-    ours.emit()
+    ours.publish()
     with pytest.raises(ConflictError):
-        theirs.emit()
+        theirs.publish()
     sentence = rf"has 'per_minute' of the database .*/one/{one.database}\. .* --reset`\.$"
-    for emit in (theirs.emit, SinkWriter(other.warehouse, asset).emit):
+    for emit in (theirs.publish, SinkWriter(other.warehouse, asset).publish):
         with pytest.raises(DefinitionError, match=sentence):
             emit()
     with pytest.raises(DefinitionError, match=sentence):
         sink_status(other.warehouse, asset)
     one.run()
-    ours.emit()
+    ours.publish()
     assert_same(one, topics, asset)
-    SinkWriter(other.warehouse, asset).emit(reset=True)
+    SinkWriter(other.warehouse, asset).publish(reset=True)
     one.run()
     with pytest.raises(ConflictError):
-        ours.emit()
+        ours.publish()
     with pytest.raises(DefinitionError, match=r"of the database .*/other/"):
-        ours.emit()
+        ours.publish()
     assert_same(other, topics, asset)
 
 
@@ -256,28 +256,28 @@ def test_a_new_epoch_replaces_everything_before_it(
     name = topic_of(asset).name
     played.run()
     writer = SinkWriter(played.warehouse, asset)
-    writer.emit()
+    writer.publish()
     # Epochs follow the clock and still increase if the clock was set back.
     shift_clock(monkeypatch, -1)
     # Start epochs by hand, after adding partitions, after the history expired, and after recreating
     # the topic.
-    writer.emit(reset=True)
+    writer.publish(reset=True)
     assert_same(played, topics, asset)
     topics.grow(name, 3)
     played.run()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     played.run(2)
     played.warehouse.checkpoint(asset.table, forget=False)
     for commit in played.logs[0].glob("*.json"):
         commit.unlink()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     epochs = [(p, v["epoch"]) for p, _, v in records(topics.servers, name)]
     assert len({epoch for _, epoch in epochs}) == 4
     assert epochs == sorted(epochs)
     topics.delete(name)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
 
 
@@ -287,7 +287,7 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
     """This also holds if the table was read before that, and the new table has fewer versions."""
     asset = emitting(topics, played, "retracting")
     played.run(3)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     played.run()
     before = played.warehouse.head(asset.table)
     played.begin()
@@ -309,10 +309,10 @@ def test_a_table_recreated_during_publishing_starts_one_epoch(
         return sent[-1]
 
     monkeypatch.setattr(writer._channel, "send", counted)
-    assert writer.emit().transactions == 1
+    assert writer.publish().transactions == 1
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 2
-    assert SinkWriter(played.warehouse, asset).emit().transactions == 0
+    assert SinkWriter(played.warehouse, asset).publish().transactions == 0
 
 
 def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics) -> None:
@@ -320,11 +320,11 @@ def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics)
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run(2)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     state = played.folder / played.database / asset.state_table
     state.rename(played.folder / "away")
     played.run()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 1
     (played.folder / "away").rename(state)
@@ -333,11 +333,11 @@ def test_a_recreated_state_table_starts_an_epoch(played: Played, topics: Topics)
         if int(commit.stem) > 1:
             commit.unlink()
     played.run()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
     played.run()
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
 
@@ -346,7 +346,7 @@ def test_the_status_of_a_recreated_topic_is_empty(played: Played, topics: Topics
     asset = emitting(topics, played, "accumulating")
     name, table = topic_of(asset).name, asset.table
     played.run(3)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     head = played.warehouse.head(table)
     assert head is not None
     topics.settled(topic_of(asset).positions)
@@ -398,13 +398,13 @@ def test_deleting_the_positions_starts_an_epoch(played: Played, topics: Topics) 
     asset = emitting(topics, played, "retracting")
     played.run(3)
     writer = SinkWriter(played.warehouse, asset)
-    writer.emit()
+    writer.publish()
     topics.delete(topic_of(asset).positions)
     assert sink_status(played.warehouse, asset).version == -1
-    assert writer.emit().transactions == 1
+    assert writer.publish().transactions == 1
     topics.settled(topic_of(asset).positions)
     assert sink_status(played.warehouse, asset).behind == 0
-    assert SinkWriter(played.warehouse, asset).emit().transactions == 0
+    assert SinkWriter(played.warehouse, asset).publish().transactions == 0
     assert_same(played, topics, asset)
 
 
@@ -413,16 +413,16 @@ def test_a_restored_table_starts_an_epoch(played: Played, topics: Topics) -> Non
     asset = emitting(topics, played, "retracting")
     played.run(3)
     writer = SinkWriter(played.warehouse, asset)
-    writer.emit()
+    writer.publish()
     newest = sorted(played.logs[0].glob("*.json"))[-1]
     newest.rename(newest.with_suffix(".ahead"))
-    writer.emit()
+    writer.publish()
     assert_same(played, topics, asset)
     newest.with_suffix(".ahead").rename(newest)
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     newest.rename(newest.with_suffix(".ahead"))
-    SinkWriter(played.warehouse, asset).emit()
+    SinkWriter(played.warehouse, asset).publish()
     assert_same(played, topics, asset)
     assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 3
 
@@ -435,23 +435,23 @@ def test_another_assets_open_transaction_hides_no_position(
     topic = topic_of(asset)
     played.run()
     before = SinkWriter(played.warehouse, asset)
-    before.emit()
+    before.publish()
     other = topics.producer(transactional_id="another")
     other.init_transactions(30)
     other.begin_transaction()
     other.produce(topic.positions, b"{}", b"another", 0)
     assert other.flush(30) == 0
     played.run()
-    before.emit()
+    before.publish()
     played.run()
     monkeypatch.setattr("tidemark_streaming.sink.transactional_topic.OPEN_TRANSACTION_SECONDS", 0.5)
     try:
         with pytest.raises(DataError, match="another asset's producer has an open") as caught:
-            SinkWriter(played.warehouse, asset).emit()
+            SinkWriter(played.warehouse, asset).publish()
         assert caught.value.retriable
     finally:
         other.abort_transaction(30)
-    assert SinkWriter(played.warehouse, asset).emit().transactions == 1
+    assert SinkWriter(played.warehouse, asset).publish().transactions == 1
     assert_same(played, topics, asset)
 
 
@@ -461,7 +461,7 @@ def test_unreachable_brokers_are_reported(played: Played) -> None:
     played.run()
     asset = played.to(KafkaSink("panes", "127.0.0.1:1", client=quick), "accumulating")
     with pytest.raises(DataError, match=r"Kafka at 127.0.0.1:1 can't be "):
-        SinkWriter(played.warehouse, asset).emit()
+        SinkWriter(played.warehouse, asset).publish()
 
 
 def test_a_sink_needs_accumulation_and_a_valid_topic() -> None:

@@ -14,7 +14,7 @@ from helpers.data.whole import damaged
 from tidemark.base.instants import as_datetime
 
 KINDS = ("machine", "worker+ingest")
-DIRECTLY = ("at columns", "at emitted")
+DIRECTLY = ("at columns", "at sent")
 
 
 # Kills a real engine, ingest and stream, and waits until each has restarted.

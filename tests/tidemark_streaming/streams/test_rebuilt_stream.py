@@ -172,11 +172,11 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
 
     def told(asset: WindowedTransform) -> dict[Any, Any]:
-        SinkWriter(warehouse, asset).emit()
+        SinkWriter(warehouse, asset).publish()
         table = Table("retracting")
         for record in records(topics.servers, topic.name):
             table.take(*record)
-        assert SinkWriter(warehouse, asset).emit().transactions == 0
+        assert SinkWriter(warehouse, asset).publish().transactions == 0
         return {window: value["values"] for window, value in table.rows.items()}
 
     def there(asset: WindowedTransform) -> list[int]:
@@ -187,7 +187,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
-        SinkWriter(warehouse, new).emit(reset=True)
+        SinkWriter(warehouse, new).publish(reset=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # Windows that the stream of the earlier definition has not published are replaced by the
     # promotion.
@@ -195,7 +195,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     kept = there(old)
     work.promote(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="differs in the column"):
-        SinkWriter(warehouse, old).emit()
+        SinkWriter(warehouse, old).publish()
     now = told(new)
     assert {len(window) for window in now} == {2}
     assert sorted(v["n"] for v in now.values()) == there(new)

@@ -144,7 +144,7 @@ def find_blocker(settings: Settings, asset: str) -> str | None:
     for found in (c for c in foreground.commands(settings) if c.runs):
         command = {
             foreground.STREAM: f"tidemark stream {found.name}",
-            foreground.EMIT: f"tidemark sink {found.name} --follow",
+            foreground.SINK: f"tidemark sink {found.name} --follow",
         }.get(found.kind)
         if command is not None and found.name == asset:
             return _stop_first(command, asset)

@@ -68,7 +68,7 @@ def test_an_asset_with_a_requested_stream_is_not_dropped(here: Settings, store: 
     ("kind", "name", "assets", "command"),
     [
         (foreground.STREAM, "gated", (), "`tidemark stream gated`"),
-        (foreground.EMIT, "gated", (), "`tidemark sink gated --follow`"),
+        (foreground.SINK, "gated", (), "`tidemark sink gated --follow`"),
         (
             foreground.INGEST,
             "readings",

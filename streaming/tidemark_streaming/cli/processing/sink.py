@@ -60,7 +60,7 @@ def command(
     topic = topic_of(transform)
     store, began = home.warehouse(), time.monotonic()
     done, last_warning = PublishResult(0, 0, None), ""
-    with step(f"emit {asset}") as work:
+    with step(f"publish {asset}") as work:
         if following:
             handle_termination()
 
@@ -89,11 +89,11 @@ def command(
                     last_warning = str(error)
                     print_warning(last_warning)
 
-            keeps = foreground.running(home.settings, foreground.EMIT, asset)
+            keeps = foreground.running(home.settings, foreground.SINK, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), on_publish, on_error)
         else:
-            done = SinkWriter(store, transform).emit(reset=reset)
+            done = SinkWriter(store, transform).publish(reset=reset)
         work.note = format_count(done.records, "record")
     took = time.monotonic() - began
     result: dict[str, object] = {

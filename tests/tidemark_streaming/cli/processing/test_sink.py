@@ -87,7 +87,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
     assert told("--reset")["records"] == rows + 1
 
     command = [str(Path(sys.executable).with_name("tidemark")), "sink", "per_minute", "--follow"]
-    log, lines = tmp_path / "emit.log", {**os.environ, "TIDEMARK_LOG_FORMAT": "json"}
+    log, lines = tmp_path / "sink.log", {**os.environ, "TIDEMARK_LOG_FORMAT": "json"}
     with (
         log.open("w") as errors,
         subprocess.Popen(
@@ -109,7 +109,7 @@ def test_sink_publishes_windows_once_with_reset_and_continuously(
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         (running,) = foreground.commands(home)
-        assert (running.kind, running.name, running.runs) == (foreground.EMIT, "per_minute", True)
+        assert (running.kind, running.name, running.runs) == (foreground.SINK, "per_minute", True)
         process.terminate()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, log.read_text()
