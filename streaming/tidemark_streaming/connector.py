@@ -33,7 +33,6 @@ __all__ = [
     "BYTES",
     "CHUNK",
     "DEAD",
-    "Ahead",
     "Arrival",
     "Chunk",
     "Connector",
@@ -43,6 +42,7 @@ __all__ = [
     "Ingestion",
     "Landed",
     "Player",
+    "Prefetching",
     "Span",
     "in_warehouse",
     "processing_time",
@@ -149,10 +149,10 @@ class Connector(Protocol):
 
 
 @runtime_checkable
-class Ahead(Protocol):
+class Prefetching(Protocol):
     """A connector that prefetches: it reads the next chunks while earlier ones are processed."""
 
-    def ahead(self, chunks: Sequence[Chunk]) -> None:
+    def prefetch(self, chunks: Sequence[Chunk]) -> None:
         """Start to read the chunks that are requested next; cancel the prefetch without chunks."""
         ...
 
@@ -188,7 +188,7 @@ def in_warehouse(connector: Connector, location: str, database: str) -> Connecto
 
 
 @runtime_checkable
-class Noticing(Protocol):
+class ReportsUndeclared(Protocol):
     """A connector that notices and ignores fields that its source does not declare."""
 
     def undeclared_fields(self) -> Mapping[int, tuple[str, ...]]:

@@ -105,7 +105,7 @@ class Home:
         chosen = ds.field("arrived_at") > instant
         found = self.snapshot.tables.read(numbers.timeline_table, ["arrival"], chosen)
         first = min([] if found is None else found["arrival"].to_pylist(), default=None)
-        return first is not None and not self.snapshot.behind([numbers_counted.name], first)
+        return first is not None and not self.snapshot.assets_behind([numbers_counted.name], first)
 
     def head(self) -> int:
         """Return the newest version of the published table."""

@@ -84,7 +84,10 @@ def campaign(
             total = home.producer.sent + home.producer.poison
             await_("The last event", lambda: home.brought() >= total)
             newest = home.snapshot.newest_arrival(numbers.name)
-            await_("The last run", lambda: not home.snapshot.behind([numbers_counted.name], newest))
+            await_(
+                "The last run",
+                lambda: not home.snapshot.assets_behind([numbers_counted.name], newest),
+            )
             # Wait here, because the final check publishes anything that is still missing.
             await_("The last record of the topic", lambda: home.out(home.head()))
         except TimeoutError as error:

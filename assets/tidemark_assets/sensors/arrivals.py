@@ -121,7 +121,7 @@ def arrivals(
         counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in _assets_by_source(counted).items():
             newest = snapshot.newest_arrival(source)
-            late = snapshot.behind((a for a in assets if a not in kept), newest)
+            late = snapshot.assets_behind((a for a in assets if a not in kept), newest)
             # Heartbeats need a run only if they change a window.
             late = [a for a in late if not snapshot.can_wait(transforms[a])]
             if newest < 0 or not late:

@@ -72,7 +72,7 @@ class Clock:
         self._begun = self._last = _now()
         self._parts: list[Span] = []
 
-    def after(self, step: str) -> None:
+    def record_step(self, step: str) -> None:
         """Record the end of a step, which began when the previous one ended."""
         self._parts.append(Span(step, self._last, _now()))
         self._last = self._parts[-1].end

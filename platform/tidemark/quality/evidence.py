@@ -93,7 +93,7 @@ class Batch:
         return frame(self.asset.warehouse.spark, self._recounted)
 
     @contextmanager
-    def ahead(self) -> Iterator["Batch"]:
+    def prepare(self) -> Iterator["Batch"]:
         """Yield the batch, prepared for validation while the rows are computed.
 
         If an expectation compares rows with the log's events, these are recounted. If one needs
@@ -107,7 +107,7 @@ class Batch:
             return
         if not self.few:
             # With many rows, the recount and the run would both need the whole engine.
-            yield self.afresh()
+            yield self.recount()
             return
         counting = self.asset.warehouse.run_in_background(self._recount)
         try:
@@ -115,7 +115,7 @@ class Batch:
         finally:
             wait([counting])
 
-    def afresh(self) -> "Batch":
+    def recount(self) -> "Batch":
         """Return the batch with a new, independent count of the log's events."""
         counted = Future[Rows]()
         counted.set_result(self._recount())

@@ -94,7 +94,7 @@ def _confirm(result: Result, rows: Rows, batch: Batch) -> Result:
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
-    again = batch.afresh()
+    again = batch.recount()
     look = _validate_windowed(rows, [expectation], again)
     return _windowed_result(expectation, 0, _find_absent(expectation, rows, again)(), look)
 

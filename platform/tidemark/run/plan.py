@@ -69,7 +69,7 @@ class Plan:
         """The planner settings of the engine for counting the events."""
         return self.again or Planning.of(self.few)
 
-    def after(self, step: str) -> "Plan":
+    def with_end_of(self, step: str) -> "Plan":
         """Return the plan with the end time of a step (`ledger.ENDED`)."""
         if self.taken_up:
             return self
@@ -138,7 +138,7 @@ def plan_increment(
     marker = Increment(after=after, open_before=last.open_from if same else None)
     rows = sum(a.rows for a in arrivals)
     # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
-    again = Planning.again(rows) if known else None
+    again = Planning.for_repeated_query(rows) if known else None
     begun = _begin(asset, last, marker)
     return Plan(begun, rows <= thresholds.SMALL_BATCH_ROWS, again=again, limited_by=limited_by)
 

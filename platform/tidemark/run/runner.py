@@ -323,11 +323,11 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     """
     with temp_tables(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count_events(asset, todo, place)
-        todo = todo.after("count")
+        todo = todo.with_end_of("count")
         open_from = sessions.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.table_id = asset.state.create(partials)
-        committed = rebase.store(asset, todo, partials, place, conflicts).after("store")
+        committed = rebase.store(asset, todo, partials, place, conflicts).with_end_of("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
@@ -344,13 +344,13 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     with (
         temp_tables(warehouse) as place,
         warehouse.planning(counting),
-        Batch(asset, marker, place, small, small, counting).ahead() as batch,
+        Batch(asset, marker, place, small, small, counting).prepare() as batch,
         ExitStack() as rest,
     ):
         new = None
         if not todo.stored:
             new = compute.count_events(asset, todo, place)
-            todo = todo.after("count")
+            todo = todo.with_end_of("count")
         rest.enter_context(warehouse.planning(planning))
         computed = compute.compute_windows(asset, todo, new, place, few=few, planning=planning)
         if computed.partials is not None:
@@ -374,12 +374,12 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         guarded = compute.is_guarded(asset) or computed.overflowed
         if guarded:
             quarantine.create(warehouse, transform, computed.windows)
-        todo = todo.after("compute")
+        todo = todo.with_end_of("compute")
         batch = replace(batch, few=few, guarded=guarded, overflowed=computed.overflowed)
         passed = validate_and_split(batch, computed.windows)
-        todo = todo.after("validate")
+        todo = todo.with_end_of("validate")
         if computed.partials is not None:
             todo = replace(todo, marker=replace(marker, open_from=computed.open_from))
             commit.store(asset, todo, computed.partials)
-            todo = todo.after("store")
+            todo = todo.with_end_of("store")
         return commit.publish(asset, todo, computed, passed, reported=reported)

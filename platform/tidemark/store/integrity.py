@@ -121,7 +121,7 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
     Args:
         app: the application that commits.
     """
-    seen = {table: warehouse.known(table) for table in tables}
+    seen = {table: warehouse.seen_version(table) for table in tables}
     return {_vouch(app, table): n for table, n in seen.items() if n is not None}
 
 

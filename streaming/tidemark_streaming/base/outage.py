@@ -66,7 +66,7 @@ class Outage:
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    def again(self, error: Exception, attempt: Callable[[], T]) -> T:
+    def retry(self, error: Exception, attempt: Callable[[], T]) -> T:
         """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:
@@ -79,7 +79,7 @@ class Outage:
             except ERRORS as next_error:
                 error = next_error
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Report that an outage is over, if there was one."""
         if self._begun is None:
             return

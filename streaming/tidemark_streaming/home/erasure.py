@@ -33,7 +33,7 @@ from tidemark_streaming.streams import desired_streams
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ErasureRequest:
     """A request to erase events of a source.
 
     Args:
@@ -72,7 +72,7 @@ def erase(
     settings: Settings,
     warehouse: Warehouse,
     known: Domains,
-    wanted: Wanted,
+    wanted: ErasureRequest,
     address: str,
     on_progress: ProgressCallback = ignore_progress,
 ) -> Report:
@@ -183,7 +183,9 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
     return sorted(readers & existing)
 
 
-def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: ErasureReport) -> list[str]:
+def _beyond(
+    settings: Settings, known: Domains, wanted: ErasureRequest, done: ErasureReport
+) -> list[str]:
     """Return notes on the places that have the same events and that Tidemark does not delete."""
     sentences = list[str]()
     if wanted.source.name in known.ingestions:

@@ -41,11 +41,11 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.connector import (
     CHUNK,
-    Ahead,
     Chunk,
     Connector,
     Ingestion,
-    Noticing,
+    Prefetching,
+    ReportsUndeclared,
     in_warehouse,
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
@@ -161,7 +161,7 @@ def follow(
                     brought = True
                     yield commit
                 behind = False
-                outage.over()
+                outage.end()
                 if timeline and timeline[-1].ends:
                     return
             except ERRORS as error:
@@ -170,7 +170,7 @@ def follow(
                     raise
                 if again is not None and engine_lost(error):
                     planned.pop_all()
-                    warehouse, log, behind = outage.again(error, again), None, then is not None
+                    warehouse, log, behind = outage.retry(error, again), None, then is not None
                 else:
                     outage.wait(error)
                 continue
@@ -315,8 +315,8 @@ def _bring(
             if stops is not None:
                 raise stops
     finally:
-        if isinstance(connector, Ahead):
-            connector.ahead([])
+        if isinstance(connector, Prefetching):
+            connector.prefetch([])
 
 
 def _together(
@@ -359,9 +359,9 @@ def _commit(
                 and sum(c.rows for c in chunks) <= thresholds.SMALL_BATCH_ROWS
             )
             rows = connector.read(log.warehouse.spark, chunks)
-            if isinstance(connector, Ahead):
-                connector.ahead(following)
-            clock.after("read")
+            if isinstance(connector, Prefetching):
+                connector.prefetch(following)
+            clock.record_step("read")
             asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
@@ -378,13 +378,13 @@ def _commit(
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(connector, "accept_change", True):
                     check(log.source.name, facts)
-                if isinstance(connector, Noticing):
+                if isinstance(connector, ReportsUndeclared):
                     seen = connector.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
-                clock.after("decode")
+                clock.record_step("decode")
                 logged = log.append(computed or _number_arrivals(rows, first), arrivals)
-                clock.after("write")
+                clock.record_step("write")
     except PySparkException as error:
         known = connector.explain(error)
         if known is None:

@@ -152,7 +152,7 @@ class KafkaConnector:
         moves = last is not None and self._time_advances_watermark(last, clock)
         return chunks if position.count_offsets(ranges) or notes or moves else []
 
-    def ahead(self, chunks: Sequence[Chunk]) -> None:
+    def prefetch(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:

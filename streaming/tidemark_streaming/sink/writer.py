@@ -233,7 +233,7 @@ class SinkWriter:
         clock = Clock()
         count = self._channel.send(records(), after)
         self._position = after()
-        clock.after("send")
+        clock.record_step("send")
         if telemetry.is_enabled():
             self._trace(clock, position.commit_number, count)
         return count

@@ -349,7 +349,7 @@ class Ledger:
                 timeline = self._assets[asset]
                 runs.add(row, timeline, played=timeline.source in self._recordings)
 
-    def of(self, asset: str, table_id: str | None) -> Runs:
+    def runs_of(self, asset: str, table_id: str | None) -> Runs:
         """Return the runs of an asset with a table id."""
         return self._runs[asset].get(table_id or "", Runs())
 

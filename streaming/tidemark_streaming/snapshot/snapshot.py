@@ -232,7 +232,7 @@ class Snapshot:
         table_id = self.tables.read_if_changed(
             (name, "table_id"), tables, lambda: self.table_id(name)
         )
-        return self._ledger.of(name, table_id)
+        return self._ledger.runs_of(name, table_id)
 
     def timeline(self, source: str) -> list[Arrival]:
         """Return all arrivals of a source, in order."""
@@ -250,7 +250,7 @@ class Snapshot:
         known = [] if table is None else to_micros(table["max_event_time"].drop_null())
         return max(known, default=None)
 
-    def behind(self, assets: Iterable[str], newest: int) -> list[str]:
+    def assets_behind(self, assets: Iterable[str], newest: int) -> list[str]:
         """Return the assets that are not up to date through the arrival `newest`."""
         wanted = list(assets)
         # File statistics skip older runs, however long the ledger is.

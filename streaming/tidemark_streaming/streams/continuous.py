@@ -126,7 +126,7 @@ def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
     return True
 
 
-def why(failure: PySparkException) -> str:
+def failure_reason(failure: PySparkException) -> str:
     """Return why a query ended, in one line: its run's exception, without a stack trace."""
     if has_crashed(failure):
         return "Its Python worker was killed."

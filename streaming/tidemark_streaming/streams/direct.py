@@ -81,7 +81,9 @@ class Direct:
             TidemarkError: as `incremental`.
         """
         rows = sum(a.rows for a in recent.arrivals)
-        with warehouse.planning(Planning.again(rows) if recent.arrivals else Planning.MANY):
+        with warehouse.planning(
+            Planning.for_repeated_query(rows) if recent.arrivals else Planning.MANY
+        ):
             for transform in self._transforms:
                 follow_in_background(warehouse.place, transform, self._opened)
                 self._run(warehouse, transform, recent)

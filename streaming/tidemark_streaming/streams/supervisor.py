@@ -219,5 +219,5 @@ def _endings(
             with suppress(PySparkException):
                 if (failure := query.exception()) is not None:
                     blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
-                    found[asset] = Ending(continuous.why(failure), blameless)
+                    found[asset] = Ending(continuous.failure_reason(failure), blameless)
     return found

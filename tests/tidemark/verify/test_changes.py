@@ -261,9 +261,9 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
             facts = backfill(warehouse, now)
         assert (facts.commit_number, facts.through_arrival) == (2, 3)
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), [now])
-    assert snapshot.behind([now.name], 3) == []
+    assert snapshot.assets_behind([now.name], 3) == []
     ingest(warehouse, others, ARRIVALS[4:])
-    assert snapshot.behind([now.name], 6) == [now.name]
+    assert snapshot.assets_behind([now.name], 6) == [now.name]
     assert snapshot.asset(now).as_of == 3
     facts = incremental(warehouse, now)
     assert facts is not None
@@ -271,9 +271,9 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     assert published(warehouse, now) == reference(ARRIVALS)
     assert parity(warehouse, now).equal
     if way == "rebuild":
-        assert snapshot.behind([now.name], 6) == []
+        assert snapshot.assets_behind([now.name], 6) == []
         assert roll_back(warehouse, now).through_arrival == 5
-        assert snapshot.behind([now.name], 6) == [now.name]
+        assert snapshot.assets_behind([now.name], 6) == [now.name]
         assert incremental(warehouse, PER_MINUTE) is not None
         assert parity(warehouse, PER_MINUTE).equal
 

@@ -75,7 +75,7 @@ def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
 def through(settings: Settings, arrival: int) -> None:
     """Wait until the stream has processed an arrival and published its windows."""
     deadline = time.monotonic() + 300
-    while Snapshot(settings).behind(ASSETS, arrival):
+    while Snapshot(settings).assets_behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
 

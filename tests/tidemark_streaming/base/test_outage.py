@@ -20,7 +20,7 @@ def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
     said: list[str] = []
     slept: list[float] = []
     outage = Outage(said.append, slept.append)
-    outage.over()
+    outage.end()
     for _ in range(9):
         outage.wait(BROKERS)
     assert slept == [0.5, 1, 2, 4, 8, 16, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
@@ -28,8 +28,8 @@ def test_an_outage_is_reported_once_and_waits_grow_to_a_limit() -> None:
     outage.wait(DataError("It refuses the user.", retriable=True))
     outage.wait(BROKERS)
     assert said.pop() == "It refuses the user. Waiting until it is back."
-    outage.over()
-    outage.over()
+    outage.end()
+    outage.end()
     assert said[1:] == ["The outage ended after 0 seconds: continuing."]
     outage.wait(EngineError("No engine answers.", retriable=True))
     assert slept[-1] == 0.5

@@ -65,6 +65,6 @@ def test_rows_are_counted_once_although_a_read_failed(tmp_path: Path) -> None:
         runs.read(tables)
         timeline.read(tables)
     assert (timeline.count, timeline.events, list(timeline.rows)) == (5, 50, [10] * 5)
-    found = runs.of("counts", "")
+    found = runs.runs_of("counts", "")
     assert (found.ended["incremental"], found.counted["incremental", "on_time"]) == (4, 40)
     assert (found.as_of, found.commit_number) == (3, 3)

@@ -210,7 +210,7 @@ def test_an_error_in_a_run_ends_the_stream_with_its_message(warehouse: Warehouse
     query = continuous.start(warehouse, lacking, available_now=True)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
-    said = continuous.why(caught.value)
+    said = continuous.failure_reason(caught.value)
     assert said.startswith("Asset 'per_minute': its function's result has no column 'arrival'; it")
 
 
@@ -223,7 +223,10 @@ def test_a_changed_definition_is_recognized_as_the_cause(warehouse: Warehouse) -
     query = continuous.start(warehouse, older, available_now=True)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
-    assert continuous.why(caught.value) == "Asset 'per_minute' has another definition since."
+    assert (
+        continuous.failure_reason(caught.value)
+        == "Asset 'per_minute' has another definition since."
+    )
     assert continuous.is_outdated(caught.value)
     assert not continuous.is_outdated(
         StreamingQueryException("tidemark.base.errors.DataError: No.")

@@ -206,7 +206,7 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
         assert (progress.as_of, progress.behind) == (newest.arrival, 0)
         assert progress.watermark == newest.after
         assert snapshot.can_wait(asset)
-        assert snapshot.behind([asset.name], newest.arrival) == [asset.name]
+        assert snapshot.assets_behind([asset.name], newest.arrival) == [asset.name]
     source = snapshot.source(place.source)
     assert (source.arrived_at, source.clock) == (first.arrived_at, newest.arrived_at)
     # The next event continues after them.

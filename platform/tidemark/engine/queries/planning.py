@@ -46,7 +46,7 @@ class Planning(Enum):
         return cls.FEW if few else cls.MANY
 
     @classmethod
-    def again(cls, rows: int) -> "Planning":
+    def for_repeated_query(cls, rows: int) -> "Planning":
         """Return the settings for a query that runs again and again, with `rows` rows each time.
 
         The later runs reuse the code that was compiled for the first one.

@@ -161,12 +161,12 @@ class Committer:
         version = self._tables.newest(table).transaction_version(app)
         return -1 if version is None else version
 
-    def known(self, table: str) -> int | None:
+    def seen_version(self, table: str) -> int | None:
         """Return the newest version of a table that this thread has seen; None if none.
 
         Does not access the table.
         """
-        return self._tables.known(table)
+        return self._tables.seen_version(table)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
         """Write in-memory tables into a folder next to the tables. Return them as one DataFrame."""

@@ -80,7 +80,7 @@ class OpenTables:
         opened_tables[table] = _Open(opened, log)
         return opened
 
-    def known(self, table: str) -> int | None:
+    def seen_version(self, table: str) -> int | None:
         """Return the newest version of a table that this thread has seen; None if none."""
         open_: _Open | None = self._own.__dict__.get(table)
         return None if open_ is None else open_.table.version()

@@ -19,7 +19,7 @@ from tidemark_streaming.cli.context import Home, SourceName, Yes
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
-    from tidemark_streaming.home.erasure import Report, Wanted
+    from tidemark_streaming.home.erasure import ErasureRequest, Report
 
 _LISTED = 20
 
@@ -59,10 +59,10 @@ def command(
     Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
     """
     from tidemark import engine
-    from tidemark_streaming.home.erasure import Wanted, erase
+    from tidemark_streaming.home.erasure import ErasureRequest, erase
 
     home = Home()
-    wanted = Wanted(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
+    wanted = ErasureRequest(home.source(source), where, tuple(containing or ()), dry_run, vacuum)
     if any(not text for text in wanted.texts):
         raise DefinitionError(
             "--dead-letters-containing must not be empty: every dead letter contains it."
@@ -78,7 +78,7 @@ def command(
     return Output(asdict(report), lambda: _show(report, wanted))
 
 
-def _show(report: "Report", wanted: "Wanted") -> None:
+def _show(report: "Report", wanted: "ErasureRequest") -> None:
     done = report.erased
     if done.places:
         rows = [

@@ -102,7 +102,7 @@ def command(
 
     def done(look: "Look") -> bool:
         ended = is_finished(query, look, until_caught_up)
-        outage.over()
+        outage.end()
         return ended
 
     with foreground.running(settings, foreground.STREAM, asset) as entry:
@@ -116,7 +116,7 @@ def command(
                 except ERRORS as error:
                     entry.mark_waiting(error)
                     before = query.runId
-                    store, query = outage.again(error, reconnect)
+                    store, query = outage.retry(error, reconnect)
                     entry.mark_healthy(again=query.runId != before)
         finally:
             with suppress(*ERRORS):
@@ -161,7 +161,9 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
     if not query.isActive:
         failure = query.exception()
-        reason = "another process stopped it." if failure is None else continuous.why(failure)
+        reason = (
+            "another process stopped it." if failure is None else continuous.failure_reason(failure)
+        )
         retriable = failure is not None and continuous.has_crashed(failure)
         raise EngineError(f"The stream ended: {reason}", retriable=retriable)
     return until_caught_up and not look.asset.behind

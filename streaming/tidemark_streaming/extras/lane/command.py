@@ -114,13 +114,13 @@ def _attend(
         try:
             if fault := queries.fault():
                 raise fault
-            outage.over()
+            outage.end()
             if logs.is_structured():
                 log.look(queries)
             time.sleep(LOOK_EVERY)
         except ERRORS as error:
             entry.mark_waiting(error)
-            queries = outage.again(error, lambda: _start(settings, lane, trigger))
+            queries = outage.retry(error, lambda: _start(settings, lane, trigger))
             entry.mark_healthy(again=True)
 
 

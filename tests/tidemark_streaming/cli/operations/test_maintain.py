@@ -110,14 +110,14 @@ def test_other_and_failed_commands_do_not_block_a_drop(here: Settings) -> None:
 @pytest.mark.slow
 def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Warehouse) -> None:
     snapshot = Snapshot(here, [gated])
-    assert snapshot.behind(["gated"], 2) == []
+    assert snapshot.assets_behind(["gated"], 2) == []
     before = {r.run for r in results_since(snapshot, "gated")}
     # The first run had no window to validate.
     assert len(before) == 2
     dropped = json.loads(call("drop", "gated", "--yes", "--json").stdout)["dropped"]
     assert {"gated", "gated_state", "gated_quarantine"} <= set(dropped)
     for look in (snapshot, Snapshot(here, [gated])):
-        assert look.behind(["gated"], 2) == ["gated"]
+        assert look.assets_behind(["gated"], 2) == ["gated"]
         assert look.last_run("gated") is None
         assert look.runs() == []
         assert results_since(look, "gated") == []
@@ -131,7 +131,7 @@ def test_a_dropped_asset_starts_from_the_beginning(here: Settings, store: Wareho
         assert newest is not None
         assert newest["run"] == facts.run
         assert {r.run for r in results_since(look, "gated")} == {facts.run}
-        assert look.behind(["gated"], 2) == ["gated"]
+        assert look.assets_behind(["gated"], 2) == ["gated"]
         assert look.asset(gated).as_of == 1
     assert "nothing to drop" not in call("drop", "gated", "--yes").stderr
     assert "nothing to drop" in call("drop", "gated", "--yes").stderr
