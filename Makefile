@@ -2,7 +2,7 @@
 .PHONY: setup broker demo test test-slow test-all stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
-# Processes of tests, which share an engine (3.5 GB).
+# Processes of tests, which share an engine (5 GB).
 WORKERS = 2
 # Runs that `make stress` makes side by side.
 RUNS = 300

@@ -1,5 +1,6 @@
 """Fixtures: one engine for the tests of a session, and a new database for each test with tables."""
 
+import compileall
 import os
 import sys
 import tempfile
@@ -40,7 +41,7 @@ up within a minute."""
 
 _WRITES_NO_BYTECODE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 """Whether the environment asks Python to write no bytecode. The collection writes it all the same:
-otherwise, each worker compiles all tests, and each process of a test all packages."""
+otherwise, each worker compiles all tests."""
 
 
 def pytest_collection_finish() -> None:
@@ -67,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("TIDEMARK_DURABLE", "false")
     if not hasattr(config, "workerinput"):
         os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
+        # Otherwise, each process of a test compiles them if the environment asks for no bytecode.
+        for packages in ("platform", "streaming", "assets"):
+            compileall.compile_dir(TESTS.parent / packages, quiet=2)
         config.pluginmanager.register(Interruption(Path(os.environ[HOMES])))
     if config.pluginmanager.hasplugin("cacheprovider"):
         config.pluginmanager.register(Durations(config))
@@ -109,7 +113,7 @@ def engine() -> Settings:
     started if necessary and not stopped, for repeated runs of a few tests.
     """
     homes = Path(os.environ[HOMES])
-    settings, kept = start_or_reuse(homes / "engine", memory="3g")
+    settings, kept = start_or_reuse(homes / "engine", memory="4g")
     with pytest.MonkeyPatch.context() as patch:
         if kept:
             patch.delenv(HOMES)
@@ -167,10 +171,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def catalogued(request: pytest.FixtureRequest) -> bool:
     """Return whether the tables of `warehouse` and `shared` are in the engine's catalog.
 
-    A module that reads no table by name sets `REGISTERED = False`: the catalog entry takes longer
-    than a small table, and an asset has six tables.
+    A module that reads tables by name sets `REGISTERED = True`. In others they are not: the catalog
+    entry takes longer than a small table, and an asset has six tables.
     """
-    return getattr(request.module, "REGISTERED", True)
+    return getattr(request.module, "REGISTERED", False)
 
 
 @pytest.fixture

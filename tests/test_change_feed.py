@@ -18,6 +18,7 @@ from tidemark.store.warehouse import Warehouse
 # Reads the change feed through the engine after each of many runs: a minute of CPU time.
 pytestmark = pytest.mark.slow
 
+REGISTERED = True
 DOCUMENT = Path(__file__).parents[1] / "docs" / "consuming_changes.md"
 ARRIVALS = some_arrivals()
 

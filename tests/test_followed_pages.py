@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from conftest import SHORT_LIVED
 from helpers.suite.pages import followed, unprinted
 from tidemark.base.settings import Settings
 from tidemark.engine import status
@@ -28,6 +29,8 @@ def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
         "TIDEMARK_HOME": str(engine.home),
         "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
         "TIDEMARK_ENGINE_MEMORY": engine.engine_memory,
+        # For the engine of a lane.
+        "TIDEMARK_ENGINE_JAVA_OPTIONS": SHORT_LIVED,
         "TIDEMARK_LANDING": str(tmp_path / ".tidemark" / "landing"),
         "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
     }

@@ -96,7 +96,7 @@ def unloaded(page: Page) -> dict[str, str]:
 def look(page: Page, name: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
     # Most of a page is rendered after its load event.
-    page.wait_for_timeout(2000)
+    page.wait_for_timeout(500)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 

@@ -20,7 +20,6 @@ from tidemark.define.aggregates import Aggregate
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
 HERE = Path(__file__).name
 PYTHON = rf"a Python function failed at \S*{HERE}, line \d+: ValueError: no such price\."
 TEXT = (

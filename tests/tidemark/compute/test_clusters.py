@@ -24,7 +24,6 @@ from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
 VISITS = replace(
     PER_MINUTE,
     name="visits",

@@ -29,7 +29,6 @@ from tidemark.verify.parity import parity
 # Many backfills of parts of a range, each compared with a computation of the whole.
 pytestmark = pytest.mark.slow
 
-REGISTERED = False
 SECOND = 1_000_000
 GAP = 20 * SECOND
 ARRIVALS = 8

@@ -23,7 +23,6 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
 LAST = [Event(T0 + 3 * MINUTE, "a", 0.5), Event(T0 + 3 * MINUTE, "a", 0.5), Event(None, "a", 0.5)]
 ARRIVALS = [*some_arrivals(seed=11, count=4, size=30), LAST]
 LATENESS = 2 * MINUTE

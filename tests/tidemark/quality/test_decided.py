@@ -23,7 +23,6 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
 POINTS = commit.STEPS[1:]
 """The fail points of a run that has stored its commit but not finished publishing it."""
 

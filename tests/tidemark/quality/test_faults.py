@@ -72,7 +72,7 @@ def planted() -> list[list[Event]]:
 @pytest.fixture(scope="module")
 def logged(engine: Settings, spark: SparkSession) -> Warehouse:
     """Return a warehouse with an event log of correct readings and one with every fault."""
-    warehouse = Warehouse(spark, location=engine.warehouse, database=f"faults_{uuid4().hex[:12]}")
+    warehouse = Warehouse(spark, engine.warehouse, f"faults_{uuid4().hex[:12]}", registered=False)
     ingest(warehouse, SOUND, arrivals("a", "b"))
     ingest(warehouse, FAULTY, planted())
     return warehouse

@@ -29,7 +29,6 @@ from tidemark.verify.parity import parity
 # Runs, backfills and releases at the same time, some in processes that are killed.
 pytestmark = pytest.mark.slow
 
-REGISTERED = False
 MOST = 6
 CROWD = replace(PER_MINUTE, name="crowd", expectations=(q.matches_log(), q.between("n", most=MOST)))
 STEPS = ("state", "published", "ledger")

@@ -18,6 +18,7 @@ from tidemark.store.rows import frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+REGISTERED = True
 ARRIVALS = some_arrivals(count=6)
 FIVE = rollup(of=renamed(PER_MINUTE, "fives"), window=Tumbling("5 minutes"), name="of_fives")
 

@@ -25,7 +25,6 @@ from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-REGISTERED = False
 ARRIVALS = some_arrivals()
 PLAIN = replace(PER_MINUTE, name="plain")
 JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.matches_log(), q.between("n", 0, 1000)))

@@ -29,7 +29,6 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-REGISTERED = False
 ARRIVALS = some_arrivals()
 
 

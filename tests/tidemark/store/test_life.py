@@ -24,6 +24,7 @@ from tidemark.store.warehouse import Warehouse
 # Drops and recomputes assets several times.
 pytestmark = pytest.mark.slow
 
+REGISTERED = True
 ARRIVALS = some_arrivals()
 FIVE = Tumbling("5 minutes")
 SMALL = replace(PER_MINUTE, aggregates={"n": agg.count(), "most": agg.max("value")})

@@ -13,8 +13,6 @@ from tidemark.store.commits.increment import Increment
 from tidemark.store.state import State, with_commit_number
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
-
 
 def cover(start: int, end: int, arrival: int) -> BackfilledRange:
     return BackfilledRange(start, end, TimelinePosition(arrival, arrival * 10, arrival * 100))

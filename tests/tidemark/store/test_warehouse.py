@@ -11,6 +11,8 @@ from tidemark.base.settings import Settings
 from tidemark.store.committers import Merge
 from tidemark.store.warehouse import Warehouse
 
+REGISTERED = True
+
 
 def rows(spark: SparkSession, *numbers: int) -> DataFrame:
     return spark.createDataFrame([(n, n % 2) for n in numbers], "n BIGINT, odd INT")

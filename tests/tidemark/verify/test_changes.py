@@ -39,7 +39,6 @@ from tidemark.verify.changes import compute_changes
 from tidemark.verify.parity import parity
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 
 

@@ -22,8 +22,6 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-REGISTERED = False
-
 
 @pytest.fixture(scope="module")
 def streamed(shared: Warehouse) -> Warehouse:

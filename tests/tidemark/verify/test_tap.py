@@ -25,7 +25,6 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.tap import find_step, list_steps, tap
 
-REGISTERED = False
 ARRIVALS = some_arrivals()
 ALL = 10_000
 GATED = replace(PER_MINUTE, expectations=(q.between("n", most=12),), accumulation="discarding")

@@ -12,7 +12,6 @@ from tidemark_assets.nexmark.generator import EPOCH, Events
 from tidemark_streaming.home import domains
 
 DOMAIN = "tidemark_assets.nexmark"
-REGISTERED = False
 EVENTS = Events(4_000)
 
 

@@ -64,7 +64,7 @@ def test_the_day_of_the_clock_change_has_23_readings(days: Warehouse) -> None:
 def test_an_impossible_wind_speed_is_quarantined(
     engine: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
-    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
+    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", registered=False)
     excerpt = Excerpt(start="2013-02-12", days=1)
     list(play(warehouse, ingestion, tmp_path, excerpt, batch=None))
     backfill(warehouse, temperature_hourly)

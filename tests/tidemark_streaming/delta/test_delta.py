@@ -42,7 +42,6 @@ from tidemark_streaming.delta.versions import drop_unchanged
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 from tidemark_streaming.ingest.ingest import follow, ingest
 
-REGISTERED = False
 INF = float("inf")
 ORDERS = Source(
     name="orders",
@@ -107,7 +106,9 @@ def test_windows_are_equal_for_any_batch_size(
         if chance.random() < 0.6:
             list(ingest(warehouse, piecemeal))
     list(ingest(warehouse, piecemeal))
-    whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
+    whole = Warehouse(
+        warehouse.spark, warehouse.location, f"{warehouse.database}_whole", registered=False
+    )
     monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
     assert len(list(ingest(whole, piecemeal, batch=None))) == 1
     assert log(whole, ORDERS) == log(warehouse, ORDERS)

@@ -41,7 +41,6 @@ from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 from tidemark_streaming.streams import continuous
 
-REGISTERED = False
 SECOND = 1_000_000
 ORDERS, PAYMENTS = (
     Source(

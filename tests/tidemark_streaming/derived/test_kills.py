@@ -32,7 +32,6 @@ from tidemark_streaming.ingest.ingest import end, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
-REGISTERED = False
 SECOND = 1_000_000
 TOGETHER = 4
 """The number of orders of an arrival."""

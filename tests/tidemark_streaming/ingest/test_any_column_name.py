@@ -45,7 +45,6 @@ from tidemark_streaming.delta import CHANGE, DeltaConnector
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 
-REGISTERED = False
 ALL = internal_names()
 TAKEN = {column for columns in EVENT_TABLES.values() for column in columns}
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,7 +26,6 @@ from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-REGISTERED = False
 WIDER = replace(SOURCE, columns={**SOURCE.columns, "unit": "STRING", "place": "STRING"})
 COUNTED = replace(
     PER_MINUTE, source=SOURCE, aggregates={"n": agg.count(), "most": agg.max("value")}

@@ -19,7 +19,6 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.dead_letters import find_reprocessed, places, replay
 from tidemark_streaming.ingest.ingest import end, ingest
 
-REGISTERED = False
 ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,3,9"]
 
 

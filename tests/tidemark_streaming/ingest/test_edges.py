@@ -28,7 +28,6 @@ from tidemark.verify.parity import parity
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import end, ingest
 
-REGISTERED = False
 EDGES = Path(__file__).parents[2] / "cases" / "edges"
 NEW_YEAR = 1_767_225_600_000_000
 """2026-01-01T00:00:00Z, in microseconds."""

@@ -30,7 +30,6 @@ from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import end, furnish, ingest
 from tidemark_streaming.ingest.play import play
 
-REGISTERED = False
 MINUTE = 60_000_000
 FILES = 7
 
@@ -48,7 +47,9 @@ Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
 @pytest.fixture(scope="module")
 def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
     """Return the event log of an undisturbed ingest with one arrival per commit."""
-    warehouse = Warehouse(spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}")
+    warehouse = Warehouse(
+        spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}", registered=False
+    )
     commits = list(ingest(warehouse, connector(landing)))
     assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
         (n, FILES, 1) for n in range(1, FILES + 1)

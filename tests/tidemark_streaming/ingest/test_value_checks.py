@@ -22,7 +22,6 @@ from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.ingest.value_checks import check_values
 from tidemark_streaming.payloads.column_types import arrow_type
 
-REGISTERED = False
 DAY = 86_400_000_000
 FIRST, LAST = BEGINNING // DAY, INFINITY // DAY
 DAYS = st.one_of(st.sampled_from([FIRST - 1, FIRST, LAST, LAST + 1]), st.integers(-(10**6), 10**7))

@@ -32,8 +32,6 @@ from tidemark_streaming.ingest.dead_letters import replay
 from tidemark_streaming.ingest.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 
-REGISTERED = False
-
 
 def bring(
     warehouse: Warehouse, connector: KafkaConnector, batch: int | None = None

@@ -27,7 +27,7 @@ def recording(engine: Settings, spark: SparkSession) -> Callable[[Window], Recor
 
     @cache
     def made(window: Window) -> Recorded:
-        warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
+        warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", registered=False)
         asset = replace(
             PER_MINUTE,
             window=window,

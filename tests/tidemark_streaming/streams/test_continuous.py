@@ -37,7 +37,6 @@ from tidemark.verify.parity import parity
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming.streams import continuous
 
-REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 
 

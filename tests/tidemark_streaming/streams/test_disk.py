@@ -58,7 +58,9 @@ def small(tmp_path: Path) -> Iterator[Disk]:
 @pytest.fixture
 def stored(spark: SparkSession, small: Disk) -> Warehouse:
     """Return a warehouse on a small disk."""
-    return Warehouse(spark, str(small.path / "warehouse"), f"disk_{uuid4().hex[:8]}")
+    return Warehouse(
+        spark, str(small.path / "warehouse"), f"disk_{uuid4().hex[:8]}", registered=False
+    )
 
 
 def land_minutes(folder: Path, first: int, last: int) -> None:

@@ -21,7 +21,6 @@ from tidemark_streaming.streams import continuous
 # Starts and stops several streams per test.
 pytestmark = pytest.mark.slow
 
-REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 
 

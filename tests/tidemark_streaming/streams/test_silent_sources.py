@@ -43,7 +43,6 @@ from tidemark_streaming.kafka import RECORD
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams.direct import Direct
 
-REGISTERED = False
 SECOND = 1_000_000
 SOURCE = Source(
     name="pulses",

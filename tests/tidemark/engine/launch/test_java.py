@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import SHORT_LIVED
 from tidemark.base.errors import EngineError
 from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import free_port
@@ -88,6 +89,7 @@ def test_a_machine_without_java_runs_the_engine(tmp_path: Path) -> None:
         "TIDEMARK_HOME": str(tmp_path / "home"),
         "TIDEMARK_ENGINE_PORT": str(free_port()),
         "TIDEMARK_ENGINE_MEMORY": "1g",
+        "TIDEMARK_ENGINE_JAVA_OPTIONS": SHORT_LIVED,
     }
     done = subprocess.run([sys.executable, "-c", QUERY], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

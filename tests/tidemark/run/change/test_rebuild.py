@@ -34,7 +34,6 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
 from tidemark.verify.parity import parity
 
-REGISTERED = False
 ARRIVALS = some_arrivals(count=8)
 STEPS = ("state", "late", "quarantine", "panes", "published", "ledger")
 

@@ -13,7 +13,6 @@ from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
-REGISTERED = False
 ARRIVALS = some_arrivals(count=3, size=4)
 
 

@@ -82,7 +82,7 @@ def fill(
 def logged(engine: Settings, spark: SparkSession) -> Warehouse:
     """Return a warehouse with such a log. Each test uses its own asset name."""
     name = f"test_references_{random.SystemRandom().randrange(1 << 32):x}"
-    warehouse = Warehouse(spark, location=engine.warehouse, database=name)
+    warehouse = Warehouse(spark, engine.warehouse, name, registered=False)
     fill(warehouse)
     return warehouse
 

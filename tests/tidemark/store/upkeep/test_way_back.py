@@ -21,7 +21,6 @@ from tidemark.store.upkeep.repair import repair
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
-REGISTERED = False
 ASSET = replace(
     PER_MINUTE,
     accumulation="accumulating",
