@@ -141,7 +141,9 @@ def await_events(settings: Settings, count: int) -> None:
 
 def materialize(settings: Settings, spark: SparkSession, folder: Path) -> None:
     """Materialize a day of windows in Dagster."""
-    definitions = build_definitions(["private"], {"tidemark": OnTestSession(settings, spark)})
+    definitions = build_definitions(
+        ["private"], {"tidemark": OnTestSession(settings, spark, registered=True)}
+    )
     with dg.DagsterInstance.local_temp(str(folder), QUIET) as instance:
         done = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             asset_selection=[dg.AssetKey("orders_hourly")],

@@ -51,7 +51,7 @@ class Platform:
         self, settings: Settings, spark: SparkSession, instance: dg.DagsterInstance
     ) -> None:
         self.settings, self.instance = settings, instance
-        self.resource = OnTestSession(settings, spark)
+        self.resource = OnTestSession(settings, spark, registered=True)
         self.warehouse = self.resource.warehouse
         self.marts = Warehouse(spark, settings.warehouse, f"{settings.database}_marts")
         self.definitions = dg.Definitions.merge(

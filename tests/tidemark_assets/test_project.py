@@ -139,7 +139,10 @@ def test_an_asset_of_the_project_gets_windows_as_a_parameter(
     settings = engine.model_copy(
         update={"database": f"test_{uuid4().hex[:12]}", "landing": project / "landing"}
     )
-    resources = {"tidemark": OnTestSession(settings, spark), WINDOWS: windows_reader}
+    resources = {
+        "tidemark": OnTestSession(settings, spark, registered=True),
+        WINDOWS: windows_reader,
+    }
     known = (a for a in found.assets or [] if isinstance(a, dg.AssetsDefinition | dg.AssetSpec))
     keys = {"trials", "of_a_trial"}
     assets = [a for a in known if not keys & {p for key in _keys(a) for p in key.path}]

@@ -14,7 +14,8 @@ INTERPRETING = (
     "-XX:+UseParallelGC "
     "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
     "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
-    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN "
+    "-Dderby.system.durability=test"
 )
 """Java options of an engine for few rows, whose plans are interpreted: that takes half the time.
 
@@ -22,6 +23,8 @@ Both JIT compilers of the JVM stay on: after ten minutes, a run takes three quar
 with the quick one (C1) alone. The thorough one (C2) compiles only code that runs five times as
 often as by default, because it uses half of the processor in the first minutes. Runs over many
 events, for which the engine would otherwise generate code, are slower with these options.
+
+The catalog's database does not wait for the disk, because no test survives a power cut.
 """
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from helpers.data.support import MINUTE, T0
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Place, Warehouse
 from tidemark_assets.base.resources import TidemarkResource
 
 QUARTERS = dg.TimeWindowPartitionsDefinition(
@@ -27,15 +28,26 @@ MINUTES = dg.TimeWindowPartitionsDefinition(
 
 
 class OnTestSession(TidemarkResource):
-    """The resource with the Spark session of the tests."""
+    """The resource with the Spark session of the tests.
 
-    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+    Args:
+        registered: true if the tests read tables by name.
+    """
+
+    def __init__(
+        self, settings: Settings, spark: SparkSession, *, registered: bool = False
+    ) -> None:
         super().__init__(settings)
-        self._spark = spark
+        self._spark, self._registered = spark, registered
 
     @cached_property
     def session(self) -> SparkSession:
         return self._spark
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        place = Place(self.settings.warehouse, self.settings.database, self._registered)
+        return Warehouse(self._spark, *place)
 
 
 def partitions_told(instance: dg.DagsterInstance, asset: str) -> list[tuple[str, str]]:

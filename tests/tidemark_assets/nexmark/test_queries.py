@@ -1,8 +1,11 @@
 """Each query of NEXMark has the same rows as batch, as stream in random cuts, and by hand."""
 
 import random
+import shutil
+from collections import Counter
 
 import pytest
+from pyspark.sql import DataFrame
 
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.runs import differing, land, run_batch, run_by_hand, run_stream
@@ -52,11 +55,10 @@ def test_the_events_have_the_proportions_of_the_benchmark() -> None:
 @pytest.fixture(scope="module")
 def places(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[Warehouse]:
     """Return two warehouses with the same event logs."""
-    landing, found = tmp_path_factory.mktemp("landing"), list[Warehouse]()
-    for way in ("batch", "stream"):
-        name = f"{shared.database}_{way}"
-        found.append(Warehouse(shared.spark, shared.location, name, registered=False))
-        land(found[-1], EVENTS.all, landing, span="15 seconds")
+    names = [f"{shared.database}_{way}" for way in ("batch", "stream")]
+    found = [Warehouse(shared.spark, shared.location, name, registered=False) for name in names]
+    land(found[0], EVENTS.all, tmp_path_factory.mktemp("landing"), span="15 seconds")
+    shutil.copytree(found[0].path(""), found[1].path(""))
     return found
 
 
@@ -64,8 +66,15 @@ def places(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.step], ids=lambda q: q.name)
 def test_batch_and_stream_have_the_rows_of_the_query(places: list[Warehouse], query: Query) -> None:
-    by_hand = run_by_hand(places[0], query)
-    assert by_hand.rows.count() > 0
-    assert differing(run_batch(places[0], query).rows, by_hand.rows) == 0
-    stream = run_stream(places[1], query, random.Random(query.name))
-    assert differing(stream.rows, by_hand.rows) == 0
+    by_hand = run_by_hand(places[0], query).rows
+    expected = values(by_hand)
+    assert expected
+    chance = random.Random(query.name)
+    for found in (run_batch(places[0], query), run_stream(places[1], query, chance)):
+        # The engine also compares values of different types, and takes ten times longer.
+        assert values(found.rows) == expected or differing(found.rows, by_hand) == 0
+
+
+def values(rows: DataFrame) -> Counter[str]:
+    """Return the values of rows, without the names of their columns."""
+    return Counter(str(tuple(row)) for row in rows.collect())
