@@ -1,18 +1,28 @@
 {# What is known of columns: told to the catalog and to Dagster. #}
 
-{#- All comments in one commit, where dbt-spark makes one for each column; and only where a build
-    made the table anew. -#}
+{#- Write all comments in one commit, where dbt-spark makes one for each column, and only if a build
+    has recreated the table. -#}
 {% macro spark__alter_column_comment(relation, column_dict) %}
-  {% if not is_incremental() %}
-    {% set comments = [] %}
-    {% for name, column in column_dict.items() if column.description %}
-      {% do comments.append(
-        adapter.quote(name) ~ " comment '" ~ dbt.escape_single_quotes(column.description) ~ "'"
-      ) %}
-    {% endfor %}
+  {% set comments = [] %}
+  {% for name, column in column_dict.items() if column.description %}
+    {% do comments.append(adapter.quote(name) ~ ' comment ' ~ text_literal(column.description)) %}
+  {% endfor %}
+  {% if comments and not is_incremental() %}
     {% do run_query('alter table ' ~ relation ~ ' alter column ' ~ comments | join(', ')) %}
   {% endif %}
 {% endmacro %}
+
+{% macro spark__comment_clause() %}
+  {%- if config.get('persist_docs', {}).get('relation') -%}
+    comment {{ text_literal(model.description) }}
+  {%- endif -%}
+{% endmacro %}
+
+{#- Return a text as a literal of Spark SQL, in which a backslash escapes; dbt-spark escapes only
+    quotes. -#}
+{% macro text_literal(text) -%}
+  '{{ text | replace("\\", "\\\\") | replace("'", "\\'") }}'
+{%- endmacro %}
 
 {#- dagster-dbt takes columns, and by the compiled SQL their lineage, from this line of the log.
     Declared columns serve, without a question to the engine: contracts hold models to them. -#}

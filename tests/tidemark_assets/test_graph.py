@@ -17,6 +17,7 @@ from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark_assets.base.names import PLAIN, with_prefix
+from tidemark_assets.build import DagsterOptions
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
@@ -264,6 +265,30 @@ def test_partitions_of_an_unknown_asset_are_refused(
     monkeypatch.setattr(flights_definitions, "presentation", wrong)
     with pytest.raises(DefinitionError, match=r"'carrier_weeks', which it does not define; it"):
         build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+
+
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
+INVALID: list[tuple[Any, str]] = [
+    (dg.StaticPartitionsDefinition(["a"]), r"must be time windows, .* \(got StaticPartitions"),
+    (dg.DynamicPartitionsDefinition(name="days"), r"must be time windows"),
+    (None, r"must be time windows, .* \(got None\)"),
+    (
+        dg.DailyPartitionsDefinition("2026-01-01", exclusions=["0 0 * * 6"]),
+        r"have exclusions, so windows of the excluded times would be in no partition",
+    ),
+]
+
+
+@pytest.mark.parametrize(("partitions", "message"), INVALID)
+def test_partitions_that_do_not_contain_each_window_are_refused(
+    partitions: Any,  # noqa: ANN401
+    message: str,
+) -> None:
+    """An event at any time belongs to the windows of exactly one partition."""
+    with pytest.raises(DefinitionError, match=message):
+        DagsterOptions(partitions=partitions)
+    with pytest.raises(DefinitionError, match=message):
+        DagsterOptions(partitions=DAYS, by_asset={"months": partitions})
 
 
 def test_an_external_asset_has_the_kind_of_its_connector(tmp_path: Path) -> None:

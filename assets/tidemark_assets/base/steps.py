@@ -152,10 +152,15 @@ def _request_retry(error: Exception) -> None:
 
 
 def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
-    """Refuse a range of event time without events.
+    """Refuse a range of event time that lies before or after all events.
+
+    A range between events, such as a day without any, has no windows, which is a valid result.
 
     Returns:
         The oldest and the newest event time of all arrivals.
+
+    Raises:
+        DataError: [start, end) is before the first event in the log, or after the last one.
     """
     arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
     times = [
@@ -164,7 +169,7 @@ def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
         if a.min_event_time is not None and a.max_event_time is not None
     ]
     oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
-    if any(first < end and last >= start for first, last in times):
+    if times and oldest < end and newest >= start:
         return oldest, newest
     span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
     raise DataError(

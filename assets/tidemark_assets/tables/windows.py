@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 from dagster import AssetExecutionContext
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
@@ -66,6 +67,9 @@ class DagsterOptions:
         arrives_within: for live connectors, by source: how long, by the wall clock, the log may be
             without an arrival. After that, a freshness policy marks it as stale in Dagster.
         automation: when assets are materialized automatically, by name of the asset.
+
+    Raises:
+        DefinitionError: partitions are not time windows, or some time is in none of them.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
@@ -79,6 +83,21 @@ class DagsterOptions:
     automation: Mapping[str, dg.AutomationCondition[dg.AssetKey]] = field(
         default_factory=dict[str, dg.AutomationCondition[dg.AssetKey]]
     )
+
+    def __post_init__(self) -> None:
+        given: Sequence[object] = (self.partitions, *self.by_asset.values())
+        for partitions in given:
+            if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+                raise DefinitionError(
+                    "The partitions of DagsterOptions must be time windows, such as "
+                    f"dg.DailyPartitionsDefinition (got {partitions!r})."
+                )
+            if partitions.exclusions:
+                raise DefinitionError(
+                    "The partitions of DagsterOptions have exclusions, so windows of the excluded "
+                    "times would be in no partition. Remove the exclusions; a partition without "
+                    "events is empty."
+                )
 
     def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
         """Return the partitions by which an asset is materialized."""

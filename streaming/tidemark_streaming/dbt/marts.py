@@ -47,8 +47,8 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """True if it did not fail."""
-        return self.status in ("success", "pass", "warn")
+        """True if it did not fail, and was not skipped because of another failure."""
+        return self.status in ("success", "pass", "warn", "no-op")
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,8 @@ def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
 
 def describe_failure(outcomes: Iterable[Outcome]) -> str:
     """Return a message about the first model or test that failed in a build; empty if none did."""
-    bad = [o for o in outcomes if o.status in ("error", "fail")]
+    # dbt may add further statuses of a failure, such as `partial success`.
+    bad = [o for o in outcomes if not o.good and o.status != "skipped"]
     if not bad:
         return ""
     what = "Test" if bad[0].kind == "test" else "Mart"
@@ -344,7 +345,7 @@ def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
     """Run dbt, and return its output as one line."""
     done = subprocess.run(
         [DBT, *arguments],
-        env={**os.environ, **variables},
+        env={**os.environ, **variables, "DBT_USE_COLORS": "false"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

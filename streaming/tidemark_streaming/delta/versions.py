@@ -194,6 +194,12 @@ def _read(
             raise DataError(
                 f"File '{place}' does not fit the columns of its Delta table: {error}."
             ) from error
+        except FileNotFoundError:
+            raise DataError(
+                f"File '{place}' was deleted before it was read, probably by VACUUM: the next "
+                "ingest reports its version.",
+                retriable=True,
+            ) from None
         read = read.filter(kept[file.path]) if file.path in kept else read
         for name in by:
             value = _partition_value(file.values[name], schema.field(name).type)

@@ -22,6 +22,7 @@ from tidemark_assets.base import steps as retries
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.definitions import presentation
+from tidemark_assets.flights.sources import flights
 from tidemark_assets.flights.transforms import carrier_months, departures_hourly
 from tidemark_assets.metadata import side_tables
 from tidemark_assets.metadata.describe import UNKNOWN_TYPE
@@ -296,3 +297,17 @@ def test_a_rollup_is_computed_from_its_base_partition(platform: Platform) -> Non
     error = failure(platform.materialize(DAILY, partition_key="2013-06-01"))
     assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
     assert "materialize 'departures_hourly' for that range" in error
+
+
+def test_a_partition_without_events_between_others_is_empty(platform: Platform) -> None:
+    """Dagster 17745, 34219: a day on which nothing happened is computed like any other."""
+    settings = platform.resource.settings
+    header = ",".join(flights.fields)
+    later = "2013-01-08T00:00:00Z" + "," * (len(flights.fields) - 1)
+    (settings.landing / "flights" / "later.csv").write_text(f"{header}\n{later}\n")
+    assert platform.materialize(LOG).success
+    assert platform.materialize(WINDOWS, partition_key="2013-01-06").success
+    assert recorded(platform, WINDOWS, "2013-01-06")["dagster/partition_row_count"] == 0
+    assert platform.materialize(WINDOWS, partition_range=("2013-01-05", "2013-01-07")).success
+    error = failure(platform.materialize(WINDOWS, partition_key="2013-01-10"))
+    assert "No event of 'flights' from 2013-01-10T00:00:00Z" in error

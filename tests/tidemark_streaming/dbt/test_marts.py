@@ -1,13 +1,20 @@
-"""Records of mart builds, with a fake dbt that builds nothing."""
+"""Records of mart builds, with a fake dbt that builds nothing, and the macros of marts."""
 
 import os
+import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import jinja2
 import pytest
+from dbt.artifacts.schemas.results import NodeStatus
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.dagster.built import leaving
-from tidemark.base.settings import Settings
+from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Marts
 
@@ -54,3 +61,44 @@ def test_a_failed_mart_shows_the_violating_row_without_a_stack_trace() -> None:
         assert said.startswith("Mart 'daily' failed: Runtime Error in model daily")
         assert said.endswith(f"{row}.")
         assert len(said) < 2100
+
+
+@pytest.mark.parametrize("status", list(NodeStatus))
+def test_each_status_of_dbt_is_a_success_or_a_failure(status: NodeStatus) -> None:
+    """dbt-core 11114: a microbatch model with failed batches is a partial success."""
+    found = marts.Outcome("daily", "model", status, 1.0, "a reason")
+    good = {NodeStatus.Success, NodeStatus.Pass, NodeStatus.Warn, NodeStatus.NoOp}
+    assert found.good == (status in good)
+    said = marts.describe_failure([found])
+    # A model is skipped only if another one failed.
+    assert bool(said) == (status not in {*good, NodeStatus.Skipped})
+
+
+def comment_queries(descriptions: dict[str, str]) -> list[str]:
+    """Return the queries of the macro that writes the comments of a mart's columns."""
+    queries = list[str]()
+    project = bundled_dbt_project()
+    assert project is not None
+    environment = jinja2.Environment(extensions=["jinja2.ext.do"], autoescape=False)
+    known: dict[str, Any] = {
+        "adapter": SimpleNamespace(quote=lambda name: f"`{name}`"),
+        "is_incremental": lambda: False,
+        "run_query": queries.append,
+    }
+    code = (project / "macros" / "columns.sql").read_text()
+    macros = environment.from_string(code, globals=known).module
+    columns = {name: {"description": text} for name, text in descriptions.items()}
+    getattr(macros, "spark__alter_column_comment")("marts.daily", columns)  # noqa: B009
+    return queries
+
+
+@given(st.text(st.sampled_from("ab'\\\n\"") | st.characters(codec="utf-8"), min_size=1))
+def test_comments_of_columns_have_any_characters(text: str) -> None:
+    (query,) = comment_queries({"day": text, "no-text": ""})
+    literal = query.removeprefix("alter table marts.daily alter column `day` comment ")
+    assert re.fullmatch(r"'(?:[^'\\]|\\.)*'", literal, re.DOTALL)
+    assert re.sub(r"\\(.)", r"\1", literal[1:-1], flags=re.DOTALL) == text
+
+
+def test_columns_without_descriptions_need_no_query() -> None:
+    assert comment_queries({"day": "", "city": ""}) == []
