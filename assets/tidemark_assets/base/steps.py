@@ -158,9 +158,6 @@ def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
 
     Returns:
         The oldest and the newest event time of all arrivals.
-
-    Raises:
-        DataError: [start, end) is before the first event in the log, or after the last one.
     """
     arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
     times = [

@@ -1,6 +1,7 @@
 """File source connector: each file in a folder becomes an arrival."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -77,15 +78,19 @@ class FileConnector:
         chunks: list[Chunk] = []
         with self._explain_errors():
             files = folder.list_files(self.path)
-            moved = folder.moved_identities(done, files)
+            displaced = folder.find_displaced(done, files)
+            moved = Counter(folder.identity_of(done[name]) for name in displaced)
             for file in files:
+                before = done.get(file.name)
+                if before is not None and file.name not in displaced:
+                    continue
                 # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
-                    if file.name in done:
-                        self._check_unchanged(file, done[file.name])
-                        continue
                     if moved and moved[file.identity] > 0:
                         moved[file.identity] -= 1
+                        continue
+                    if before is not None:
+                        self._check_unchanged(file, before)
                         continue
                     modified = file.modified // 1000
                     later = processing_time(modified, clock)

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,20 +81,22 @@ def list_files(folder: Path) -> list[File]:
         return sorted(_files(folder, "", entries, (os.path.realpath(folder),)))
 
 
-def moved_identities(
-    ingested: Mapping[str, Mapping[str, Any]], files: Iterable[File]
-) -> Counter[Identity]:
-    """Count the identities of ingested files that no longer have their names.
+def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[File]) -> set[str]:
+    """Return the names of ingested files that no longer exist, or that look different.
 
-    A listed file with such an identity was renamed or moved after it was ingested.
+    They may have been renamed or moved: then a listed file has the identity of their position.
 
     Args:
         ingested: the positions of the ingested files, by name.
         files: the files that are listed now.
     """
-    names = {file.name for file in files}
-    missing = (position for name, position in ingested.items() if name not in names)
-    return Counter((p["bytes"], p["modified"], p["sha256"]) for p in missing)
+    looks = {file.name: (file.size, file.modified) for file in files}
+    return {n for n, p in ingested.items() if looks.get(n) != (p["bytes"], p["modified"])}
+
+
+def identity_of(position: Mapping[str, Any]) -> Identity:
+    """Return the identity of an ingested file."""
+    return position["bytes"], position["modified"], position["sha256"]
 
 
 def is_unchanged(folder: Path, position: Mapping[str, Any]) -> bool:

@@ -57,12 +57,19 @@ def read_text(
 
 
 def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
-    """Yield the records of a file in batches."""
+    """Yield the records of a file in batches, and explain its errors."""
+    with explain_errors(path, source, "it is damaged"):
+        yield from read_records(path, form)
+
+
+def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
+    """Yield the records of a file in batches.
+
+    Raises:
+        OSError, pa.ArrowException: the file can't be read.
+    """
     rest, begins = b"", True
-    with (
-        explain_errors(path, source, "it is damaged"),
-        pa.input_stream(str(path), compression=_compression(path)) as file,
-    ):
+    with pa.input_stream(str(path), compression=_compression(path)) as file:
         while True:
             block = file.read(thresholds.FILE_BLOCK_BYTES)
             if begins:

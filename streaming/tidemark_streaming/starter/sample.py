@@ -1,18 +1,22 @@
 """Infer the columns of a new project, and their types, from the user's own CSV file."""
 
 import re
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.store.rows import compute as pc
+from tidemark_streaming.files.reading import read_records
 from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.csv_records import Csv
+from tidemark_streaming.payloads.payload import UndecodableError
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
 from tidemark_streaming.starter.choices import name_problem
 
@@ -55,23 +59,15 @@ class Sample(NamedTuple):
 
 def read_sample(path: Path) -> Sample:
     """Read a CSV file with a header."""
-    odd_lines: list[int | None] = []
-
     try:
-        table = _read(path, odd_lines)
+        table, misfits = _read(path)
     except FileNotFoundError:
         raise DataError(f"There is no file '{path}'.") from None
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException, UndecodableError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"'{path}' can't be read as CSV with a header: {reason}.") from None
-    _check_columns(path, table.column_names)
     rename = _new_names(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
-    misfits = (
-        [f"{format_count(len(odd_lines), 'line')} with another number of fields"]
-        if odd_lines
-        else []
-    )
     kinds = dict[str, str]()
     for place, name in enumerate(table.column_names):
         kinds[name], column, odd = _infer_type(table[name])
@@ -108,20 +104,26 @@ def read_sample(path: Path) -> Sample:
     )
 
 
-def _read(path: Path, odd_lines: list[int | None]) -> pa.Table:
-    """Return all columns of a CSV file as bytes, and collect the lines with another number of
-    fields."""
+def _read(path: Path) -> tuple[pa.Table, list[str]]:
+    """Return all columns of a CSV file as bytes, and descriptions of its undecodable lines.
 
-    def skip(row: csv.InvalidRow) -> str:
-        odd_lines.append(row.number)
-        return "skip"
-
-    options = csv.ParseOptions(invalid_row_handler=skip)
-    with csv.open_csv(path, parse_options=options) as file:
-        names = file.schema.names
-    odd_lines.clear()
-    as_bytes = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()))
-    return csv.read_csv(path, parse_options=options, convert_options=as_bytes)
+    Raises:
+        OSError, pa.ArrowException, UndecodableError: it is not a CSV file.
+        DataError: a source can't have one of its columns.
+    """
+    form = Csv({"header": True})
+    records = list(chain.from_iterable(read_records(path, form)))
+    if not records:
+        raise UndecodableError("it is empty")
+    names = [(name or "").strip() for name in form.fields(records.pop(0))]
+    _check_columns(path, names)
+    lines = pa.chunked_array([pa.array(records, pa.binary())])
+    found = form.decode(lines, dict.fromkeys(names, "BINARY"))
+    misfits = [
+        f"{format_count(count, 'line')} that can't be decoded ({reason[0].lower()}{reason[1:-1]})"
+        for reason, count in Counter(found.reasons.values()).items()
+    ]
+    return pa.table(dict(found.columns)), misfits
 
 
 def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
@@ -135,7 +137,7 @@ def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     kind, values = min(candidates, key=lambda found: found[1].null_count)
     odd = values.null_count - filled.null_count
     if not count or odd > (1 - TYPE_SHARE) * count:
-        return "STRING", texts, texts.null_count
+        return "STRING", texts, 0
     return kind, values, odd
 
 

@@ -109,9 +109,9 @@ def test_bad_lines_in_a_csv_file_are_reported(here: Path) -> None:
     result = call("new", "house", "--from-csv", "own.csv")
     assert result.exit_code == 0, result.stderr
     assert (
-        "own.csv has 2 lines with another number of fields, 1 row of 'at' without a valid "
-        "TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark ingest` will write "
-        "them to the dead letters"
+        "own.csv has 2 lines that can't be decoded (the record does not have 4 fields), 1 row of "
+        "'at' without a valid TIMESTAMP, 1 row of 'amount' without a valid DOUBLE: `tidemark "
+        "ingest` will write them to the dead letters"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()
     assert '"at": "TIMESTAMP"' in sources
@@ -214,7 +214,7 @@ def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:
             "shop --from-csv there/twice.csv",
             "Column 'At' (number 1 of 'there/twice.csv') occurs twice",
         ),
-        ("shop --from-csv there/none.csv", "Column ' ' (number 2 of 'there/none.csv') has no name"),
+        ("shop --from-csv there/none.csv", "Column '' (number 2 of 'there/none.csv') has no name"),
         ("shop --from-csv there/line.csv", "has a name with a character that"),
         ("shop --from-csv there/tick.csv", "has a name with a character that"),
         ("shop --from-csv own.csv --kafka", "--from-csv can't be used with --kafka"),
