@@ -110,8 +110,9 @@ class FileConnector:
     def decode(self, letters: pa.Table) -> pa.Table:
         if isinstance(self._format, Parquet):
             raise DataError(
-                f"Source '{self.source.name}' now reads Parquet, but these dead letters were "
-                "written by a connector of another format. Only that connector can decode them."
+                f"Source '{self.source.name}' reads Parquet files, whose rows can't be decoded one "
+                "by one, so its dead letters can't be replayed: put the corrected rows in a new "
+                "file."
             )
         if self.source.mask:
             raise DataError(

@@ -230,8 +230,8 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
     for name, value in zip(names, content, strict=True):
         if value is None:
             raise DataError(
-                f"The bytes of dead letter {name} were not stored: replay it with a file, by "
-                "--payload-file."
+                f"The bytes of dead letter {name} were not stored: send the corrected record again "
+                "(for Parquet, in a new file), or give its bytes by --payload-file."
             )
     if command is not None:
         content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
