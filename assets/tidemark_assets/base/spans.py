@@ -27,10 +27,11 @@ def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) 
     begin = max(first, instant(partitions.start))
     if newest is None or begin > last or begin >= instant(newest.end):
         return []
-    key = partitions.get_partition_key_for_timestamp(begin / 1e6)
-    begins = partitions.time_window_for_partition_key(key).start
-    ends = min(as_datetime(min(last, INFINITY - 1) + 1), newest.end)
-    keys = partitions.get_partition_keys_in_time_window(dg.TimeWindow(begins, ends))
+    begins = _span(partitions, _key_at(partitions, begin)).start
+    ends = min(min(last, INFINITY - 1) + 1, instant(newest.end))
+    # In UTC, because Dagster confuses the two local times of an hour that a clock shows twice.
+    window = dg.TimeWindow(as_datetime(begins), as_datetime(ends))
+    keys = partitions.get_partition_keys_in_time_window(window)
     return [_span(partitions, key) for key in keys]
 
 
@@ -49,15 +50,20 @@ def find_closed_partitions(
     if newest is None or min(watermark, newest_event) < instant(partitions.start):
         return []
     last = min(watermark, newest_event, instant(newest.end) - 1)
-    key: str | None = partitions.get_partition_key_for_timestamp(last / 1e6)
+    key: str | None = _key_at(partitions, last)
     found: list[Span] = []
     while key is not None and len(found) < count:
         span = _span(partitions, key)
         if window.last_window_end(span.end) <= watermark:
             found.append(span)
         before = partitions.get_prev_partition_window(as_datetime(span.start))
-        key = None if before is None else partitions.get_partition_key(before.start)
+        key = None if before is None else _key_at(partitions, instant(before.start))
     return found[::-1]
+
+
+def _key_at(partitions: dg.TimeWindowPartitionsDefinition, at: int) -> str:
+    """Return the partition that contains an instant."""
+    return partitions.get_partition_key_for_timestamp(at / 1e6)
 
 
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> Span:

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from tidemark.base.instants import instant
-from tidemark_assets.base.spans import spans
+from tidemark.define.windows import Tumbling
+from tidemark_assets.base.spans import find_closed_partitions, spans
 
 HOUR = 3600 * 10**6
 ZONES = {
@@ -15,6 +16,9 @@ ZONES = {
     "Europe/Berlin": ("2024-03-30", "2024-10-26"),
     "Australia/Lord_Howe": ("2024-04-06", "2024-10-05"),
     "Asia/Kolkata": ("2024-03-09", "2024-11-02"),
+    # The clocks change at midnight.
+    "Asia/Beirut": ("2024-03-29", "2024-10-25"),
+    "Africa/Cairo": ("2024-04-24", "2024-10-30"),
 }
 """Days before a clock change, if the zone has one."""
 
@@ -39,6 +43,11 @@ def test_each_instant_is_in_one_partition(zone: str) -> None:
             assert all(a.end == b.start for a, b in pairwise(found))
             if isinstance(partitions, dg.HourlyPartitionsDefinition):
                 assert {span.end - span.start for span in found} == {HOUR}
+            for span in found:
+                assert spans(partitions, span.start, span.start) == [span]
+            window = Tumbling("15 minutes")
+            closed = find_closed_partitions(partitions, window, last, last, len(found))
+            assert closed[-len(found) + 1 :] == found[:-1]
 
 
 def test_the_newest_partition_follows_its_end_offset_and_time_zone() -> None:
