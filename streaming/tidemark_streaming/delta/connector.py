@@ -389,11 +389,7 @@ class DeltaConnector:
                 )
 
     def _check_partitions(self, table: DeltaTable) -> None:
-        """Raise if a column that partitions the table can't be read from the transaction log.
-
-        Raises:
-            DefinitionError: it is protected, or BINARY.
-        """
+        """Raise if a column that partitions the table is protected, or BINARY."""
         by = table.metadata().partition_columns
         if masked := [name for name in by if name in self.source.mask]:
             raise DefinitionError(

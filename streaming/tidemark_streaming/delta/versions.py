@@ -222,11 +222,7 @@ def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[s
 
 
 def _relative(table: str, path: str) -> str:
-    """Return the path of a file below the table's, from its URL in the transaction log.
-
-    Raises:
-        DataError: it is not below the table's.
-    """
+    """Return the path of a file below the table's, from its URL in the transaction log."""
     if path.startswith("/") or urlsplit(path).scheme:
         raise DataError(
             f"Delta table '{table}' has files outside of its folder, like a shallow clone. Read "

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
@@ -18,16 +17,7 @@ from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
-
-_BOM = b"\xef\xbb\xbf"
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""The first bytes of compressed files, which no text in UTF-8 begins with."""
-
-
-class TextFormat(Payload, Protocol):
-    """A format whose files are a sequence of text records."""
-
-    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]: ...
+from tidemark_streaming.payloads.record_files import TextFormat, read_records
 
 
 def read_text(
@@ -60,32 +50,6 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
     """Yield the records of a file in batches, and explain its errors."""
     with explain_errors(path, source, "it is damaged"):
         yield from read_records(path, form)
-
-
-def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
-    """Yield the records of a file in batches.
-
-    Raises:
-        OSError, pa.ArrowException: the file can't be read.
-    """
-    rest, begins = b"", True
-    with pa.input_stream(str(path), compression=_compression(path)) as file:
-        while True:
-            block = file.read(thresholds.FILE_BLOCK_BYTES)
-            if begins:
-                block, begins = block.removeprefix(_BOM), False
-            records, rest = form.split(rest + block, last=not block)
-            yield records
-            if not block:
-                return
-
-
-def _compression(path: Path) -> str:
-    """Return how a file is compressed, by its first bytes or else by its name."""
-    with path.open("rb") as file:
-        begin = file.read(max(map(len, _COMPRESSED)))
-    found = (how for magic, how in _COMPRESSED.items() if begin.startswith(magic))
-    return next(found, "detect")
 
 
 @contextmanager
@@ -124,9 +88,6 @@ def check_missing(folder: Path, name: str, source: Source, columns: Collection[s
     Args:
         name: the path below the folder.
         columns: the source's columns that the file has.
-
-    Raises:
-        DataError: as described.
     """
     if source.event_time not in columns:
         field = source.field_of(source.event_time)

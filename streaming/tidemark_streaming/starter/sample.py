@@ -13,10 +13,10 @@ from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.tidemark_columns import EVENT_TABLES, find_table
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.files.reading import read_records
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.record_files import read_records
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
 from tidemark_streaming.starter.choices import name_problem
 
