@@ -1,43 +1,4 @@
 """Aggregates for definitions: `from tidemark import aggregate as agg`."""
 
-from tidemark.define.aggregates import (
-    Aggregate,
-    approx_count_distinct,
-    collect,
-    count,
-    count_distinct,
-    first,
-    last,
-    last_n,
-    max,
-    mean,
-    min,
-    python,
-    quantile,
-    stddev,
-    sum,
-    top_k,
-    top_n,
-    variance,
-)
-
-__all__ = [
-    "Aggregate",
-    "approx_count_distinct",
-    "collect",
-    "count",
-    "count_distinct",
-    "first",
-    "last",
-    "last_n",
-    "max",
-    "mean",
-    "min",
-    "python",
-    "quantile",
-    "stddev",
-    "sum",
-    "top_k",
-    "top_n",
-    "variance",
-]
+from tidemark.define.aggregates import *
+from tidemark.define.aggregates import __all__ as __all__
