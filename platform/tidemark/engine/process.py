@@ -293,9 +293,9 @@ def _await(ended: Callable[[], bool], deadline: float) -> bool:
     return done
 
 
-def _tail(file: Path, size: int = 20_000) -> list[str]:
+def _tail(file: Path) -> list[str]:
     if not file.exists():
         return []
     with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - size))
+        stream.seek(max(0, file.stat().st_size - 20_000))
         return stream.read().decode(errors="replace").splitlines()

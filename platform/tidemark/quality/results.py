@@ -224,13 +224,6 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     return chosen.num_rows
 
 
-def read_commit(
-    warehouse: Warehouse, asset: str, commit_number: int, table_id: str | None = None
-) -> list[CheckResult]:
-    """Return the results of one commit of an asset's state, as `read_since` does."""
-    return read_since(warehouse, asset, commit_number - 1, commit_number, table_id)
-
-
 def read_since(
     warehouse: Warehouse,
     asset: str,

@@ -18,23 +18,20 @@ class Asset:
     """An asset (a transform) in a warehouse.
 
     Args:
-        table_id: its identity from its first run until it is dropped, if the caller knows it. Every
-            write that a state commit causes in other tables carries this identity.
         recent: arrivals of its source that the caller has in memory.
     """
 
     def __init__(
-        self,
-        warehouse: Warehouse,
-        transform: Definition,
-        table_id: str | None = None,
-        recent: RecentArrivals = NO_ARRIVALS,
+        self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals = NO_ARRIVALS
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
         self.log = Log(warehouse, transform.source, recent)
         self.state = State(warehouse, transform)
-        self.table_id = table_id or self.read_table_id()
+        self.table_id = self.read_table_id()
+        """Its identity from its first run until it is dropped. Every write that a state commit
+        causes in other tables carries it.
+        """
 
     def read_table_id(self) -> str | None:
         """Return the identity of its state; None before its first run.

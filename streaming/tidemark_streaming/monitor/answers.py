@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_THREADS = 4
 
 
 class Answers(Generic[T]):
@@ -13,12 +14,11 @@ class Answers(Generic[T]):
 
     Args:
         every: seconds between two requests.
-        threads: the number of parallel requests.
     """
 
-    def __init__(self, every: float, threads: int = 4) -> None:
+    def __init__(self, every: float) -> None:
         self._every = every
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ask")
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
         self._asked = dict[str, tuple[float, Future[T]]]()
         self._known = dict[str, T]()
 

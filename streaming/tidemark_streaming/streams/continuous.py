@@ -44,6 +44,7 @@ from tidemark_streaming.streams import resuming
 from tidemark_streaming.streams.query_owner import is_orphaned, owned_by_process
 
 _STARTS = 4
+_STOP_SECONDS = 30
 _NOTE = "write the checkpoint of the stream"
 _OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
 """The start of the line with an exception of Spark itself and not of a run."""
@@ -111,7 +112,7 @@ def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
     return next((q for q in warehouse.spark.streams.active if q.name == name), None)
 
 
-def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
+def stop(warehouse: Warehouse, transform: Definition) -> bool:
     """Stop the asset's query. Return False if none was running.
 
     The next run repeats the work that a stopped run had not committed.
@@ -120,7 +121,7 @@ def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
     if query is None:
         return False
     query.stop()
-    deadline = time.monotonic() + wait
+    deadline = time.monotonic() + _STOP_SECONDS
     while query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)
     return True

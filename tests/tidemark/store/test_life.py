@@ -114,7 +114,7 @@ def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> 
     facts = incremental(logged, asset)
     assert facts is not None
     assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
-    (found,) = results.read_commit(logged, "judged", 0)
+    (found,) = results.read_since(logged, "judged", -1, 0)
     assert (found.run, found.table_id) == (facts.run, facts.table_id)
     assert [r.run for r in results.read_since(logged, "judged", -1)] == [facts.run]
     old = results.read_since(logged, "judged", -1, table_id=_first_life(logged, "judged"))

@@ -148,9 +148,9 @@ def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
     return InRanges(column, ((value, _MOST),), instants)
 
 
-def below(column: str, value: int, *, instants: bool = False) -> InRanges:
-    """Return the condition that a number, or an instant in microseconds, is below a value."""
-    return InRanges(column, ((-_MOST, value),), instants)
+def below(column: str, value: int) -> InRanges:
+    """Return the condition that a number is below a value."""
+    return InRanges(column, ((-_MOST, value),), instants=False)
 
 
 def _micros(instant: datetime) -> int:
