@@ -206,7 +206,7 @@ def _build(expectation: General, schema: pa.Schema) -> "Expected":
 
 
 def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
-    """Return the class that validates single rows for one of the library's."""
+    """Return the class that replaces one of the library's and validates rows one by one."""
     if kind.__name__ == _JSON_SCHEMA:
         from tidemark.quality.json_schema import ExpectColumnValuesToMatchJsonSchemaOrFail
 

@@ -1,4 +1,4 @@
-"""Translate a refused write into an error that says how to fix it, for every committer."""
+"""Translate a refused write into an error that says how to fix it."""
 
 import re
 from collections.abc import Iterator
