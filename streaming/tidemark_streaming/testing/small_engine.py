@@ -12,15 +12,15 @@ few tests."""
 
 INTERPRETING = (
     "-XX:+UseParallelGC "
-    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
-    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
+    "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 "
+    "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000 "
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN "
     "-Dderby.system.durability=test"
 )
 """Java options of an engine for few rows, whose plans are interpreted: that takes half the time.
 
 Both JIT compilers of the JVM stay on: after ten minutes, a run takes three quarters of its time
-with the quick one (C1) alone. The thorough one (C2) compiles only code that runs five times as
+with the quick one (C1) alone. The thorough one (C2) compiles only code that runs twenty times as
 often as by default, because it uses half of the processor in the first minutes. Runs over many
 events, for which the engine would otherwise generate code, are slower with these options.
 

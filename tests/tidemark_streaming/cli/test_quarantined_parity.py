@@ -25,7 +25,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
     """Yield the tables of the domain `gated` with one quarantined window."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
-        store = Warehouse(spark, here.warehouse, here.database)
+        store = Warehouse(spark, here.warehouse, here.database, registered=False)
         ingest(store, READINGS, ARRIVALS, ends=False)
         assert incremental(store, gated) is not None
         yield store

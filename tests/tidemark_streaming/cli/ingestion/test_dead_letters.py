@@ -85,7 +85,7 @@ def test_dead_letters_are_counted_shown_and_replayed(
     )
     assert rest.exit_code == 1
     assert json.loads(rest.stdout)["refused"] == {"0:0": at}
-    tables = Warehouse(warehouse.spark, here.warehouse, here.database)
+    tables = Warehouse(warehouse.spark, here.warehouse, here.database, registered=False)
     assert [r[2] for r in log_rows(tables)] == [1, 7, 8]
     counts = told("list", "sensors")
     assert isinstance(counts, list)

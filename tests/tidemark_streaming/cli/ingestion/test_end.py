@@ -45,7 +45,7 @@ def store(
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         patch.setenv("TIDEMARK_DOMAINS", name)
-        yield Warehouse(spark, here.warehouse, here.database)
+        yield Warehouse(spark, here.warehouse, here.database, registered=False)
 
 
 def said(*arguments: str, code: int = 0) -> str:

@@ -23,7 +23,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
     """Yield the tables of the domain `gated` with two quarantined windows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
-        store = Warehouse(spark, here.warehouse, here.database)
+        store = Warehouse(spark, here.warehouse, here.database, registered=False)
         bad = [[*ARRIVALS[1], reading(1, 2, "b", 7)]]
         ingest(store, READINGS, [ARRIVALS[0], *bad, ARRIVALS[2]])
         assert incremental(store, gated, limit=3) is not None

@@ -27,7 +27,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
         # No engine answers there: the tables are read without one.
         patch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
-        store = Warehouse(spark, here.warehouse, here.database)
+        store = Warehouse(spark, here.warehouse, here.database, registered=False)
         late = [[*ARRIVALS[2], reading(3, 0, "b", 1)], [reading(0, 0, "a", 1)]]
         assert "has no rows yet" in call("show", "gated").stderr
         assert json.loads(call("show", "gated", "--format", "json").stdout) == []

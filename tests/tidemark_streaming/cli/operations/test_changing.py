@@ -47,7 +47,7 @@ def store(
 ) -> Iterator[Warehouse]:
     """Yield the tables of `per_minute` through its fourth arrival. The tests change them in
     order."""
-    store = Warehouse(spark, here.warehouse, here.database)
+    store = Warehouse(spark, here.warehouse, here.database, registered=False)
     ingest(store, READINGS, ARRIVALS[:4], ends=False)
     incremental(store, PER_MINUTE)
     with pytest.MonkeyPatch.context() as patch:

@@ -26,7 +26,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
     """Yield the tables of the domain `gated` after three runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMARK_DOMAINS", "gated")
-        store = Warehouse(spark, here.warehouse, here.database)
+        store = Warehouse(spark, here.warehouse, here.database, registered=False)
         for arrival in ARRIVALS[:3]:
             ingest(store, READINGS, [arrival], ends=False)
             assert incremental(store, gated) is not None
