@@ -6,11 +6,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from helpers.processes.commands import call
+from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark_assets.flights.sources import flights
+from tidemark_streaming.ingest.blocked_sources import record_error
+from tidemark_streaming.ingest.ingest_lock import ingest_file
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 ASSET = "departures_hourly"
@@ -144,6 +150,26 @@ def test_status_works_without_processes_and_data(monkeypatch: pytest.MonkeyPatch
     assert found["sources"][0]["arrivals"] == 0
     assert found["assets"][0]["as_of"] == -1
     assert "Nothing is running" in call("status").stderr
+
+
+def test_status_shows_why_a_source_is_blocked() -> None:
+    """An ingest was refused, and waits for an operator."""
+    settings = Settings()
+    place: Any = SimpleNamespace(location=settings.warehouse, database=settings.database)
+    refused = ingest_file(settings.warehouse, settings.database, "flights", "refused")
+    refused.parent.mkdir(parents=True)
+    with pytest.raises(DataError), record_error(place, flights):
+        raise DataError("File '[b].csv' of source 'flights' can't be read.")
+    shown = " ".join(call("status").stdout.split())
+    assert "flights is blocked: File '[b].csv' of source 'flights' can't be read." in shown
+    found = json.loads(call("status", "--json").stdout)["sources"]
+    assert {source["name"]: source["blocked"] for source in found} == {
+        "flights": "File '[b].csv' of source 'flights' can't be read.",
+        "weather": None,
+    }
+    with record_error(place, flights):
+        pass
+    assert "is blocked" not in call("status").stdout
 
 
 def test_down_reports_that_nothing_is_running(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot
 
 _HIDDEN = (
+    "blocked",
     "warning",
     "source",
     "as_of",
@@ -126,8 +127,9 @@ def status() -> Output:
     """Show services, the progress of each source and asset, and open problems.
 
     The command reads the tables without the engine, so it works if nothing is running. If tables
-    lack commits or files, for example after a power cut, it lists only those. Windows in which
-    Tidemark itself lost or duplicated events appear in red, with what to do.
+    lack commits or files, for example after a power cut, it lists only those. Sources whose ingest
+    was refused, and windows in which Tidemark itself lost or duplicated events, appear in red, with
+    what to do.
 
     Example: `tidemark status --json`
     """
@@ -142,7 +144,8 @@ def status() -> Output:
         raise DamageError(damage)
     found = home.known
     snapshot = home.snapshot(*found.transforms.values())
-    sources, progress = _sources(snapshot, found), [*map(snapshot.asset, found.transforms.values())]
+    sources = _sources(settings, snapshot, found)
+    progress = [*map(snapshot.asset, found.transforms.values())]
     assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
     streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
     faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
@@ -176,6 +179,11 @@ def _show_status(
             out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
     out().print(_table("sources", sources), _table("assets", assets))
     for source in sources:
+        if source["blocked"] is not None:
+            out().print(
+                f"[bold red]{source['name']} is blocked: {escape(source['blocked'])}[/]",
+                soft_wrap=True,
+            )
         if source["warning"] is not None:
             out().print(f"[bold yellow]{escape(source['warning'])}[/]", soft_wrap=True)
         if source["silent_since"] is not None:
@@ -295,8 +303,9 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
     return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
 
 
-def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
+def _sources(settings: Settings, snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
     from tidemark_streaming.ingest import future_watermark
+    from tidemark_streaming.ingest.blocked_sources import blocking_error
 
     instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
     rows = list[dict[str, Any]]()
@@ -304,7 +313,11 @@ def _sources(snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
         source = asdict(snapshot.source(ingestion.source))
         ahead = future_watermark.find(snapshot, ingestion.source)
         readable = {k: iso(v) if k in instants else v for k, v in source.items()}
-        rows.append(readable | {"warning": None if ahead is None else str(ahead)})
+        notes = {
+            "blocked": blocking_error(settings, ingestion.source.name),
+            "warning": None if ahead is None else str(ahead),
+        }
+        rows.append(readable | notes)
     return rows
 
 

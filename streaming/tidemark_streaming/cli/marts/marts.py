@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.cli.console import err, format_seconds, print_table, step
 from tidemark_streaming.cli.context import Home
@@ -48,7 +49,7 @@ def marts(
     with step(f"build {', '.join(chosen)}") as work:
         found = project.build(engine.ensure(home.settings), chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in found if o.kind == "test")
-        work.note = f"{tests.total()} tests, {tests['pass']} passed"
+        work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
     for name in sorted(set(known) - set(chosen)) if not asked else ():
         err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
     failed = builder.describe_failure(found)
