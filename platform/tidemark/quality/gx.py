@@ -257,9 +257,12 @@ def _describe_observed(result: "ExpectationValidationResult") -> str | None:
     observed = result.result.get("observed_value")
     if observed is not None or result.success:
         return None if observed is None else str(observed)
-    unexpected = result.result.get("partial_unexpected_list") or []
-    shown = ", ".join(map(_format_value, unexpected))
-    return f"unexpected values: {shown}" if shown else "not as expected"
+    listed = [
+        f"{what} values: {', '.join(map(_format_value, values))}"
+        for what in ("unexpected", "missing")
+        if (values := result.result.get(f"partial_{what}_list"))
+    ]
+    return "; ".join(listed) or "not as expected"
 
 
 def _format_row(row: Mapping[str, Any]) -> str:
