@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -84,7 +85,7 @@ class Bench:
         self._landed = settings.home / "landed"
         self._sides = _sides("", events)
         self.figures = dict[str, Measured]()
-        self.ratios = dict[str, tuple[float, float]]()
+        self.ratios = dict[str, tuple[float, float, float]]()
         self.wrong = 0
 
     def prepare(self) -> None:
@@ -126,8 +127,9 @@ class Bench:
         for name, _, peer in pairs if repetitions else ():
             if peer is not None:
                 aim = BACKFILL_AIM if peer == 0 else INCREMENTS_AIM
-                share = self.figures[name].median / self.figures[pairs[peer][0]].median
-                self.ratios[name] = (share, aim)
+                own, other = self.figures[name], self.figures[pairs[peer][0]]
+                processor = median(own.processor_seconds) / median(other.processor_seconds)
+                self.ratios[name] = (own.median / other.median, processor, aim)
 
     def small(self, increments: int) -> None:
         """Measure small increments of a left join on long event logs and on short ones."""
@@ -144,15 +146,16 @@ class Bench:
         """Return a table of the figures."""
         table = Table(title=f"interval join of {self._events:,} orders and payments: medians")
         table.add_column("contender")
-        for column in ("seconds", "min", "max", "ratio to peer", "target", "rows", "peak memory"):
+        columns = ("seconds", "min", "max", "ratio to peer", "in processor time", "target")
+        for column in (*columns, "rows", "peak memory"):
             table.add_column(column, justify="right")
         for name, figure in self.figures.items():
-            share, aim = self.ratios.get(name, (None, None))
+            share, processor, aim = self.ratios.get(name, (None, None, None))
             small = "events on" in name
             table.add_row(
                 name,
                 *(f"{s:.2f}" for s in (figure.median, min(figure.seconds), max(figure.seconds))),
-                "" if share is None else f"{share:.2f} x",
+                *("" if ratio is None else f"{ratio:.2f} x" for ratio in (share, processor)),
                 f"at most {SMALL_AIM} s" if small else "" if aim is None else f"at most {aim} x",
                 f"{figure.rows:,}",
                 f"{max(figure.peak_bytes) / 2**30:.1f} GiB",
@@ -176,6 +179,7 @@ class Bench:
                 self._bring(replace(side, arrivals=ARRIVALS * n // PIECES))
             self._measure(source, parts)
         figure.seconds.append(sum(parts.seconds))
+        figure.processor_seconds.append(sum(parts.processor_seconds))
         figure.peak_bytes.append(max(parts.peak_bytes))
         return self._warehouse.path(source.log_table)
 

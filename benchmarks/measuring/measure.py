@@ -28,6 +28,7 @@ class Measured:
     """The repetitions of one contender.
 
     Args:
+        processor_seconds: the processor time of each repetition.
         rows: the number of windows that it published in the last repetition.
         differing: the number of windows that differ from the reference's, in the worst repetition;
             None if there is no reference.
@@ -36,6 +37,7 @@ class Measured:
 
     seconds: list[float] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
+    processor_seconds: list[float] = field(default_factory=list)
     rows: int = 0
     differing: int | None = None
     trouble: str | None = None
@@ -63,9 +65,9 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def measure_block(into: Measured, engine: int) -> Iterator[None]:
-    """Add the block's time, and the peak memory of this process, the engine, and its workers.
+    """Add the block's time, and its processor time and peak memory.
 
-    A block that fails adds nothing.
+    The last two include this process, the engine, and its workers. A block that fails adds nothing.
     """
     peak, done = 0, threading.Event()
 
@@ -76,14 +78,25 @@ def measure_block(into: Measured, engine: int) -> Iterator[None]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), _processor_time(engine)
     try:
         yield
         into.seconds.append(time.perf_counter() - begin)
         into.peak_bytes.append(peak)
+        into.processor_seconds.append(_processor_time(engine) - used)
     finally:
         done.set()
         watcher.join()
+
+
+def _processor_time(pid: int) -> float:
+    try:
+        engine = psutil.Process(pid)
+        processes = [engine, *engine.children(recursive=True), psutil.Process()]
+        times = [process.cpu_times() for process in processes]
+    except psutil.NoSuchProcess:
+        return 0.0
+    return sum(each.user + each.system for each in times)
 
 
 def _resident(pid: int) -> int:
