@@ -64,7 +64,7 @@ class Csv:
             raise DefinitionError(
                 f"CSV has no option '{unknown[0]}': the options are {', '.join(_OPTIONS)}."
             )
-        if len(self.sep) != 1 or self.sep in '"\r\n' or not self.sep.isascii():
+        if len(self.sep) != 1 or self.sep in '"\r\n\0' or not self.sep.isascii():
             raise DefinitionError(
                 f"The option 'sep' must be one ASCII character (got {self.sep!r})."
             )

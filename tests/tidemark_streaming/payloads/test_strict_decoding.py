@@ -587,8 +587,23 @@ def test_unsupported_format_options_are_refused() -> None:
         Json({"multiLine": "true"})
     with pytest.raises(DefinitionError, match="CSV has no option 'encoding'"):
         Csv({"encoding": "latin1"})
-    with pytest.raises(DefinitionError, match="'sep' must be one ASCII character"):
-        Csv({"sep": "||"})
+    for sep in ("||", "\u00e9", "", "\0", '"', "\n"):
+        with pytest.raises(DefinitionError, match="'sep' must be one ASCII character"):
+            Csv({"sep": sep})
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_any_ascii_character_separates_fields(rows: int) -> None:
+    for sep in set(map(chr, range(1, 128))) - {*'"\r\nxab'}:
+        record = sep.join(["x", f'"{sep}"', '"a""b"', ""]).encode()
+        form = Csv({"sep": sep})
+        records, rest = form.split(b"\n".join([record] * rows), last=True)
+        events = form.decode(binary(records), dict.fromkeys("wxyz", "STRING"))
+        assert (rest, events.reasons) == (b"", {})
+        wanted = ["x", sep, 'a"b', None]
+        assert [column.to_pylist() for column in events.columns.values()] == [
+            [value] * rows for value in wanted
+        ]
 
 
 def test_timestamps_without_an_offset_use_the_declared_time_zone() -> None:
