@@ -267,8 +267,12 @@ class DeltaConnector:
         done = self._commit(version, whole=False)
         if done is None:
             raise self._lost([version], table.version())
-        self._check_feed(version, table.version())
-        rows = read_changes(table, version, done, self.source.fields)
+        try:
+            self._check_feed(version)
+            rows = read_changes(table, version, done, self.source.fields)
+        except DeltaError as error:
+            # The transaction log no longer reaches back to this version, or to the one before it.
+            raise self._lost([version], table.version()) from error
         constants = {
             "_commit_version": pa.scalar(version),
             "_commit_timestamp": _commit_time(done),
@@ -279,13 +283,9 @@ class DeltaConnector:
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
 
-    def _check_feed(self, version: int, head: int) -> None:
+    def _check_feed(self, version: int) -> None:
         """Raise if the change data feed was not enabled as of a version."""
-        try:
-            settings = DeltaTable(self.path, version).metadata().configuration
-        except DeltaError as error:
-            raise self._lost([version], head) from error
-        if settings.get(_FEED) != "true":
+        if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
                 f"{self._what} has no change data feed for version {version}, because the feed was "
                 f"not enabled yet. Start with a later version: start={version + 1} first reads the "
