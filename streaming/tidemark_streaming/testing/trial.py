@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +27,6 @@ from tidemark_streaming.scenario.run.compare import (
     find_differences,
 )
 from tidemark_streaming.scenario.run.simulate import Result, simulate
-from tidemark_streaming.testing.cuts import random_cuts
 from tidemark_streaming.testing.scenario_file import Row, items, write_scenario
 
 __all__ = ["Trial", "Trials"]
@@ -183,3 +184,23 @@ class Trial:
             picture.write_text(svg(self._scenario, result), encoding="utf-8")
             said += f"{text(self._scenario, result)}\ndrawn: {picture}\n"
         return f"{said}scenario: {self._path}"
+
+
+def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
+    """Return divisions of arrivals into runs, each as the sizes of its runs. The first has one
+    arrival per run; the others are random.
+
+    Args:
+        arrivals: the number of arrivals.
+        seed: the seed of the random numbers; the same seed gives the same divisions.
+        count: the number of random divisions; fewer if there are not that many.
+    """
+    found: list[tuple[int, ...]] = [(1,) * arrivals]
+    others = 2 ** max(arrivals - 1, 0) - 1
+    chance = Random(seed)
+    while len(found) <= min(count, others):
+        places = [place for place in range(1, arrivals) if chance.random() < 0.5]
+        cut = tuple(after - before for before, after in pairwise([0, *places, arrivals]))
+        if cut not in found:
+            found.append(cut)
+    return found

@@ -12,7 +12,7 @@ from tidemark_streaming import testing
 from tidemark_streaming.scenario.read.parse import load
 from tidemark_streaming.scenario.read.reader import ScenarioError
 from tidemark_streaming.testing import Trials
-from tidemark_streaming.testing.cuts import random_cuts
+from tidemark_streaming.testing.trial import random_cuts
 from till.transforms import unpaid_hourly
 
 EARLY = {"at": "2026-01-01 09:10", "shop": "york-1", "amount": Decimal("2.50")}
