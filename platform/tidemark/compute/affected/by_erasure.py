@@ -85,7 +85,7 @@ def find_affected_windows(
     if own.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows, by = log.read(-1, through), list(own.deduplicate.by)
-        keys = rows.join(events, PLACE, "left_semi").select(*by).distinct()
+        keys = rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in by)).distinct()
         events = rows.join(keys, by, "left_semi").select(*PLACE).unionByName(events).distinct()
     some = log.only(events)
     plain = by_events.without_preparation(own)

@@ -43,7 +43,7 @@ def mark_duplicates(
         earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
         # Read only the needed columns, and only rows with one of the ids.
         needed = [*deduplicate.by, log.source.event_time, "arrived_at", *ORDER]
-        few = earlier.select(*dict.fromkeys(needed))
+        few = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
         few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
         rows = rows.unionByName(few, allowMissingColumns=True)
     has_key = F.lit(True)
