@@ -318,7 +318,7 @@ def describe_failure(outcomes: Iterable[Outcome]) -> str:
     bad = [o for o in outcomes if not o.good and o.status != "skipped"]
     if not bad:
         return ""
-    what = "Test" if bad[0].kind == "test" else "Mart"
+    what = {"test": "Test", "operation": "Hook"}.get(bad[0].kind, "Mart")
     others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
     return f"{what} '{bad[0].name}' failed: {_shorten(bad[0].message).rstrip('.')}.{others}"
 

@@ -74,6 +74,18 @@ def test_each_status_of_dbt_is_a_success_or_a_failure(status: NodeStatus) -> Non
     assert bool(said) == (status not in {*good, NodeStatus.Skipped})
 
 
+@pytest.mark.parametrize(
+    ("kind", "what"), [("model", "Mart"), ("test", "Test"), ("operation", "Hook")]
+)
+def test_a_failure_names_what_failed(kind: str, what: str) -> None:
+    """dbt-core 1024: a failed hook after the build is a failure of the build."""
+    found = [
+        marts.Outcome("a", "model", "success", 1.0, ""),
+        marts.Outcome("b", kind, "error", 1.0, "no"),
+    ]
+    assert marts.describe_failure(found) == f"{what} 'b' failed: no."
+
+
 def comment_queries(descriptions: dict[str, str]) -> list[str]:
     """Return the queries of the macro that writes the comments of a mart's columns."""
     queries = list[str]()
