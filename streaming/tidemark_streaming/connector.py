@@ -188,6 +188,15 @@ def in_warehouse(connector: Connector, location: str, database: str) -> Connecto
 
 
 @runtime_checkable
+class EstimatesRows(Protocol):
+    """A connector whose query reads many more rows than its chunks have."""
+
+    def rows_to_read(self) -> int:
+        """Return about how many rows the query reads that the last `read` returned."""
+        ...
+
+
+@runtime_checkable
 class ReportsUndeclared(Protocol):
     """A connector that notices and ignores fields that its source does not declare."""
 

@@ -1,7 +1,7 @@
 """Connector of derived sources: each arrival of a base is an arrival."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY, earliest, latest
 from tidemark.compute.derived.base_rows import STEP
-from tidemark.compute.derived.rows import read_steps
+from tidemark.compute.derived.rows import StepsToCompute, read_steps
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
@@ -56,6 +56,7 @@ class DerivedConnector:
     source: DerivedSource
     location: str = ""
     database: str = ""
+    _read: list[StepsToCompute] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def in_warehouse(self, location: str, database: str) -> "DerivedConnector":
         return replace(self, location=location, database=database)
@@ -117,12 +118,16 @@ class DerivedConnector:
             if not warehouse.exists(base.log_table):
                 Log(warehouse, base).create()
         steps = read_steps(warehouse, self.source, [chunk.position for chunk in chunks])
+        self._read[:] = [steps]
         if not steps.can_have_rows():
             return self._no_rows(warehouse)
         rows = steps.compute_rows()
         steps.prepare_following()
         others = [F.col(f"`{name}`") for name in rows.columns if name != STEP]
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *others)
+
+    def rows_to_read(self) -> int:
+        return sum(steps.rows_to_read() for steps in self._read)
 
     def explain(self, error: PySparkException) -> DataError | None:
         expressions = self.source.derivation.expressions

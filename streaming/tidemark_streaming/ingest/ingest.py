@@ -43,6 +43,7 @@ from tidemark_streaming.connector import (
     CHUNK,
     Chunk,
     Connector,
+    EstimatesRows,
     Ingestion,
     Prefetching,
     ReportsUndeclared,
@@ -363,8 +364,12 @@ def _commit(
                 connector.prefetch(following)
             clock.record_step("read")
             asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
-            planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
-            with planning:
+            mode = Planning.of(few)
+            if few and asks and isinstance(connector, EstimatesRows):
+                # Few rows of a base may have many partners, or end the waiting of many others.
+                mode = Planning.for_repeated_query(connector.rows_to_read())
+                few = mode is not Planning.MANY
+            with log.warehouse.planning(mode) if asks else nullcontext():
                 computed: ComputedRows | None = None
                 if isinstance(rows, DataFrame) and not few and is_paired(log.source):
                     computed = _compute(log.source, rows, last, chunks, place)

@@ -102,6 +102,33 @@ def test_many_rows_and_few_give_the_same_event_log(
             assert warehouse.version(other.versions_table) > 0
 
 
+def test_one_row_can_end_the_waiting_of_many_which_are_estimated(warehouse: Warehouse) -> None:
+    orders = [ScenarioArrival(tuple((n * SECOND, "a", str(n)) for n in range(1_000)), 0)]
+    payments = [ScenarioArrival(((at * SECOND, "b", ""),), n) for n, at in enumerate((500, 2_000))]
+    paid = join(
+        name="paid",
+        left=LEFT,
+        right=RIGHT,
+        on=["k"],
+        within=Between("-100 seconds", "100 seconds"),
+        how="left",
+        rename=RENAME,
+    )
+    connector, estimated, settled = derived(warehouse, paid), list[int](), list[int]()
+    for known in (1, 2):
+        for base, given in ((LEFT, orders), (RIGHT, payments[:known])):
+            list(ingest(warehouse, MemoryConnector(base, given), batch=None))
+        timeline = Log(warehouse, paid).timeline() if known > 1 else []
+        connector.read(warehouse.spark, connector.pending(timeline))
+        estimated.append(connector.rows_to_read())
+        (commit,) = ingest(warehouse, connector, batch=None)
+        settled.append(commit.arrivals[-1].rows)
+    # At first, all rows are new. The watermarks are two seconds behind.
+    assert settled == [398, 602]
+    assert estimated[0] == 1_001
+    assert 602 <= estimated[1] <= 606
+
+
 # Seven commits of three sources.
 @pytest.mark.slow
 def test_versions_that_are_kept_over_many_commits_are_those_of_the_event_log(

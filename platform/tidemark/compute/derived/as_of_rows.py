@@ -53,9 +53,7 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     left, right = logs
     before = steps.watermark_before(right.source.name)
     advances = steps.advances(right.source.name)
-    # Left rows before `start` have not waited, and those from `end` on still wait.
-    start = _settled_before(before, join)
-    end = _settled_before(steps.watermark_after(right.source.name), join)
+    start, end = _settled(join, right, steps)
     waiting, taken = read_new(left, steps), steps.span(left.source.name)[0]
     if taken >= 0 and start < end:
         waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
@@ -68,6 +66,21 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     older = name_side("r", read_older_versions(source, join, logs, steps, end), join.lateness)
     versions = taking_part("r", sides["r"].unionAll(older))
     return finish(source, _pair(join, taking_part("l", sides["l"]), versions), sides)
+
+
+def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
+    """Return about how many earlier left rows stop waiting in these steps."""
+    left, right = logs
+    start, end = _settled(join, right, steps)
+    taken, _ = steps.span(left.source.name)
+    return left.estimate(-1, taken, start, end) if taken >= 0 and start < end else 0
+
+
+def _settled(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
+    """Return the event times of left rows that stop waiting: from the first, before the second."""
+    base = right.source.name
+    marks = steps.watermark_before(base), steps.watermark_after(base)
+    return _settled_before(marks[0], join), _settled_before(marks[1], join)
 
 
 def _settled_before(watermark: int | None, join: AsOfJoin) -> int:

@@ -37,7 +37,6 @@ from tidemark.compute.derived.settling import add_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import JOINED_AT, Join
 from tidemark.define.helper_columns import helper
-from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
@@ -100,19 +99,16 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
     """Return whether the reach of an earlier row may end in these steps, without a partner."""
-    for side in _sides(join, logs, steps):
-        low, high = side.settled or (0, -1)
-        if high < low:
-            continue
-        log, (before, _) = side.log, steps.span(side.log.source.name)
-        bounds = [
-            InRanges("arrival", ((0, before + 1),), instants=False),
-            InRanges("max_event_time", ((max(low, BEGINNING), INFINITY),)),
-            InRanges("min_event_time", ((BEGINNING, min(high + 1, INFINITY)),)),
-        ]
-        if log.warehouse.take(log.source.timeline_table, *bounds, columns=["arrival"]).num_rows:
-            return True
-    return False
+    return any(_estimate_older(side, side.settled, steps) > 0 for side in _sides(join, logs, steps))
+
+
+def estimate_older_rows(join: Join, logs: Sequence[Log], steps: Steps) -> int:
+    """Return about how many earlier rows these steps read."""
+    left, right = _sides(join, logs, steps)
+    return sum(
+        _estimate_older(side, _hull(other.wanted, side.settled), steps)
+        for side, other in ((left, right), (right, left))
+    )
 
 
 def _sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]:
@@ -147,6 +143,14 @@ def _read(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
         return new
     low, high = max(older[0], BEGINNING), min(older[1] + 1, INFINITY)
     return new.unionAll(read_between(side.log, steps, -1, before, low, high))
+
+
+def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
+    """Return about how many rows before these steps have event times in a range."""
+    before, _ = steps.span(side.log.source.name)
+    if older is None or older[0] > older[1] or before < 0:
+        return 0
+    return side.log.estimate(-1, before, older[0], older[1] + 1)
 
 
 def _prepare(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:

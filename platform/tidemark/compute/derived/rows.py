@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidemark.compute.derived.as_of_rows import as_of_rows
+from tidemark.compute.derived.as_of_rows import as_of_rows, estimate_waiting_rows
 from tidemark.compute.derived.chain_rows import chain_rows
-from tidemark.compute.derived.join_rows import join_rows, join_settles
+from tidemark.compute.derived.join_rows import estimate_older_rows, join_rows, join_settles
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
 from tidemark.compute.derived.versions import keep_versions
@@ -38,6 +38,12 @@ _SETTLES: Mapping[type[object], _Settles] = {
     RowAsset: lambda *_: False,
     Union: lambda *_: False,
 }
+# Those of some kinds read earlier rows of the event logs, too.
+_Older = Callable[[Any, Sequence[Log], Steps], int]
+_OLDER: Mapping[type[object], _Older] = {
+    AsOfJoin: estimate_waiting_rows,
+    Join: estimate_older_rows,
+}
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,17 @@ class StepsToCompute:
         derivation = self.source.derivation
         settles = _SETTLES.get(type(derivation))
         return (
-            self.steps.brings_rows()
+            self.steps.count_rows() > 0
             or settles is None
             or settles(derivation, self.logs, self.steps)
         )
+
+    def rows_to_read(self) -> int:
+        """Return about how many rows of event logs `compute_rows` reads."""
+        derivation = self.source.derivation
+        older = _OLDER.get(type(derivation))
+        known = 0 if older is None else older(derivation, self.logs, self.steps)
+        return self.steps.count_rows() + known
 
     def compute_rows(self) -> DataFrame:
         """Return the rows that the steps bring.

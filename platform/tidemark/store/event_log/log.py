@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from copy import copy
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -42,7 +43,7 @@ from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.event_log.fence import Fence
 from tidemark.store.event_log.incoming_rows import ComputedRows, IncomingRows
 from tidemark.store.event_log.log_columns import ddl, follow, protection
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, frame, to_micros
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
@@ -159,6 +160,23 @@ class Log:
             added = reduce(DataFrame.where, (bound.sql() for bound in bounds), self._added)
             rows = rows.unionByName(added)
         return rows if self._only is None else rows.join(self._only, place, "left_semi")
+
+    def estimate(self, after: int, through: int, start: int, end: int) -> int:
+        """Return about how many rows `read` returns; 0 only if there are none with an event time.
+
+        An arrival's events count as evenly distributed between its earliest and its latest one.
+        """
+        bounds = [
+            _numbers(after + 1, through + 1),
+            InRanges("max_event_time", ((max(start, BEGINNING), INFINITY),)),
+            InRanges("min_event_time", ((BEGINNING, min(end, INFINITY)),)),
+        ]
+        columns = ["rows", "min_event_time", "max_event_time"]
+        found = self.warehouse.take(self.source.timeline_table, *bounds, columns=columns)
+        rows = found["rows"].to_numpy()
+        first, last = (np.array(to_micros(found[name]), np.float64) for name in columns[1:])
+        share = (np.minimum(last, end - 1) - np.maximum(first, start) + 1) / (last - first + 1)
+        return int(np.ceil(rows * share).sum())
 
     def only(self, events: DataFrame) -> "Log":
         """Return the same log, restricted in `read` to the given events.

@@ -186,9 +186,9 @@ class Steps:
                 reached = mark
         return found
 
-    def brings_rows(self) -> bool:
-        """Return whether an arrival of these steps has rows."""
-        return any(a.rows for base in self.arrivals for a in self._arrivals_of(base))
+    def count_rows(self) -> int:
+        """Return the number of the bases' rows that these steps bring."""
+        return sum(a.rows for base in self.arrivals for a in self._arrivals_of(base))
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""
