@@ -248,11 +248,11 @@ def _finding(result: "ExpectationValidationResult") -> Finding:
     detail = result.result
     failing = [] if result.success else detail.get("unexpected_index_list") or []
     if "unexpected_count" not in detail or (not result.success and not failing):
-        return Finding(bool(result.success), None, _describe_observed(result))
+        return Finding(bool(result.success), None, _describe_outcome(result))
     return Finding(bool(result.success), [(int(f[ROW]), _format_row(f)) for f in failing], None)
 
 
-def _describe_observed(result: "ExpectationValidationResult") -> str | None:
+def _describe_outcome(result: "ExpectationValidationResult") -> str | None:
     """Return what was observed for all rows together; None if nothing is to report."""
     observed = result.result.get("observed_value")
     if observed is not None or result.success:

@@ -1,7 +1,7 @@
 """Identify a window's keys, whether they come from a table or from the JSON of a recorded result.
 
 JSON has fewer types than a table: a TIMESTAMP, a BINARY, NaN, or 1.50 of a DECIMAL are other values
-there. The types of the table's columns tell which values they are.
+there. The types of the table's columns determine which values they are.
 """
 
 import base64

@@ -53,7 +53,7 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     left, right = logs
     before = steps.watermark_before(right.source.name)
     advances = steps.advances(right.source.name)
-    start, end = _settled(join, right, steps)
+    start, end = _settling_times(join, right, steps)
     waiting, taken = read_new(left, steps), steps.span(left.source.name)[0]
     if taken >= 0 and start < end:
         waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
@@ -71,12 +71,12 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
 def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
     """Return about how many earlier left rows stop waiting in these steps."""
     left, right = logs
-    start, end = _settled(join, right, steps)
+    start, end = _settling_times(join, right, steps)
     taken, _ = steps.span(left.source.name)
     return left.estimate(-1, taken, start, end) if taken >= 0 and start < end else 0
 
 
-def _settled(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
+def _settling_times(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
     """Return the event times of left rows that stop waiting: from the first, before the second."""
     base = right.source.name
     marks = steps.watermark_before(base), steps.watermark_after(base)
