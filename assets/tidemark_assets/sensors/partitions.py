@@ -103,7 +103,7 @@ class Memory:
         since: the end of the newest run; all runs that ended earlier are reported.
         marks: the progress of the reports of each asset's runs.
         heard: runs that have reported themselves, or are reported completely.
-        fresh: whether each asset was fresh at the last report.
+        fresh: true for each asset that was fresh at the last report.
         quarantine: the version of each asset's quarantine.
         current: the last results of the check of the current definition.
         compared: the last comparison that was reported.

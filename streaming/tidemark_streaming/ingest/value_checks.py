@@ -47,7 +47,7 @@ class _Check:
 
     Args:
         types: the types, none of which has parts.
-        reason: what is wrong with a value that fails, after "The field 'x' ".
+        reason: why a value fails, after "The field 'x' ".
         in_memory: returns which values of an array fail; None if none does.
         in_engine: returns whether a value of a type fails.
     """
