@@ -32,7 +32,6 @@ from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 
-REGISTERED = False
 SECOND = 1_000_000
 ODD = {"t": "event.time", "user": "user.id", "amount": "x y", "op": "select"}
 
