@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import as_datetime, instant
+from tidemark.store.commits.conditions import text_field
 
 KeyChoice = Mapping[str, str | None]
 """The chosen value of each key as text; None for windows whose key is null."""
@@ -38,22 +39,22 @@ def key_condition(
     """
     found: ds.Expression | None = None
     for name, text in keys.items():
-        part = _equals(ds.field(name), text, types[name], f"'{name}' of '{asset}'")
+        part = _equals(name, text, types[name], f"'{name}' of '{asset}'")
         found = part if found is None else found & part
     return found
 
 
-def _equals(
-    field: ds.Expression, text: str | None, kind: pa.DataType, described: str
-) -> ds.Expression:
+def _equals(name: str, text: str | None, kind: pa.DataType, described: str) -> ds.Expression:
     if text is None:
-        return field.is_null()
+        return ds.field(name).is_null()
     if pa.types.is_nested(kind):
         raise DefinitionError(
             f"{described} is a {kind}, of which no value can be chosen: select windows by the "
             "range of their starts."
         )
-    value = _parse(text, kind, described)
+    if pa.types.is_string(kind):
+        return text_field(name) == text
+    field, value = ds.field(name), _parse(text, kind, described)
     # NaN is not equal to itself, but windows have one key for all of them.
     is_nan = pa.types.is_floating(kind) and value.as_py() != value.as_py()
     return field.is_nan() if is_nan else field == value

@@ -22,7 +22,7 @@ from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import Condition, at_least
+from tidemark.store.commits.conditions import Condition, at_least, text_field
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.stored_format import from_json
 from tidemark.store.event_log.arrival import Arrival
@@ -146,7 +146,7 @@ class AssetResults:
         asset = self.chain.asset
         if not asset.checks or self.chain.rows == "changes":
             return []
-        released = ds.field("quality") == "released"
+        released = text_field("quality") == "released"
         rows = self.tables.read(asset.table, ["window_end", "quality"], released)
         return [] if rows is None else to_micros(rows["window_end"])
 

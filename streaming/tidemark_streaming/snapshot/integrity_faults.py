@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.store.commits.conditions import Equals
+from tidemark.store.commits.conditions import Equals, text_field
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.snapshot.check_results import failed_windows, key_types, open_failures
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -53,7 +53,7 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
 
     Without failures, that takes one read of the results.
     """
-    own = ds.field("expectation").isin(list(INTEGRITY_CHECKS))
+    own = text_field("expectation").isin(list(INTEGRITY_CHECKS))
     asset = [Equals("asset", transform.name)]
     failed = snapshot.tables.read(TABLE, ["asset"], own & ~ds.field("success"), asset)
     if failed is None or not failed.num_rows:

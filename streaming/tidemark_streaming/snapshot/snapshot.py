@@ -24,7 +24,14 @@ from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
-from tidemark.store.commits.conditions import Condition, Equals, at_least, below, window_starts_in
+from tidemark.store.commits.conditions import (
+    Condition,
+    Equals,
+    at_least,
+    below,
+    text_field,
+    window_starts_in,
+)
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log_columns import schema_version
@@ -34,7 +41,7 @@ from tidemark_streaming.snapshot import windows
 from tidemark_streaming.snapshot.history import Ledger, Place, Runs, Timeline
 from tidemark_streaming.snapshot.tables import Tables
 
-_WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
+_WHOLE = (text_field("mode") == "incremental") | ds.field("window_from").is_null()
 """Runs after which all windows are up to date; a run of a range leaves the others as they are."""
 
 
@@ -257,7 +264,7 @@ class Snapshot:
         commits = at_least("through_arrival", newest)
         done = self._newest_of(commits, _of(wanted) & _WHOLE)
         # An asset that was rolled back, or that continues with another log, existed before.
-        elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
+        elsewhere = (text_field("mode") != "incremental") & ds.field("window_from").is_null()
         left = self._newest_of(below("through_arrival", newest), _of(wanted) & elsewhere)
         table_ids = {asset: self.table_id(asset) or "" for asset in wanted}
         return [a for a, table_id in table_ids.items() if done[a, table_id] <= left[a, table_id]]
@@ -444,7 +451,7 @@ class Snapshot:
 
 def _of(assets: Iterable[str]) -> ds.Expression:
     """Return the condition on rows of some assets, or of none."""
-    return ds.field("asset").isin(pa.array(assets, pa.string()))
+    return text_field("asset").isin(pa.array(assets, pa.string()))
 
 
 def _own_table_id(own: DeltaTable) -> str:

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED
-from tidemark.store.commits.conditions import at_least
+from tidemark.store.commits.conditions import at_least, text_field
 from tidemark.store.rows import to_micros
 from tidemark_streaming.snapshot.tables import Tables, total
 
@@ -78,7 +78,7 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
     late_tables = transform.late_tables[:1]
 
     def find() -> int:
-        reason = ds.field("reason") == "too_late"
+        reason = text_field("reason") == "too_late"
         place = ["arrival", "position"]
         found = [tables.read(table, place, reason) for table in late_tables]
         # The table has a row for each window that an event missed.

@@ -3,15 +3,20 @@
 import json
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemark.base.errors import DefinitionError
-from tidemark.store.key_choice import choose
+from tidemark.store.commits.conditions import Equals
+from tidemark.store.committers.file_list import load
+from tidemark.store.key_choice import choose, key_condition
 from tidemark_streaming.cli.console import format_time
 from tidemark_streaming.cli.json_output import as_json
 
@@ -81,3 +86,34 @@ def test_a_text_of_another_type_is_refused(kind: pa.DataType, text: str) -> None
 def test_a_time_is_shown_with_its_fraction() -> None:
     assert format_time(datetime(2026, 1, 1, 10, tzinfo=UTC)) == "2026-01-01 10:00:00"
     assert format_time(datetime(999, 1, 1, 10, 0, 0, 5000, UTC)) == "0999-01-01 10:00:00.005000"
+
+
+def test_keys_are_chosen_in_the_files_of_a_merge(tmp_path: Path) -> None:
+    """Its files have other types of text than those of an append."""
+    draw = {"s": ["x", "ü", None], "i": [1, 2, None], "f": [0.5, math.nan, None]}
+    draw |= {"b": [True, False, None], "at": [datetime(2026, 1, n, tzinfo=UTC) for n in (1, 2, 3)]}
+    rows = pa.table({**draw, "n": [0, 1, 2]}).cast(
+        pa.schema(
+            {
+                "s": pa.string(),
+                "i": pa.int64(),
+                "f": pa.float64(),
+                "b": pa.bool_(),
+                "at": pa.timestamp("us", "UTC"),
+                "n": pa.int64(),
+            }
+        )
+    )
+    write_deltalake(str(tmp_path), rows.slice(0, 0))
+    merge = DeltaTable(str(tmp_path)).merge(rows, "s.n = t.n", "s", "t")
+    merge.when_not_matched_insert_all().execute()
+    table = DeltaTable(str(tmp_path))
+    assert pq.read_schema(table.file_uris()[0]).field("s").type != pa.string()
+    types = dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    for name in draw:
+        for n, value in enumerate(rows[name].to_pylist()):
+            text = None if value is None else str(value)
+            found = load(table, where=key_condition({name: text}, types, "orders"))
+            assert found["n"].to_pylist() == [n]
+            if name == "s" and text is not None:
+                assert load(table, [Equals(name, text)])["n"].to_pylist() == [n]

@@ -22,6 +22,14 @@ _MOST = 2**63 - 1
 """A number greater than any number or instant in a table."""
 
 
+def text_field(name: str) -> pc.Expression:
+    """Return a text column for conditions on files.
+
+    delta-rs's merge writes texts as views, which Arrow can't compare.
+    """
+    return pc.field(name).cast(pa.string())
+
+
 class Condition(Protocol):
     """A condition on a row."""
 
@@ -127,7 +135,7 @@ class Equals:
         return f"(`{self.column}` = '{escaped}')"
 
     def expression(self) -> pc.Expression:
-        return pc.field(self.column) == pc.scalar(self.text)
+        return text_field(self.column) == pc.scalar(self.text)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
         low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
