@@ -1,6 +1,7 @@
 """Test `tools/with_lint`: tests and linters run in parallel, and either can fail."""
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -30,3 +31,22 @@ def test_tests_and_linters_run_in_parallel_and_either_can_fail(
         "passed",
         "a finding",
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_tests(tmp_path: Path, number: signal.Signals) -> None:
+    """The tests get SIGTERM, since background processes of a shell ignore SIGINT."""
+    (tmp_path / "tools").mkdir()
+    script = shutil.copy(ROOT / "tools/with_lint", tmp_path / "tools")
+    (tmp_path / "Makefile").write_text(MAKEFILE.format(lint=0))
+    command = (
+        'trap "echo cleared; touch tested; exit 5" TERM; echo begun; while :; do sleep 0.01; done'
+    )
+    with subprocess.Popen(
+        [script, "sh", "-c", command], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        assert any(line == "begun\n" for line in running.stdout)
+        running.send_signal(number)
+        assert "cleared" in running.communicate(timeout=60)[0]
+        assert running.returncode == 5
