@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
-from tidemark.base.instants import BEGINNING, INFINITY, earliest
+from tidemark.base.instants import BEGINNING, earliest
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
@@ -27,10 +27,8 @@ from tidemark.compute.derived.base_rows import (
 from tidemark.compute.derived.paired_rows import reason_of
 from tidemark.define.derived.as_of import AsOfJoin, AsOfSource
 from tidemark.engine.queries.planning import Planning
-from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
-from tidemark.store.rows import to_dicts
 
 _APP = "tidemark versions"
 
@@ -70,7 +68,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
         return
     warehouse, table = right.warehouse, source.versions_table
     stored = 0 if before is None else warehouse.at_most(table)
-    arrived = _count(right, BEGINNING if before is None else before, mark)
+    arrived = right.estimate(-1, taken, BEGINNING if before is None else before, mark)
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
     known = read_between(right, steps, -1, taken, before, mark)
@@ -104,19 +102,6 @@ def _mark(source: AsOfSource, log: Log) -> int | None:
     """Return the mark of the versions table; None if there is none."""
     table, warehouse = source.versions_table, log.warehouse
     return warehouse.max_value(table, "mark") if warehouse.exists(table) else None
-
-
-def _count(log: Log, start: int, end: int) -> int:
-    """Return about how many events of a source have event times in [start, end)."""
-    bound = InRanges("max_event_time", ((start, INFINITY),))
-    timeline = log.warehouse.take(
-        log.source.timeline_table, bound, columns=["rows", "min_event_time", "max_event_time"]
-    )
-    found = 0.0
-    for each in to_dicts(timeline):
-        low, high = each["min_event_time"], each["max_event_time"] + 1
-        found += each["rows"] * max(min(high, end) - max(low, start), 0) / (high - low)
-    return int(found)
 
 
 def _read_versions(source: AsOfSource, log: Log) -> DataFrame:

@@ -122,14 +122,15 @@ def ingest_and_report(
 
 def _say_what_fills(source: "Source") -> str:
     """Return the commands that give a derived source new arrivals; empty for other sources."""
-    from tidemark.define.derived.chain import Chain
     from tidemark.define.derived.derived_source import DerivedSource
 
     if not isinstance(source, DerivedSource):
         return ""
-    if isinstance(source.derivation, Chain):
-        asset = source.derivation.asset.name
-        return f" It takes the windows that '{asset}' has published: see `tidemark run {asset}`."
+    if (asset := source.derivation.asset) is not None:
+        return (
+            f" It takes the windows that '{asset.name}' has published: see `tidemark run "
+            f"{asset.name}`."
+        )
     bases = [base.name for base in source.bases]
     commands = " and ".join(f"`tidemark ingest {name}`" for name in bases)
     return f" It takes the arrivals of {' and '.join(bases)}: see {commands}."
