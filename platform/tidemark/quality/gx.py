@@ -253,7 +253,7 @@ def _finding(result: "ExpectationValidationResult") -> Finding:
 
 
 def _describe_outcome(result: "ExpectationValidationResult") -> str | None:
-    """Return what was observed for all rows together; None if nothing is to report."""
+    """Return the observation about all rows together; None if there is nothing to report."""
     observed = result.result.get("observed_value")
     if observed is not None or result.success:
         return None if observed is None else str(observed)

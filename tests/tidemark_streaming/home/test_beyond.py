@@ -12,11 +12,11 @@ NOTHING = ErasureReport("sensors", True, None, 0, 0, 0, 0, 0)
 
 
 def test_an_erasure_reports_lookup_tables_as_out_of_reach() -> None:
-    nobody = Domains({}, {}, {})
+    no_domains = Domains({}, {}, {})
     for references, told in (((), 0), (("people", "/data/cards"), 1)):
         source = replace(SOURCE, lookups=references)
         beyond = erasure._beyond(
-            Settings(), nobody, erasure.ErasureRequest(source, "true"), NOTHING
+            Settings(), no_domains, erasure.ErasureRequest(source, "true"), NOTHING
         )
         joined = [each for each in beyond if "(people, /data/cards) " in each]
         assert len(joined) == told

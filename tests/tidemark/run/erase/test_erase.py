@@ -106,10 +106,10 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
 
     recorded = warehouse.take(erasures.TABLE).to_pylist()
     ended = [row["events"] for row in recorded if row["phase"] == erasures.ENDED]
-    gone = Counter({each["arrival"]: each["events"] for events in ended for each in events})
+    erased = Counter({each["arrival"]: each["events"] for events in ended for each in events})
     rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
     assert all(
-        rows.count(a.arrival) == a.rows - gone[a.arrival]
+        rows.count(a.arrival) == a.rows - erased[a.arrival]
         for a in Log(warehouse, READINGS).timeline()
     )
 
@@ -140,8 +140,8 @@ def test_a_killed_erasure_is_completed_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             erase(shared, READINGS, [asset], where)
     done = erase(shared, READINGS, [asset], where)
-    gone = point != "erasure"
-    assert (done.resumed, done.events) == (int(gone), 0 if gone else len(HERS))
+    resumed = point != "erasure"
+    assert (done.resumed, done.events) == (int(resumed), 0 if resumed else len(HERS))
     assert parity(shared, asset).equal
     assert erasures.find_unfinished(shared, READINGS) == []
 

@@ -26,9 +26,9 @@ def test_a_correction_reports_its_changes_and_a_second_one_none() -> None:
 
 def test_a_correction_lists_its_changes() -> None:
     call("backfill", ASSET)
-    told = call("correct", ASSET, "--limit", "1").stdout
-    assert "values of" in told
-    assert "increase --limit to list them" in told
+    shown = call("correct", ASSET, "--limit", "1").stdout
+    assert "values of" in shown
+    assert "increase --limit to list them" in shown
 
 
 def test_a_roll_up_follows_its_base() -> None:
