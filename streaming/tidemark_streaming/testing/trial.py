@@ -178,12 +178,12 @@ class Trial:
         and scenario."""
         table = StringIO()
         Console(file=table, width=_WIDTH).print(explain(found, sides=sides))
-        said = f"{self._transform.name} is {title}:\n{table.getvalue()}\n"
-        if not self._scenario.derived:
-            picture = self._path.with_suffix(".svg")
-            picture.write_text(svg(self._scenario, result), encoding="utf-8")
-            said += f"{text(self._scenario, result)}\ndrawn: {picture}\n"
-        return f"{said}scenario: {self._path}"
+        picture = self._path.with_suffix(".svg")
+        picture.write_text(svg(self._scenario, result), encoding="utf-8")
+        return (
+            f"{self._transform.name} is {title}:\n{table.getvalue()}\n"
+            f"{text(self._scenario, result)}\ndrawn: {picture}\nscenario: {self._path}"
+        )
 
 
 def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """Drawings of a scenario and its result, as text and as SVG."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,20 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
+from helpers.model import derived_oracle
 from helpers.model.oracle import simulate
+from helpers.model.random_derived import random_derived_scenario
 from helpers.model.random_scenarios import scenarios
 from helpers.suite.pages import ROOT
-from tidemark.base.instants import iso
-from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify, steps
+from tidemark.base.instants import INFINITY, iso
+from tidemark_streaming.scenario.draw.classified_events import NO_TIME, TOO_LATE, classify
+from tidemark_streaming.scenario.draw.event_logs import event_logs, steps
 from tidemark_streaming.scenario.draw.text import WIDTH, svg, text
 from tidemark_streaming.scenario.draw.timeline import timeline
 from tidemark_streaming.scenario.read.parse import Scenario, load
 
 OWN = ROOT / "tests" / "scenarios"
+DERIVED = ROOT / "tests" / "cases" / "derived"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -131,6 +136,121 @@ minute; accumulating
     assert text(*own("late-every")) == expected
 
 
+SALES = {
+    "name": "an-unpaid-order",
+    "sources": {
+        name: {
+            "event_time": "at",
+            "columns": {"at": "timestamp", "id": "string", **columns},
+            "watermark": {"bounded_out_of_orderness": "10 minutes"},
+        }
+        for name, columns in {"orders": {"city": "string"}, "payments": {"amount": "int"}}.items()
+    },
+    "derived": {
+        "paid": {
+            "join": {
+                "left": "orders",
+                "right": "payments",
+                "on": ["id"],
+                "how": "left",
+                "within": ["-5 minutes", "1 hour"],
+            }
+        }
+    },
+    "arrivals": [
+        {
+            "source": "orders",
+            "rows": [
+                {"at": "2026-01-01 10:00", "id": "a", "city": "Ulm"},
+                {"at": "2026-01-01 10:30", "id": "b", "city": "Ulm"},
+            ],
+        },
+        {"source": "payments", "rows": [{"at": "2026-01-01 10:20", "id": "a", "amount": 5}]},
+        {
+            "source": "orders",
+            "rows": [
+                {"at": None, "id": "c", "city": "Ulm"},
+                {"at": "2026-01-01 09:30", "id": "d", "city": "Ulm"},
+            ],
+        },
+        {"source": "payments", "rows": [{"at": "2026-01-01 12:00", "id": "x", "amount": 1}]},
+    ],
+    "transform": {
+        "source": "paid",
+        "window": {"tumbling": {"size": "1 hour"}},
+        "keys": ["city"],
+        "aggregates": {"orders": "count", "paid": {"sum": "amount"}},
+    },
+}
+
+
+def run_derived(path: Path, content: dict[str, Any]) -> tuple[Scenario, dict[str, Any]]:
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return load(path), derived_oracle.simulate(content)
+
+
+def test_sources_and_the_arrivals_that_a_join_takes_are_drawn(tmp_path: Path) -> None:
+    expected = """\
+an-unpaid-order
+tumbling 1 hour by city; lateness 0 seconds; fires on time, late each arrival; accumulating
+
+                event time, 2026-01-01 (UTC)
+                           09:30         10:00         10:30         11:00         11:30
+                ───────────┬─────────────┬─────────────┬─────────────┬─────────────┬───────────────
+
+orders, watermark newest event time - 10 minutes
+#0                                       ●a Ulm        ●b Ulm
+                ╌──────────────────────────────────┐
+#1                         ✕d Ulm                  ┊                                         c Ulm∅
+#2                                                 ┊ (the stream ends)
+                                                   └──────────────────────────────────────────────▶
+
+payments, watermark newest event time - 10 minutes
+#0                                                 ●a 5
+                ╌─────────────────────────────┐
+#1                                            ┊                                               x 1●
+                                              └─────────────────────────────────────────────┐
+#2                                                                       (the stream ends)  ┊
+                                                                                            └─────▶
+
+paid, computed from orders and payments
+#0 orders #0    (no rows)
+#1 payments #0                                     ●Ulm 5
+                ╌─┐
+#2 orders #1      ┊ (no rows)
+#3 payments #1    ┊                                    ●Ulm ~
+                  └────────────────────────────────┐
+#4 orders #2                                       ┊ (no rows)
+                                                   └────────────┐
+#5 payments #2                                                  ┊ (the stream ends)
+                                                                └─────────────────────────────────▶
+
+Ulm                                      [==========================)
+                                         orders 2, paid 5
+                                         ON_TIME #5
+
+● on time   ✕ too late   ∅ no event time   ┊ watermark
+[==) a published window, and its panes: TIMING #arrival: values
+"""
+    scenario, result = run_derived(tmp_path / "sales.yaml", SALES)
+    assert text(scenario, result) == expected
+    found = shapes(svg(scenario, result))
+    legend = 1
+    assert found["watermark"] == 3 + legend
+    assert found["on-time"] == 6 + legend
+    assert (found["too-late"], found["none"], found["bar"]) == (1 + legend, 1 + legend, 1)
+    assert found["number"] == 3 + 3 + 6
+
+
+def test_retractions_of_a_chain_are_drawn_with_a_minus() -> None:
+    path = DERIVED / "chain-total-of-totals-changes.yaml"
+    result = derived_oracle.simulate(yaml.safe_load(path.read_text()))
+    lines = text(load(path), result).splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("#3 s #3")]
+    labels = [line.split("●")[1].strip(" ┊") for line in lines[at : at + 2]]
+    assert labels == ["-12", "18"]
+
+
 def test_overlapping_events_are_drawn_as_a_count(tmp_path: Path) -> None:
     crowd = yaml.safe_load((OWN / "no-keys.yaml").read_text())
     rows = crowd["arrivals"][0]["rows"]
@@ -227,7 +347,8 @@ def test_steps_have_the_watermark_of_partitions(tmp_path: Path) -> None:
     given = (OWN / "only-late-events.yaml").read_text()
     strategy = "{per_partition: {column: name, bound: 1 second, idle: 1 hour}}"
     path.write_text(given.replace("{monotonous: {}}", strategy))
-    after = [s.after for s in steps(load(path))]
+    found = load(path)
+    after = [s.after for s in steps(found, found.source)]
     assert [iso(a) for a in after] == [
         "2024-01-01T00:00:11Z",
         "2024-01-01T00:00:11Z",
@@ -259,16 +380,43 @@ def test_the_picture_matches_the_result_for_random_scenarios(
     scenario, result = run(path)
     assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
     ElementTree.fromstring(svg(scenario, result))
-    arrivals = steps(scenario)
+    arrivals = steps(scenario, scenario.source)
     assert iso(arrivals[-1].after) == result["watermark"]
     events = classify(scenario, arrivals)
     late = sum(list(e.windows.values()).count(TOO_LATE) for e in events)
     assert late + sum(e.verdict == NO_TIME for e in events) == len(result["late"])
-    for bar in timeline(scenario, result).bars:
+    for bar in timeline(scenario, result).bars or ():
         fired = [pane.arrival for pane in bar.panes]
         told = [arrival for arrival in fired if arrival is not None]
         assert told == sorted(told)
         assert told == fired or "session" in drawn["transform"]["window"]
+
+
+def as_float(watermark: int | None) -> float:
+    return -math.inf if watermark is None else math.inf if watermark == INFINITY else watermark
+
+
+@pytest.mark.parametrize("path", sorted(DERIVED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_case_of_derived_sources_can_be_drawn(path: Path) -> None:
+    scenario = load(path)
+    result = derived_oracle.simulate(yaml.safe_load(path.read_text()))
+    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
+    assert shapes(svg(scenario, result))["bar"] == len(result.get("windows", ()))
+
+
+def test_the_picture_matches_the_result_for_random_derived_sources(tmp_path: Path) -> None:
+    for seed in range(40):
+        content = random_derived_scenario(seed, changes=seed % 2 == 0)
+        scenario, result = run_derived(tmp_path / "any.yaml", content)
+        assert max(map(len, text(scenario, result).splitlines())) <= WIDTH, seed
+        ElementTree.fromstring(svg(scenario, result))
+        logs, expected = event_logs(scenario, result), derived_oracle.source_logs(content)
+        for name, definition in content["derived"].items():
+            expected[name] = derived_oracle.derive(definition, expected, None)
+        for name, log in expected.items():
+            watermarks = [(as_float(s.before), as_float(s.after)) for s in logs[name]]
+            assert watermarks == [(a.before, a.after) for a in log.arrivals], (seed, name)
+        assert iso(logs[scenario.source.name][-1].after) == result["watermark"], seed
 
 
 FIGURES = sorted(ROOT.glob("docs/images/*.svg"))

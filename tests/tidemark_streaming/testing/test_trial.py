@@ -54,13 +54,16 @@ def test_a_transform_gives_the_expected_results_in_any_cut(tidemark_scenario: Tr
 def test_a_transform_of_a_join_has_the_arrivals_of_both_sources(tidemark_scenario: Trials) -> None:
     order = {"at": "2026-01-01 10:00", "order_id": "1", "city": "Ulm"}
     paid = {"at": "2026-01-01 10:30", "order_id": "1", "amount": 5}
-    tidemark_scenario(
+    trial = tidemark_scenario(
         unpaid_hourly,
         [
             {"source": "orders", "rows": [order, {**order, "order_id": "2"}]},
             {"source": "payments", "rows": [paid]},
         ],
-    ).expect(windows=[{"city": "Ulm", "orders": 2, "unpaid": 1}]).same_in_any_cut(others=1)
+    ).expect(windows=[{"city": "Ulm", "orders": 2, "unpaid": 1}])
+    with pytest.raises(AssertionError, match="computed from orders and payments"):
+        trial.expect(windows=[])
+    trial.same_in_any_cut(others=1)
 
 
 def test_an_unexpected_result_is_reported_and_drawn(tidemark_scenario: Trials) -> None:

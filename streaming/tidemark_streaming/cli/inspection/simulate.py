@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemark.base.counts import format_count
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError
 from tidemark_streaming.cli.console import err, out, print_error, print_json, step
 from tidemark_streaming.cli.context import Home
 from tidemark_streaming.cli.output import Json
@@ -60,8 +60,6 @@ def command(
     from tidemark_streaming.scenario.read.parse import load
 
     scenarios = [load(file) for file in files]
-    if draw or svg is not None:
-        _check_drawable(scenarios)
     ways: list[int | None] = [] if run is Run.STREAM else [None]
     ways += [] if run is Run.BATCH else [arrivals_per_run]
     store = Home().warehouse()
@@ -112,15 +110,6 @@ def _right(scenario: "Scenario", found: list[dict[str, Any]]) -> bool:
     if missed:
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
     return not differing and not missed
-
-
-def _check_drawable(scenarios: list["Scenario"]) -> None:
-    for scenario in scenarios:
-        if scenario.derived or scenario.windowed is None or len(scenario.sources) > 1:
-            raise DefinitionError(
-                f"{scenario.path}: only a scenario with one source and a transform can be drawn: "
-                "leave out --draw and --svg."
-            )
 
 
 def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, instant
-from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span, Step
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span
+from tidemark_streaming.scenario.draw.event_logs import Step
 from tidemark_streaming.scenario.draw.firings import firings
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.read.values import to_short_text, truncate
@@ -119,7 +120,7 @@ def _pane_labels(
     for row in rows:
         given = _values(row, scenario, named=False)
         if row["retraction"]:
-            given = f"-({given})" if " " in given or given.startswith("-") else f"-{given}"
+            given = negate(given)
         values.setdefault(row["pane"], []).append(given)
         timings[row["pane"]] = row["timing"]
     fresh = [row["pane"] for row in rows if not row["retraction"]]
@@ -136,6 +137,11 @@ def _pane_labels(
         )
         for pane, given in sorted(values.items())
     )
+
+
+def negate(values: str) -> str:
+    """Return the text of values that are taken back."""
+    return f"-({values})" if " " in values or values.startswith("-") else f"-{values}"
 
 
 def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from tidemark.define.triggers.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
 from tidemark_streaming.scenario.draw import classified_events
-from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span, Step
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span
+from tidemark_streaming.scenario.draw.event_logs import Step
 from tidemark_streaming.scenario.read.parse import Scenario
 
 Firings = dict[str, list[int]]

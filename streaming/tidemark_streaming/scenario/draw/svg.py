@@ -8,13 +8,13 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.scenario.draw.axis import axis
 from tidemark_streaming.scenario.draw.bars import Bar, by_key, lanes
-from tidemark_streaming.scenario.draw.classified_events import Step
+from tidemark_streaming.scenario.draw.event_logs import Step
 from tidemark_streaming.scenario.draw.shapes import Picture
 from tidemark_streaming.scenario.draw.timeline import (
     MEANING,
     Mark,
     Timeline,
-    clocks,
+    Track,
     group_marks,
     note,
     timeline,
@@ -22,7 +22,7 @@ from tidemark_streaming.scenario.draw.timeline import (
 from tidemark_streaming.scenario.read.parse import Scenario
 
 _WIDTH, _EDGE, _LETTER = 920.0, 20.0, 6.8
-_ROW, _PANE, _BAR, _GAP = 20.0, 15.0, 20.0, 12.0
+_ROW, _PANE, _BAR, _GAP, _HEADING = 20.0, 15.0, 20.0, 12.0, 26.0
 _BOUNDS = 40
 """The maximum number of window bounds that are drawn as lines. More lines would hide the events."""
 
@@ -37,6 +37,7 @@ class _Row:
     """An arrival between two heights, with its events: position, line, lateness and label."""
 
     step: Step
+    clock: str
     top: float
     bottom: float
     marks: list[tuple[float, int, str, str]]
@@ -45,9 +46,7 @@ class _Row:
 class _Figure:
     def __init__(self, drawn: Timeline) -> None:
         self.drawn = drawn
-        self.clocks = clocks(drawn)
-        names = [*self.clocks, *(bar.key for bar in drawn.bars)]
-        self.left = _EDGE + max(map(len, names), default=0) * _LETTER + 14
+        self.left = _EDGE + drawn.gutter * _LETTER + 14
         self.right = _WIDTH - _EDGE
         self.scale = axis(drawn.instants, drawn.watermarks, int(self.right - self.left))
         self.picture = Picture(drawn.title, drawn.about)
@@ -55,26 +54,34 @@ class _Figure:
     def draw(self) -> str:
         about = wrap(self.drawn.about, 145)
         top = 58.0 + 15 * len(about) + 28
-        rows = self._rows(top)
-        bottom = rows[-1].bottom if rows else top
-        self._axis(top, rows)
-        self._watermark(rows)
+        bottom = begin = top
+        tracks: list[tuple[Track, float, list[_Row]]] = []
+        for track in self.drawn.tracks:
+            rows = self._rows(track, bottom + (_HEADING if track.heading else 0))
+            tracks.append((track, bottom, rows))
+            bottom = rows[-1].bottom if rows else bottom
+        self._axis(begin, bottom, [row for _, _, rows in tracks for row in rows])
+        for track, above, rows in tracks:
+            self._watermark(track, rows)
+            if track.heading:
+                self.picture.text("value", _EDGE, above + _HEADING - 6, track.heading)
         self.picture.text("title", _EDGE, 34, self.drawn.title)
         for number, line in enumerate(about):
             self.picture.text("about", _EDGE, 54 + 15 * number, line)
-        for row in rows:
-            self._arrival(row)
+        for track, _, rows in tracks:
+            for row in rows:
+                self._arrival(track, row)
         return self.picture.finish(_WIDTH, self._legend(self._windows(bottom + 22)))
 
     def x(self, micros: int) -> float:
         return self.left + self.scale.at(micros)
 
-    def _rows(self, top: float) -> list[_Row]:
+    def _rows(self, track: Track, top: float) -> list[_Row]:
         rows: list[_Row] = []
-        for step, marks in zip(self.drawn.steps, self.drawn.marks, strict=True):
+        for step, clock, marks in zip(track.steps, track.clocks, track.marks, strict=True):
             placed = self._place_marks(marks)
             lines = max((line for _, line, _, _ in placed), default=0) + 1
-            rows.append(_Row(step, top, top + lines * _ROW + 6, placed))
+            rows.append(_Row(step, clock, top, top + lines * _ROW + 6, placed))
             top = rows[-1].bottom
         return rows
 
@@ -93,8 +100,7 @@ class _Figure:
     def _pixel(self, micros: int | None) -> int:
         return round(self.right - 8 if micros is None else self.x(micros))
 
-    def _axis(self, top: float, rows: Sequence[_Row]) -> None:
-        bottom = rows[-1].bottom if rows else top
+    def _axis(self, top: float, bottom: float, rows: Sequence[_Row]) -> None:
         for row in rows:
             self.picture.lines("row", (_EDGE, row.bottom), (self.right, row.bottom))
         day = f", {self.scale.day}" if self.scale.day else ""
@@ -108,12 +114,12 @@ class _Figure:
 
     def _bounds(self) -> list[int]:
         """Return the bounds of windows if all keys have the same ones."""
-        bounds = {b for bar in self.drawn.bars for b in bar.span if self.scale.shows(b)}
+        bounds = {b for bar in self.drawn.bars or () for b in bar.span if self.scale.shows(b)}
         return sorted(bounds) if self.drawn.aligned and len(bounds) <= _BOUNDS else []
 
-    def _watermark(self, rows: Sequence[_Row]) -> None:
+    def _watermark(self, track: Track, rows: Sequence[_Row]) -> None:
         points: list[tuple[float, float]] = []
-        for row in rows if self.drawn.watermark else ():
+        for row in rows if track.watermark else ():
             before, after = row.step.before, row.step.after
             if before is not None and before < INFINITY:
                 points += [(self.x(before), row.top), (self.x(before), row.bottom)]
@@ -125,8 +131,8 @@ class _Figure:
             self.picture.lines("behind", *points, *back)
             self.picture.lines("watermark", *points)
 
-    def _arrival(self, row: _Row) -> None:
-        number, _, clock = self.clocks[row.step.number].partition(" ")
+    def _arrival(self, track: Track, row: _Row) -> None:
+        number, _, clock = row.clock.partition(" ")
         middle = row.top + _ROW / 2 + 3
         self.picture.text("number", _EDGE, middle + 4, number)
         self.picture.text("clock", self.left - 12, middle + 4, clock.strip(), "end")
@@ -134,7 +140,7 @@ class _Figure:
             before = row.step.before
             at = self.left if before is None else self.x(before)
             ends = at > (self.left + self.right) / 2
-            text = note(self.drawn, row.step)
+            text = note(track, row.step)
             self.picture.text("note", at + (-8 if ends else 8), middle + 4, text, _anchor(ends))
         for at, line, verdict, label in row.marks:
             y = middle + line * _ROW
@@ -143,7 +149,7 @@ class _Figure:
             self.picture.text("label", at + (-9 if ends else 9), y + 4, label, _anchor(ends))
 
     def _windows(self, top: float) -> float:
-        for key, own in by_key(self.drawn.bars).items():
+        for key, own in by_key(self.drawn.bars or ()).items():
             self.picture.text("key", _EDGE, top + 14, key)
             for lane in lanes(own, self._extent):
                 for bar in lane:
@@ -178,16 +184,16 @@ class _Figure:
 
     def _legend(self, top: float) -> float:
         at, y = _EDGE + 6, top + 18
-        seen = {m.verdict for marks in self.drawn.marks for m in marks}
-        for verdict in (v for v in MEANING if v in seen):
+        for verdict in (v for v in MEANING if v in self.drawn.verdicts):
             self.picture.mark(verdict, at, y - 4)
             self.picture.text("legend", at + 11, y, MEANING[verdict])
             at += 34 + len(MEANING[verdict]) * 6
-        if self.drawn.watermark:
+        if any(track.watermark for track in self.drawn.tracks):
             self.picture.lines("watermark", (at - 6, y - 4), (at + 12, y - 4))
             self.picture.text("legend", at + 18, y, "watermark")
-        text = "bars: published windows, with their panes and the arrival that fired each"
-        self.picture.text("legend", self.right, y, text, "end")
+        if self.drawn.bars is not None:
+            text = "bars: published windows, with their panes and the arrival that fired each"
+            self.picture.text("legend", self.right, y, text, "end")
         return y + 20
 
 

@@ -12,13 +12,13 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.scenario.draw import classified_events
 from tidemark_streaming.scenario.draw.axis import Axis, axis
 from tidemark_streaming.scenario.draw.bars import Bar, by_key, lanes
-from tidemark_streaming.scenario.draw.classified_events import Step
+from tidemark_streaming.scenario.draw.event_logs import Step
 from tidemark_streaming.scenario.draw.svg import svg
 from tidemark_streaming.scenario.draw.timeline import (
     MEANING,
     Mark,
     Timeline,
-    clocks,
+    Track,
     group_marks,
     note,
     timeline,
@@ -43,14 +43,17 @@ _WATERMARK = "┊"
 def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
     """Return the picture for a terminal, in at most 100 columns."""
     drawn = timeline(scenario, result)
-    names = [*clocks(drawn), *(bar.key for bar in drawn.bars)]
-    gutter = max(map(len, names), default=0) + 2
+    gutter = drawn.gutter + 2
     scale = axis(drawn.instants, drawn.watermarks, WIDTH - gutter - 1)
     lines = [drawn.title, *wrap(drawn.about, WIDTH), ""]
     lines += _axis(scale, gutter)
-    for step, marks, clock in zip(drawn.steps, drawn.marks, clocks(drawn), strict=True):
-        lines += _arrival(drawn, scale, step, marks, clock.ljust(gutter))
-    lines += ["", *(_windows(drawn.bars, scale, gutter) or ["(no output)"]), *_legend(drawn)]
+    for track in drawn.tracks:
+        lines += ["", truncate(track.heading, WIDTH)] if track.heading else []
+        for step, marks, clock in zip(track.steps, track.marks, track.clocks, strict=True):
+            lines += _arrival(track, scale, step, marks, clock.ljust(gutter))
+    if drawn.bars is not None:
+        lines += ["", *(_windows(drawn.bars, scale, gutter) or ["(no output)"])]
+    lines += _legend(drawn)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -88,23 +91,21 @@ def _axis(scale: Axis, gutter: int) -> list[str]:
     ]
 
 
-def _arrival(
-    drawn: Timeline, scale: Axis, step: Step, marks: Sequence[Mark], clock: str
-) -> list[str]:
+def _arrival(track: Track, scale: Axis, step: Step, marks: Sequence[Mark], clock: str) -> list[str]:
     lines = [_Line(scale.length)]
     for column, label in _place_marks(scale, marks):
         if not any(line.fits(column, label) for line in lines):
             lines.append(_Line(scale.length))
         next(line for line in lines if line.fits(column, label)).put(column, label)
     if not marks:
-        lines[0].put(*_place_note(drawn, scale, step))
-    if drawn.watermark and step.before is not None and step.before < INFINITY:
+        lines[0].put(*_place_note(track, scale, step))
+    if track.watermark and step.before is not None and step.before < INFINITY:
         column = min(round(scale.at(step.before)), scale.length - 1)
         for line in lines:
             if line.cells[column] == " ":
                 line.put(column, _WATERMARK)
     rendered = [(clock if n == 0 else " " * len(clock)) + str(line) for n, line in enumerate(lines)]
-    return rendered + [" " * len(clock) + move for move in _move(drawn, scale, step)]
+    return rendered + [" " * len(clock) + move for move in _move(track, scale, step)]
 
 
 def _place_marks(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
@@ -119,15 +120,15 @@ def _place_marks(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     ]
 
 
-def _place_note(drawn: Timeline, scale: Axis, step: Step) -> tuple[int, str]:
-    text = f"({note(drawn, step)})"
+def _place_note(track: Track, scale: Axis, step: Step) -> tuple[int, str]:
+    text = f"({note(track, step)})"
     at = 0 if step.before is None else round(scale.at(step.before)) + 2
     return (at if at + len(text) <= scale.length else at - len(text) - 4), text
 
 
-def _move(drawn: Timeline, scale: Axis, step: Step) -> list[str]:
+def _move(track: Track, scale: Axis, step: Step) -> list[str]:
     """Return the line along which an arrival advances the watermark; empty if it is not visible."""
-    if not drawn.watermark or step.after is None or step.after == step.before:
+    if not track.watermark or step.after is None or step.after == step.before:
         return []
     line = _Line(scale.length)
     end = scale.length - 1
@@ -185,9 +186,8 @@ def _extent(bar: Bar, scale: Axis) -> tuple[float, float]:
 
 
 def _legend(drawn: Timeline) -> list[str]:
-    seen = {m.verdict for marks in drawn.marks for m in marks}
-    parts = [f"{glyph} {MEANING[verdict]}" for verdict, glyph in GLYPHS.items() if verdict in seen]
-    parts += [f"{_WATERMARK} watermark"] if drawn.watermark else []
+    parts = [f"{glyph} {MEANING[v]}" for v, glyph in GLYPHS.items() if v in drawn.verdicts]
+    parts += [f"{_WATERMARK} watermark"] if any(t.watermark for t in drawn.tracks) else []
     lines = wrap("   ".join(parts), WIDTH)
     if drawn.bars:
         lines.append("[==) a published window, and its panes: TIMING #arrival: values")

@@ -1,18 +1,21 @@
-"""The content of a scenario's picture: its arrivals in order, and their results."""
+"""The content of a scenario's picture: the arrivals of its sources in order, and their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, describe
+from tidemark.define.derived.derived_source import DerivedSource, own_columns, retraction_column
+from tidemark.define.source import Source
 from tidemark_streaming.scenario.draw import classified_events as verdicts
-from tidemark_streaming.scenario.draw.bars import Bar, bars
-from tidemark_streaming.scenario.draw.classified_events import (
-    ClassifiedEvent,
+from tidemark_streaming.scenario.draw.bars import Bar, bars, negate
+from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, classify
+from tidemark_streaming.scenario.draw.event_logs import (
     Step,
-    classify,
+    event_logs,
+    event_time,
     is_known_watermark,
-    steps,
 )
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.read.values import to_plain, to_short_text, truncate
@@ -41,52 +44,160 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Track:
+    """The arrivals of one source.
+
+    Args:
+        heading: its name, with its bases or watermark; empty if it is the only source.
+        clocks: the labels of the arrivals.
+        marks: the events of each arrival.
+        watermark: true if the watermark is known without an engine, so that it can be drawn.
+    """
+
+    heading: str
+    steps: list[Step]
+    clocks: list[str]
+    marks: list[list[Mark]]
+    watermark: bool
+
+
+@dataclass(frozen=True)
 class Timeline:
     """The whole picture.
 
     Args:
-        marks: the events of each arrival.
-        watermark: true if the watermark is known without an engine, so that it can be drawn.
+        tracks: the sources, each after its bases.
         aligned: true if windows have the same bounds for all keys.
-        bars: the windows by key and start.
+        bars: the windows by key and start; None if the scenario has no transform.
     """
 
     title: str
     about: str
-    steps: list[Step]
-    marks: list[list[Mark]]
-    watermark: bool
+    tracks: list[Track]
     aligned: bool
-    bars: list[Bar]
+    bars: list[Bar] | None
 
     @property
     def instants(self) -> list[int]:
         """The instants that the axis must show, except watermarks."""
-        bounds = [b for bar in self.bars for b in bar.span if BEGINNING < b < INFINITY]
-        return bounds + [m.time for marks in self.marks for m in marks if m.time is not None]
+        bounds = [b for bar in self.bars or () for b in bar.span if BEGINNING < b < INFINITY]
+        marks = [m for track in self.tracks for marks in track.marks for m in marks]
+        return bounds + [m.time for m in marks if m.time is not None]
 
     @property
     def watermarks(self) -> list[int]:
         """The watermarks that are instants."""
-        return [s.after for s in self.steps if s.after is not None and s.after < INFINITY]
+        found = [s.after for track in self.tracks for s in track.steps]
+        return [mark for mark in found if mark is not None and mark < INFINITY]
+
+    @property
+    def verdicts(self) -> set[str]:
+        """The lateness of all events."""
+        return {m.verdict for track in self.tracks for marks in track.marks for m in marks}
+
+    @property
+    def gutter(self) -> int:
+        """The length of the longest label at the side."""
+        clocks = [clock for track in self.tracks for clock in track.clocks]
+        return max(map(len, [*clocks, *(bar.key for bar in self.bars or ())]), default=0)
 
 
 def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
     """Return the picture's content for a scenario and its result."""
-    arrivals = steps(scenario)
-    events = classify(scenario, arrivals)
+    logs = event_logs(scenario, result)
+    sources = {**scenario.sources, **scenario.derived}
+    excluded = _find_too_late(scenario, result, logs)
+    marks = {
+        name: [_marks(source, step, excluded) for step in logs[name]]
+        for name, source in sources.items()
+    }
+    transform, found = scenario.windowed, None
+    if transform is not None:
+        own = logs[transform.source.name]
+        events = classify(scenario, own)
+        marks[transform.source.name] = [
+            [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
+            for step in own
+        ]
+        found = bars(scenario, result, own, events)
     return Timeline(
         title=truncate(scenario.name, 90),
-        about=_about(scenario),
-        steps=arrivals,
-        marks=[
-            [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
-            for step in arrivals
+        about="" if transform is None else _about(scenario),
+        tracks=[
+            Track(
+                heading=_heading(source) if len(sources) > 1 else "",
+                steps=logs[name],
+                clocks=_clocks(scenario, logs[name]),
+                marks=marks[name],
+                watermark=is_known_watermark(source),
+            )
+            for name, source in sources.items()
         ],
-        watermark=is_known_watermark(scenario),
-        aligned=not scenario.transform.window.merges,
-        bars=bars(scenario, result, arrivals, events),
+        aligned=transform is not None and not transform.window.merges,
+        bars=found,
     )
+
+
+def _heading(source: Source) -> str:
+    if isinstance(source, DerivedSource):
+        return f"{source.name}, computed from {' and '.join(b.name for b in source.bases)}"
+    return f"{source.name}, watermark {source.watermark}"
+
+
+_Place = tuple[str, int, tuple[Any, ...]]
+"""An event of a base: the name of the base, the arrival, and the values as in a result."""
+
+
+def _find_too_late(
+    scenario: Scenario, result: Mapping[str, Any], logs: Mapping[str, Sequence[Step]]
+) -> set[_Place]:
+    """Return the events that take no part in a derived source because they are too late."""
+    found = set[_Place]()
+    for name, source in scenario.derived.items():
+        columns = {base.name: base.columns for base in source.bases}
+        for row in result["unjoined"][name]:
+            taken = logs[name][row["arrival"]].taken
+            if row["reason"] == "too_late" and taken is not None:
+                values = tuple(str(row[c]) for c in columns[row["source"]])
+                found.add((row["source"], taken.number, values))
+    return found
+
+
+def _marks(source: Source, step: Step, too_late: set[_Place]) -> list[Mark]:
+    """Return the events of an arrival, which are late if they are behind the watermark."""
+    found = list[Mark]()
+    for row in step.arrival.rows:
+        time, values = event_time(source, step.arrival, row), _values(source, row)
+        if time is None:
+            verdict = verdicts.NO_TIME
+        elif (source.name, step.number, tuple(map(str, values.values()))) in too_late:
+            verdict = verdicts.TOO_LATE
+        else:
+            behind = step.before is not None and time < step.before
+            verdict = verdicts.LATE if behind else verdicts.ON_TIME
+        found.append(Mark(time, _label_row(source, row), verdict))
+    return found
+
+
+def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
+    """Return the values of a row by column, in the form that a result has."""
+    named = zip(source.columns.items(), row, strict=True)
+    return {column: to_plain(value, ddl.lower()) for (column, ddl), value in named}
+
+
+def _label_row(source: Source, row: tuple[Any, ...]) -> str:
+    """Return the values of a row without times, and without what a derivation added."""
+    values = _values(source, row)
+    kinds = {column: ddl.lower() for column, ddl in source.columns.items()}
+    shown = [values[c] for c in own_columns(source) if kinds[c] != "timestamp"]
+    return _mark_retraction(source, row, " ".join(map(to_short_text, shown)))
+
+
+def _mark_retraction(source: Source, row: tuple[Any, ...], label: str) -> str:
+    """Return the label of a row, with a minus if the row takes back an earlier one."""
+    column = retraction_column(source)
+    is_retraction = column is not None and _values(source, row)[column]
+    return truncate(negate(label) if is_retraction else label, _LABEL)
 
 
 def _about(scenario: Scenario) -> str:
@@ -94,7 +205,7 @@ def _about(scenario: Scenario) -> str:
     return "; ".join(
         [
             f"{t.window}" + (f" by {', '.join(t.keys)}" if t.keys else ""),
-            f"watermark {scenario.source.watermark}",
+            *([] if scenario.derived else [f"watermark {scenario.source.watermark}"]),
             f"lateness {describe(t.allowed_lateness)}",
             f"fires {t.trigger}",
             *([t.accumulation] if t.accumulation else []),
@@ -107,36 +218,43 @@ def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
     """Return the label of an event: the key and the aggregated values. For an asset, whose function
     prepares the rows, it is all values."""
     if scenario.prepares:
-        given = zip(scenario.source.columns.items(), event.row, strict=True)
-        rest = [
-            to_plain(v, ddl.lower()) for (c, ddl), v in given if c != scenario.source.event_time
-        ]
-        return truncate(" ".join(map(to_short_text, rest)), _LABEL)
+        return _label_row(scenario.source, event.row)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
-    named = zip(scenario.source.columns.items(), event.row, strict=True)
-    values = [to_plain(v, ddl) for (c, ddl), v in named if f"`{c}`" in used]
-    return truncate(" ".join(to_short_text(v) for v in (*event.key, *values)), _LABEL)
+    named = _values(scenario.source, event.row)
+    values = [v for column, v in named.items() if f"`{column}`" in used]
+    label = " ".join(to_short_text(v) for v in (*event.key, *values))
+    return _mark_retraction(scenario.source, event.row, label)
 
 
-def clocks(drawn: Timeline) -> list[str]:
-    """Return the labels of the arrivals: their numbers, with the processing clock if it
-    advances."""
-    times = [as_datetime(s.arrival.clock) for s in drawn.steps]
-    if len(set(times)) < 2:
-        return [f"#{s.number}" for s in drawn.steps]
+def _clocks(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
+    """Return the labels of arrivals: their numbers, with the processing clock if it advances.
+
+    An arrival of a derived source has the arrival that it takes. If there are several sources, each
+    arrival advances the clock, which is shown if it advances by more than a second.
+    """
+    numbers = [f"#{s.number}".ljust(len(f"#{len(steps) - 1}")) for s in steps]
+    origins = [f" {s.taken.arrival.source} #{s.taken.number}" if s.taken else "" for s in steps]
+    times = [as_datetime(a.clock) for a in scenario.arrivals]
+    span = max(times) - min(times) if times else timedelta(0)
+    several = len(scenario.sources) + len(scenario.derived) > 1
+    if not span or (several and span < timedelta(seconds=1)) or any(origins):
+        return [f"{n}{origin}" for n, origin in zip(numbers, origins, strict=True)]
     form = "%H:%M:%S" if len({t.date() for t in times}) == 1 else "%m-%d %H:%M:%S"
     form += ".%f" if any(t.microsecond for t in times) else ""
-    width = len(f"#{len(times) - 1}")
-    return [f"#{n}".ljust(width) + f" {t:{form}}" for n, t in enumerate(times)]
+    return [
+        f"{n} {as_datetime(s.arrival.clock):{form}}" for n, s in zip(numbers, steps, strict=True)
+    ]
 
 
-def note(drawn: Timeline, step: Step) -> str:
+def note(track: Track, step: Step) -> str:
     """Return the description of an arrival without rows."""
     if step.arrival.ends:
         return "the stream ends"
     if step.arrival.watermark is not None:
         return "watermark"
-    before = drawn.steps[step.number - 1].arrival.clock if step.number else step.arrival.clock
+    if track.heading:
+        return "no rows" if step.arrival.silent_since is None else "heartbeat"
+    before = track.steps[step.number - 1].arrival.clock if step.number else step.arrival.clock
     return "clock" if step.arrival.clock > before else "no rows"
 
 

@@ -53,18 +53,13 @@ def test_a_scenario_of_an_asset_is_simulated_like_others() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_derived_sources_are_simulated() -> None:
-    done = call("simulate", "--json", "--arrivals-per-run", "3", str(DERIVED))
+def test_derived_sources_are_simulated_and_drawn(tmp_path: Path) -> None:
+    drawn = ["--svg", str(tmp_path)]
+    done = call("simulate", "--json", "--arrivals-per-run", "3", *drawn, str(DERIVED))
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.stdout)
     assert list(found) == ["name", "watermark", "derived", "unjoined"]
     pairs = [(row["arrival"], row["l_id"], row["r_id"]) for row in found["derived"]["joined"]]
     assert pairs == [(3, "A1", "a1"), (4, "A0", None), (4, "A0-0", None)]
     assert found["unjoined"] == {"joined": []}
-
-
-@pytest.mark.usefixtures("nowhere")
-def test_derived_sources_are_not_drawn() -> None:
-    done = call("simulate", "--draw", str(DERIVED))
-    assert done.exit_code == 2
-    assert "only a scenario with one source and a transform can be drawn" in done.stderr
+    assert "joined, computed from " in (tmp_path / f"{DERIVED.stem}.svg").read_text()

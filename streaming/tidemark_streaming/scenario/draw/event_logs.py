@@ -1,0 +1,167 @@
+"""The arrivals of a scenario's sources with their watermarks, computed in plain Python.
+
+An arrival of a derived source is an arrival of one of its bases. Its events are those of a run.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.base.instants import (
+    EARLIEST,
+    INFINITY,
+    LATEST,
+    duration,
+    earliest,
+    instant,
+    latest,
+)
+from tidemark.define import watermarks
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Punctuated, after_heartbeat
+from tidemark_streaming.scenario.read.parse import Scenario, ScenarioArrival
+
+_WITHOUT_ENGINE = (
+    *(watermarks.BoundedOutOfOrderness, watermarks.MonotonicTimestamps, watermarks.PerPartition),
+    *(watermarks.Perfect, watermarks.Manual),
+)
+"""The watermark strategies that depend only on event times, or on no rows at all."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An arrival of a source, and the watermark before and after it; None is minus infinity.
+
+    Args:
+        taken: for a derived source, the arrival of a base that it is.
+    """
+
+    number: int
+    arrival: ScenarioArrival
+    before: int | None
+    after: int | None
+    taken: "Step | None" = None
+
+
+def event_logs(scenario: Scenario, result: Mapping[str, Any]) -> dict[str, list[Step]]:
+    """Return the arrivals of all sources, by the names of these."""
+    found = {name: steps(scenario, source) for name, source in scenario.sources.items()}
+    for name, source in scenario.derived.items():
+        bases = {base.name: found[base.name] for base in source.bases}
+        found[name] = list(_derived_steps(source, bases, result["derived"][name]))
+    return found
+
+
+def steps(scenario: Scenario, source: Source) -> list[Step]:
+    """Return the arrivals of a source that is not derived.
+
+    Their watermarks stay at minus infinity unless `is_known_watermark`.
+    """
+    found: list[Step] = []
+    watermark, state = None, None
+    for number, arrival in enumerate(scenario.arrivals_of(source)):
+        before = watermark
+        if arrival.ends:
+            watermark = INFINITY
+        else:
+            observed = _observe(source, arrival) if is_known_watermark(source) else None
+            watermark, state = source.watermark.advance(
+                state, before, observed, arrival.clock, arrival.watermark
+            )
+            if arrival.silent_since is not None:
+                watermark = after_heartbeat(
+                    source.watermark, watermark, arrival.clock, arrival.silent_since
+                )
+        found.append(Step(number, arrival, before, watermark))
+    return found
+
+
+def _derived_steps(
+    source: DerivedSource, bases: Mapping[str, Sequence[Step]], rows: Iterable[Mapping[str, Any]]
+) -> Iterator[Step]:
+    """Yield the arrivals of the bases in the order in which the derived source takes them."""
+    events = dict[int, list[tuple[Any, ...]]]()
+    for row in rows:
+        values = (_parse(row[c], ddl) for c, ddl in source.columns.items())
+        events.setdefault(row["arrival"], []).append(tuple(values))
+    order = list(bases)
+    waiting = sorted(
+        (step for steps in bases.values() for step in steps),
+        key=lambda s: (s.arrival.clock, order.index(s.arrival.source), s.number),
+    )
+    reached, before = dict[str, int | None](dict.fromkeys(order)), None
+    for number, taken in enumerate(waiting):
+        base, clock = taken.arrival.source, taken.arrival.clock
+        reached[base] = latest(reached[base], taken.after)
+        if _is_idle(source, taken.arrival):
+            others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
+            reached[base] = latest(reached[base], earliest(*others))
+        after = latest(before, source.watermark_of(list(reached.values())))
+        rows_of_step = tuple(events.get(number, ()))
+        arrival = ScenarioArrival(rows_of_step, clock, ends=after == INFINITY, source=source.name)
+        yield Step(number, arrival, before, after, taken)
+        before = after
+
+
+def _is_idle(source: DerivedSource, arrival: ScenarioArrival) -> bool:
+    since = arrival.silent_since
+    return source.idle is not None and since is not None and arrival.clock - since >= source.idle
+
+
+def is_known_watermark(source: Source) -> bool:
+    """Return whether the watermark can be computed without an engine, which an expression needs."""
+    if isinstance(source, DerivedSource):
+        return all(map(is_known_watermark, source.bases))
+    strategy = source.watermark
+    if isinstance(strategy, Punctuated):
+        return _plain_column(source, strategy) is not None
+    return isinstance(strategy, _WITHOUT_ENGINE)
+
+
+def event_time(source: Source, arrival: ScenarioArrival, row: tuple[Any, ...]) -> int | None:
+    """Return the event time of a row, or None if the source does not accept it."""
+    time = row[list(source.columns).index(source.event_time)]
+    if time is None or not EARLIEST <= time < LATEST:
+        return None
+    if source.max_future_skew is None:
+        return time
+    return time if time <= arrival.clock + duration(source.max_future_skew) else None
+
+
+def _parse(value: Any, ddl: str) -> Any:  # noqa: ANN401
+    """Return a value of a result in the form that a scenario's row has."""
+    if value is None or ddl.lower() != "timestamp":
+        return value
+    return INFINITY if value == "+infinity" else instant(value)
+
+
+def _observe(source: Source, arrival: ScenarioArrival) -> str | None:
+    """Return the result of the strategy's `observe` for an arrival's rows."""
+    columns, strategy = list(source.columns), source.watermark
+    column = _plain_column(source, strategy) if isinstance(strategy, Punctuated) else None
+
+    def time(row: tuple[Any, ...]) -> int | None:
+        believed = event_time(source, arrival, row)
+        return believed if column is None else row[columns.index(column)]
+
+    if strategy.by is None:
+        return _newest(map(time, arrival.rows))
+    by = columns.index(strategy.by)
+    parts: dict[str | None, list[int | None]] = {}
+    for row in arrival.rows:
+        parts.setdefault(None if row[by] is None else str(row[by]), []).append(time(row))
+    seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
+    return json.dumps(list(seen.items()))
+
+
+def _newest(times: Iterable[int | None]) -> str | None:
+    newest = max((t for t in times if t is not None), default=None)
+    return None if newest is None else str(newest)
+
+
+def _plain_column(source: Source, strategy: Punctuated) -> str | None:
+    """Return the timestamp column if the expression is just its name, else None."""
+    name = strategy.expression.strip().strip("`")
+    return name if source.columns.get(name, "").lower() == "timestamp" else None
