@@ -88,6 +88,8 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 _SECRET = re.compile(r"(token=)[^;]*")
 HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+NOT_IN_PATHS = "[]^|\\"
+"""The characters that delta-rs can't have in the path of a table: it panics."""
 
 
 def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN401 (Field's own type)
@@ -225,9 +227,11 @@ class Settings(BaseSettings):
     warehouse: str = _setting(
         "The folder or bucket of all tables, as the engine sees it (default: `warehouse` "
         "in the home).",
-        "an absolute path or an address such as s3a://bucket/path",
+        "an absolute path or an address such as s3a://bucket/path, without square brackets, "
+        "carets, vertical bars and backslashes",
         default_factory=lambda data: str(data["home"] / "warehouse"),
-        pattern=r"^(/|[a-z][a-z0-9+.-]*:/)",
+        validate_default=True,
+        pattern=rf"^(/|[a-z][a-z0-9+.-]*:/)[^{re.escape(NOT_IN_PATHS)}]*$",
     )
     durable: bool = _setting(
         "Sync each commit on a local disk before the next one begins, so that a power "

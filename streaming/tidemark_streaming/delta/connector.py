@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import NOT_IN_PATHS
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
@@ -90,8 +91,8 @@ class DeltaConnector:
             The position of the next arrival records the loss. A later loss is an error again.
 
     Raises:
-        DefinitionError: `start` is negative, both `change_feed` and `skip_change_commits` are set,
-            or the time zone is unknown.
+        DefinitionError: `start` is negative, `path` has a character that delta-rs can't read, both
+            `change_feed` and `skip_change_commits` are set, or the time zone is unknown.
     """
 
     source: Source
@@ -108,6 +109,11 @@ class DeltaConnector:
         check(self.source, what)
         if self.start < 0:
             raise DefinitionError(f"{what} needs a `start` of 0 or greater (got {self.start}).")
+        if unusable := sorted(set(NOT_IN_PATHS) & set(self.path)):
+            raise DefinitionError(
+                f"{what} has the path '{self.path}'. The path of a Delta table can't have any of "
+                f"{' '.join(NOT_IN_PATHS)} (got {' '.join(unusable)}): move the table."
+            )
         if self.time_zone is not None:
             zone_of(self.time_zone, what)
         if self.change_feed and self.skip_change_commits:

@@ -117,6 +117,7 @@ def test_a_settings_file_with_a_token_must_be_private(tmp_path: Path, told: str)
         ("remote", "http://cluster", "such as sc://host:15002"),
         ("database", "My-Tables", "lower-case letters"),
         ("warehouse", "relative/path", "an absolute path"),
+        *(("warehouse", f"/a{one}b", "without square brackets") for one in "[]^|\\"),
         ("token", "two words", "letters, digits"),
         ("domains", "not a package", "names of Python packages"),
         ("maven_repository", "mirror", "an address"),
@@ -132,6 +133,13 @@ def test_a_wrong_value_is_refused_in_one_line(
     assert sentence.startswith(f"Setting {name} (TIDEMARK_{name.upper()}, or {name} in tidemark.")
     assert allowed in sentence
     assert "\n" not in sentence
+
+
+def test_a_home_in_which_delta_rs_can_not_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DefinitionError, match=r"^Setting warehouse .* it must be .* without square"
+    ):
+        Settings(home=tmp_path / "a[1]")
 
 
 def test_an_unknown_setting_in_the_file_is_named(tmp_path: Path) -> None:
