@@ -99,6 +99,7 @@ def test_documented_error_messages_occur_in_the_code() -> None:
             assert part in spoken, f"{message}: {part}"
 
 
+CELL_END = re.compile(r"(?<!\\)\|")
 PAGES = ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
 OF_OTHER_PROGRAMS = {"--event-time-start", "--event-time-end", "--help", "--version"}
 """Options of dbt and of typer."""
@@ -133,6 +134,16 @@ def test_commands_and_options_in_the_text_exist(document: str) -> None:
 def test_relative_links_lead_to_files(document: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / document).read_text()):
         assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_each_row_of_a_table_has_the_cells_of_its_header(document: str) -> None:
+    # Code blocks may contain lines that look like rows.
+    text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = table.splitlines()
+        odd = [row for row in rows if len(CELL_END.findall(row)) != len(CELL_END.findall(rows[0]))]
+        assert odd == []
 
 
 def test_the_documented_connector_never_shows_the_password(tmp_path: Path) -> None:
