@@ -15,9 +15,9 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from tidemark.base.errors import DefinitionError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-C = TypeVar("C", bound=type)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_C = TypeVar("_C", bound=type)
 
 _NAMES = {
     str: ("a string", "strings"),
@@ -30,18 +30,18 @@ _NAMES = {
 _SHOWN = 60
 
 
-def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
+def check_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate a function of the definition API to check the arguments of each call."""
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         _check(function, function.__name__, args, kwargs)
         return function(*args, **kwargs)
 
     return call
 
 
-def checked_class(kind: C) -> C:
+def checked_class(kind: _C) -> _C:
     """Decorate a class of the definition API to check the arguments of its constructor."""
     init = kind.__init__
 

@@ -80,11 +80,7 @@ def secret(reference: str) -> Secret:
 
 
 def read(file: Path) -> str:
-    """Return the secret that a file contains, without the final line break.
-
-    Raises:
-        DefinitionError: it can't be read, is empty, or users other than its owner may read it.
-    """
+    """Return the secret that a file contains, without the final line break."""
     try:
         found = _private(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
@@ -97,11 +93,7 @@ def read(file: Path) -> str:
 
 
 def check_mode(file: Path) -> None:
-    """Raise an error if users other than its owner may access a secret file.
-
-    Raises:
-        DefinitionError: they may, or it can't be read.
-    """
+    """Raise an error if users other than its owner may access a secret file."""
     _private(file)
 
 

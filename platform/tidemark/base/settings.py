@@ -31,7 +31,7 @@ from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"
 PREFIX = "TIDEMARK_"
-ENTRY_POINTS = "tidemark.domains"
+_ENTRY_POINTS = "tidemark.domains"
 """The entry-point group in which an installed package names its domains."""
 RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
 """The built-in domains: recorded data, with a dbt project of marts on them."""
@@ -54,7 +54,7 @@ def _no_memory(options: str) -> str:
 @cache
 def installed_domains() -> tuple[str, ...]:
     """Return the domains of installed packages; the built-in ones if there are none."""
-    return tuple(sorted({point.value for point in entry_points(group=ENTRY_POINTS)})) or RECORDED
+    return tuple(sorted({point.value for point in entry_points(group=_ENTRY_POINTS)})) or RECORDED
 
 
 def _marts(data: Mapping[str, Any]) -> Path | None:
@@ -83,11 +83,11 @@ def bundled_dbt_project() -> Path | None:
     return installed if installed.is_dir() else module.parents[2] / "dbt_project"
 
 
-Folder = Annotated[Path, AfterValidator(_absolute)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+_Folder = Annotated[Path, AfterValidator(_absolute)]
+_Port = Annotated[int, Field(ge=1, le=65535)]
 _SECRET = re.compile(r"(token=)[^;]*")
-HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
-MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+_HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+_MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 NOT_IN_PATHS = "[]^|\\"
 """The characters that delta-rs can't have in the path of a table: it panics."""
 
@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, toml_file=FILE
     )
 
-    home: Folder = _setting(
+    home: _Folder = _setting(
         "The folder of everything that Tidemark keeps: tables, metastore, log files, "
         "token, pid files.",
         "a folder",
@@ -121,7 +121,7 @@ class Settings(BaseSettings):
         pattern=r"^sc://[^/;]+",
         repr=False,
     )
-    engine_port: Port = _setting(
+    engine_port: _Port = _setting(
         "The port on 127.0.0.1 of the engine that Tidemark starts.",
         "a port from 1 to 65535",
         default=15002,
@@ -150,19 +150,19 @@ class Settings(BaseSettings):
         default_factory=dict[str, str],
         repr=False,
     )
-    engine_jars: Annotated[tuple[Folder, ...], NoDecode, BeforeValidator(_names)] = _setting(
+    engine_jars: Annotated[tuple[_Folder, ...], NoDecode, BeforeValidator(_names)] = _setting(
         "Additional jars for the engine that Tidemark starts, such as a file system of an "
         "object store.",
         "jar files on this machine, separated by commas",
         default=(),
     )
-    engine_ui_port: Port | None = _setting(
+    engine_ui_port: _Port | None = _setting(
         "The port on 127.0.0.1 of Spark's own pages, which show plans with their values "
         "to any user of this machine; off by default.",
         "a port from 1 to 65535",
         default=None,
     )
-    engine_event_log: Folder | None = _setting(
+    engine_event_log: _Folder | None = _setting(
         "The folder of Spark's event log, for a history server; off by default.",
         "a folder",
         default=None,
@@ -173,18 +173,18 @@ class Settings(BaseSettings):
         "letters, digits, '-', '_' and '.', or file:PATH",
         default=None,
     )
-    webserver_port: Port = _setting(
+    webserver_port: _Port = _setting(
         "The port on 127.0.0.1 of the Dagster web interface.",
         "a port from 1 to 65535",
         default=3000,
     )
-    watch_port: Port = _setting(
+    watch_port: _Port = _setting(
         "The port on 127.0.0.1 of the live page and the metrics.",
         "a port from 1 to 65535",
         default=3001,
     )
     allowed_hosts: Annotated[
-        tuple[Annotated[str, Field(pattern=HOST)], ...], NoDecode, BeforeValidator(_names)
+        tuple[Annotated[str, Field(pattern=_HOST)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
         "Host names, in addition to loopback, of Dagster's pages and the live page, such "
         "as that of a proxy. Requests for other hosts, or from pages of other hosts, are "
@@ -192,7 +192,7 @@ class Settings(BaseSettings):
         "lower-case host names without a port, separated by commas",
         default=(),
     )
-    kafka_port: Port = _setting(
+    kafka_port: _Port = _setting(
         "The port on 127.0.0.1 of the broker that `tidemark kafka up` starts.",
         "a port from 1 to 65535",
         default=9092,
@@ -239,7 +239,7 @@ class Settings(BaseSettings):
         "true or false",
         default=True,
     )
-    landing: Folder = _setting(
+    landing: _Folder = _setting(
         "The folder in which files arrive, with one folder per source (default: `landing` in the "
         "home).",
         "a folder",
@@ -253,7 +253,7 @@ class Settings(BaseSettings):
         pattern=r"^(https?|file):/",
     )
     domains: Annotated[
-        tuple[Annotated[str, Field(pattern=MODULE)], ...], NoDecode, BeforeValidator(_names)
+        tuple[Annotated[str, Field(pattern=_MODULE)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
         "The packages with sources and transforms (default: those that installed packages "
         "register with the entry point `tidemark.domains`; if there are none, the sample "
@@ -267,7 +267,7 @@ class Settings(BaseSettings):
         "text or json",
         default="text",
     )
-    marts: Folder | None = _setting(
+    marts: _Folder | None = _setting(
         "The folder of the dbt project of the marts; there are no marts if it does not exist "
         "(default: `dbt_project` in the working folder; if it does not exist, and `domains` has "
         "the flights and the weather, the bundled project that reads them).",

@@ -35,9 +35,6 @@ def find_trust_problem(
     Args:
         authorities: the file of trusted certificates.
         protocols: the protocols to use over TLS.
-
-    Raises:
-        OSError: the file can't be read, or contains no certificates.
     """
     context = ssl.create_default_context(cafile=str(authorities))
     context.set_alpn_protocols(list(protocols))

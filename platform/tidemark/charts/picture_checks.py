@@ -11,7 +11,7 @@ from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, style_chart
 from tidemark.define.expectations.expectation import WARNING
 from tidemark.quality.results import CheckResult
 
-OUTCOMES = ("as expected", "warning", "quarantined")
+_OUTCOMES = ("as expected", "warning", "quarantined")
 _ROW = 64
 
 
@@ -36,7 +36,7 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     outcome = alt.Color(
         "outcome:N",
         title="result",
-        scale=alt.Scale(domain=list(OUTCOMES), range=[BLUE, ORANGE, VERMILION]),
+        scale=alt.Scale(domain=list(_OUTCOMES), range=[BLUE, ORANGE, VERMILION]),
     )
     base = alt.Chart(table).encode(x=runs, color=outcome)
     share = alt.Y(
@@ -69,12 +69,12 @@ _HEADER = alt.Header(labelAnchor="start", labelOrient="top", labelFontSize=13, l
 
 
 def _to_bar(result: CheckResult) -> dict[str, object]:
-    bad = OUTCOMES[1] if result.level == WARNING else OUTCOMES[2]
+    bad = _OUTCOMES[1] if result.level == WARNING else _OUTCOMES[2]
     return {
         "run": f"{result.commit_number:09d} {result.through_arrival}",
         "at": result.at,
         "expectation": result.expectation,
-        "outcome": OUTCOMES[0] if result.success else bad,
+        "outcome": _OUTCOMES[0] if result.success else bad,
         "share": result.rows_failed / max(result.rows_validated, 1),
         "failed": result.rows_failed,
         "validated": result.rows_validated,

@@ -1,6 +1,6 @@
 """Read the data for the charts from the warehouse.
 
-A chart shows about `SHOWN_EVENTS` on-time events. They are selected by a hash of their correlation
+A chart shows about `_SHOWN_EVENTS` on-time events. They are selected by a hash of their correlation
 id, so that the same log always gives the same chart. All late events are shown.
 """
 
@@ -21,7 +21,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
-SHOWN_EVENTS = 5000
+_SHOWN_EVENTS = 5000
 _DAY = duration("1 day")
 
 
@@ -42,7 +42,7 @@ def read_events(
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
         .agg(F.min(VERDICT).alias("verdict"))
     )
-    share = sum(a.rows for a in timeline) // SHOWN_EVENTS + 1
+    share = sum(a.rows for a in timeline) // _SHOWN_EVENTS + 1
     shown = F.pmod(F.xxhash64("correlation_id"), F.lit(share)) == 0
     table = best.where(shown | (F.col("verdict") != classification.ON_TIME)).drop("correlation_id")
     frame = table.orderBy("arrival", "position").toPandas()

@@ -41,7 +41,7 @@ from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 
-Array = Any
+_Array = Any
 """A numpy or Arrow array."""
 
 _NO_TRIGGER, _NOT_FIRED = -1, -1
@@ -90,9 +90,9 @@ class _Merging:
         slack: computes from the merged parts how far apart two values of the same events can be.
     """
 
-    parts: Sequence[tuple[Array, str]]
-    answer: Callable[..., Array]
-    slack: Callable[..., Array]
+    parts: Sequence[tuple[_Array, str]]
+    answer: Callable[..., _Array]
+    slack: Callable[..., _Array]
 
 
 def is_supported(transform: Definition, marker: CommitInfo) -> bool:
@@ -158,7 +158,7 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     return pa.array(texts, pa.string())
 
 
-def _is_written_otherwise(values: Array) -> bool:
+def _is_written_otherwise(values: _Array) -> bool:
     """Return whether the engine may write values of a key as another JSON text.
 
     It has capital letters in the escapes of control characters.
@@ -174,7 +174,7 @@ def _find_merge_function(aggregate: Aggregate) -> str | None:
     return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
 
 
-def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
+def _plan_merging(aggregate: Aggregate, partials: _Array) -> _Merging | None:
     """Return how an aggregate's partials merge, or None if only the engine can merge them."""
     function = _find_merge_function(aggregate)
     if function == "count":
@@ -197,32 +197,32 @@ def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     return _Merging(parts, lambda merged, *_: pc.cast(merged, wider), _sum_slack)
 
 
-def _pass_through(merged: Array, *_: Array) -> Array:
+def _pass_through(merged: _Array, *_: _Array) -> _Array:
     return merged
 
 
-def _no_slack(merged: Array) -> Array:
+def _no_slack(merged: _Array) -> _Array:
     return pc.multiply(pc.cast(pc.is_valid(merged), pa.float64()), 0.0)
 
 
-def _sum_slack(_: Array, counts: Array, plus: Array) -> Array:
+def _sum_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
     return pc.multiply(
         pc.multiply(totals.ROUNDING, pc.cast(counts, pa.float64())), _to_double(plus)
     )
 
 
-def _mean_slack(_: Array, counts: Array, plus: Array) -> Array:
+def _mean_slack(_: _Array, counts: _Array, plus: _Array) -> _Array:
     some = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
     return pc.multiply(
         pc.multiply(totals.ROUNDING, pc.add(some, 1.0)), pc.divide(_to_double(plus), some)
     )
 
 
-def _to_double(values: Array) -> Array:
+def _to_double(values: _Array) -> _Array:
     return pc.cast(values, pa.float64(), safe=False)
 
 
-def _is_far_from_overflow(partials: Array) -> bool:
+def _is_far_from_overflow(partials: _Array) -> bool:
     """Return whether sums are far from overflowing, so that they equal the engine's."""
     if pc.any(pc.struct_field(partials, "over")).as_py():
         return False
@@ -237,7 +237,7 @@ def _is_far_from_overflow(partials: Array) -> bool:
     )
 
 
-def _has_engine_order(values: Array) -> bool:
+def _has_engine_order(values: _Array) -> bool:
     """Return whether values have the same order here as in the engine.
 
     For the engine, NaN is the greatest value, and -0.0 is not less than 0.0.
@@ -253,7 +253,7 @@ def _is_comparable(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in _COMPARABLE_TYPES)
 
 
-def _compute_mean(sums: Array, counts: Array, _: Array) -> Array:
+def _compute_mean(sums: _Array, counts: _Array, _: _Array) -> _Array:
     some = pc.if_else(pc.greater(counts, 0), counts, None)
     return pc.divide(_to_double(sums), pc.cast(some, pa.float64()))
 
@@ -284,7 +284,7 @@ def _select_fired(partials: pa.Table, transform: Definition, at: TimelinePositio
     return counted.filter(pa.array(phase != _NOT_FIRED))
 
 
-def _find_trigger_arrival(firing: Firing, place: Array) -> Array:
+def _find_trigger_arrival(firing: Firing, place: _Array) -> _Array:
     """Return the arrival at which the trigger fired each slot, as `Firing.fires` does."""
     if isinstance(firing, EachArrival):
         return np.where(place > 0, place - 1, _NO_TRIGGER)
@@ -325,7 +325,7 @@ def _finish_windows(
     revision = found["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
     names = np.array([_TIMING[n] for n in sorted(_TIMING)])
     rows = {name: found[name] for name in ("window_start", "window_end", *transform.keys)}
-    slack: dict[str, Array] = {}
+    slack: dict[str, _Array] = {}
     for number, (name, own) in enumerate(zip(transform.aggregates, merging, strict=True)):
         merged = [found[f"_{number}_{n}_{function}"] for n, (_, function) in enumerate(own.parts)]
         rows[name] = own.answer(*merged)
@@ -345,7 +345,7 @@ def _finish_windows(
     )
 
 
-def _find_final_watermark(end: Array, transform: Definition) -> Array:
+def _find_final_watermark(end: _Array, transform: Definition) -> _Array:
     return np.minimum(end + transform.allowed_lateness, INFINITY)
 
 
@@ -353,5 +353,5 @@ def _watermark(at: TimelinePosition) -> int:
     return -INFINITY if at.watermark is None else at.watermark
 
 
-def _micros(instants: Array) -> Array:
+def _micros(instants: _Array) -> _Array:
     return instants.cast(INSTANT).cast(pa.int64()).to_numpy()

@@ -60,11 +60,7 @@ class UnknownTypeError(ValueError):
 
 @cache
 def data_type(text: str) -> DataType:
-    """Return the type that a text declares, without NOT NULL and comments.
-
-    Raises:
-        UnknownTypeError: the text is not a supported type.
-    """
+    """Return the type that a text declares, without NOT NULL and comments."""
     tokens = _Tokens(text)
     found = _type(tokens)
     _suffix(tokens)
@@ -78,9 +74,6 @@ def simple_type(text: str) -> str:
 
     Example:
         simple_type("Array<Integer> NOT NULL")  # "array<int>"
-
-    Raises:
-        UnknownTypeError: the text is not a supported type.
     """
     return data_type(text).simpleString()
 

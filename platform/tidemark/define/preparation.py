@@ -27,9 +27,6 @@ class Preparation:
         needed: the columns that its result must have, in addition to the event time and the facts
             of the arrival.
         marked: true if the rows are marked as duplicates or not.
-
-    Raises:
-        DefinitionError: the function has a parameter that is not a lookup table of the source.
     """
 
     asset: str
@@ -58,9 +55,6 @@ class Preparation:
 
         Args:
             lookups: the tables that the function takes in addition to the rows, by name.
-
-        Raises:
-            DefinitionError: the function fails, or drops a column that later steps need.
         """
         prepared = self._call_function(rows, lookups or {})
         if _CHECKED not in self.__dict__ or lookups:

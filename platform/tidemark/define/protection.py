@@ -25,7 +25,7 @@ MASKED = "***"
 KEY = secret("env:TIDEMARK_TOKENIZATION_KEY")
 """The default reference to the key of tokens."""
 
-MIN_KEY_CHARACTERS = 32
+_MIN_KEY_CHARACTERS = 32
 """The shortest allowed key, in characters: someone who knows some values must not be able to guess
 it.
 """
@@ -134,11 +134,11 @@ class Tokenize(Protection):
 
     def _key(self) -> bytes:
         found = self.key.reveal().encode()
-        if len(found) < MIN_KEY_CHARACTERS:
+        if len(found) < _MIN_KEY_CHARACTERS:
             raise DefinitionError(
                 f"The tokenization key {self.key.reference} has "
                 f"{format_count(len(found), 'character')}, but "
-                f"needs at least {MIN_KEY_CHARACTERS}, so that it can't be guessed. Create one "
+                f"needs at least {_MIN_KEY_CHARACTERS}, so that it can't be guessed. Create one "
                 "with `openssl rand -hex 32`."
             )
         return found

@@ -25,7 +25,7 @@ CORRELATION = "correlation_id"
 _SHORTEST_HEARTBEAT = duration("1 second")
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-LONGEST_NAME = 100
+_LONGEST_NAME = 100
 
 
 @checked_class
@@ -276,8 +276,8 @@ def check_name(what: str, name: str) -> None:
             f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "
             "and underscores, and start with a letter."
         )
-    if len(name) > LONGEST_NAME:
+    if len(name) > _LONGEST_NAME:
         raise DefinitionError(
             f"The {what} name '{name[:20]}…' has {len(name)} characters: use at most "
-            f"{LONGEST_NAME}."
+            f"{_LONGEST_NAME}."
         )

@@ -83,7 +83,7 @@ class TableName(str):
 
     def describe(self) -> str:
         """Return a description of the table's owner and role, for a message."""
-        if self.owner == SYSTEM:
+        if self.owner == _SYSTEM:
             return "a system table of Tidemark"
         kind, _, name = self.owner.partition(" ")
         side = f" (side tables '{self.side}')" if self.side else ""
@@ -93,11 +93,11 @@ class TableName(str):
 REBUILD = "rebuild"
 """The name of a rebuild's side tables: `<asset>__rebuild`."""
 
-SYSTEM = "tidemark"
-LEDGER = TableName("runs", SYSTEM, Role.SYSTEM)
-CHECKS = TableName("checks", SYSTEM, Role.SYSTEM)
-ERASURES = TableName("erasures", SYSTEM, Role.SYSTEM)
-PARITIES = TableName("parities", SYSTEM, Role.SYSTEM)
+_SYSTEM = "tidemark"
+LEDGER = TableName("runs", _SYSTEM, Role.SYSTEM)
+CHECKS = TableName("checks", _SYSTEM, Role.SYSTEM)
+ERASURES = TableName("erasures", _SYSTEM, Role.SYSTEM)
+PARITIES = TableName("parities", _SYSTEM, Role.SYSTEM)
 SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES)
 
 
@@ -112,11 +112,7 @@ def asset(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableName]) -> None:
-    """Refuse two different tables with the same name, system tables included.
-
-    Raises:
-        DefinitionError: two tables would have the same name, ignoring case.
-    """
+    """Refuse two different tables with the same name, system tables included."""
     known: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):
         other = known.setdefault(table.casefold(), table)
@@ -126,7 +122,7 @@ def check_names(tables: Iterable[TableName]) -> None:
 
 def clash(known: TableName, wanted: TableName) -> str:
     """Return the message for a table that already belongs to another owner or role."""
-    kind = wanted.owner.partition(" ")[0] if wanted.owner != SYSTEM else ""
+    kind = wanted.owner.partition(" ")[0] if wanted.owner != _SYSTEM else ""
     advice = f"rename the {kind}" if kind else "use another database"
     return (
         f"Table '{wanted}' would be both {known.describe()} and {wanted.describe()}: {advice}. "

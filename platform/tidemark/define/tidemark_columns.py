@@ -29,7 +29,7 @@ ARRIVAL_MEANINGS = {
 }
 
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
-MISSED = {"lateness_seconds": "double", "reason": "string", "commit_number": "bigint"}
+_MISSED = {"lateness_seconds": "double", "reason": "string", "commit_number": "bigint"}
 """The facts of a too-late event, in the late table."""
 
 PUBLISHED = {
@@ -53,7 +53,7 @@ QUARANTINE_COLUMNS = {
 FIRED = {"pane": "int", "timing": "string", "is_last": "boolean", "retraction": "boolean"}
 LOST = {"lost_events": "bigint"}
 
-LATE_COLUMNS = {**BOUNDS, **MISSED}
+LATE_COLUMNS = {**BOUNDS, **_MISSED}
 """The columns of the late table that are not the event's own."""
 
 EVENT_TABLES = {"event log": ARRIVAL_COLUMNS, "late table": LATE_COLUMNS}

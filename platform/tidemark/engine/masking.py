@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-MASK = b"***"
+_MASK = b"***"
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(line.replace(secret, MASK))
+        sys.stdout.buffer.write(line.replace(secret, _MASK))
         sys.stdout.buffer.flush()
 
 

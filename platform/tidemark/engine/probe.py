@@ -114,11 +114,7 @@ def host_and_port(builder: "Channel") -> tuple[str, int]:
 
 
 def probe(url: str, deadline: float = DEADLINE) -> Answer:
-    """Request the version of the engine at `url`, in the session that `url` names, if any.
-
-    Raises:
-        EngineError: `url` is not a Spark Connect address.
-    """
+    """Request the version of the engine at `url`, in the session that `url` names, if any."""
     import grpc
     from pyspark.sql.connect.proto import (
         AnalyzePlanRequest,

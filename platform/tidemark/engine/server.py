@@ -30,7 +30,7 @@ from tidemark.engine.probe import Answer, demand_ready, probe
 from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress
 from tidemark.engine.token import token_of
 
-START_DEADLINE = 180.0
+_START_DEADLINE = 180.0
 """Seconds within which a started server must answer for the first time."""
 
 HUNG_DEADLINE = 30.0
@@ -147,7 +147,7 @@ def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> 
     record = managed.running()
     if record is None:
         return
-    if not (is_listening(record.port) or is_wait_over(START_DEADLINE, record.began, time.time())):
+    if not (is_listening(record.port) or is_wait_over(_START_DEADLINE, record.began, time.time())):
         _await(managed, url, on_progress, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         on_progress("The engine is running but does not answer: restarting it")
@@ -185,7 +185,7 @@ def _launch(
 
 
 def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, begun: float) -> None:
-    while time.monotonic() - begun < START_DEADLINE:
+    while time.monotonic() - begun < _START_DEADLINE:
         record = managed.running()
         if record is None:
             output = managed.last_log_lines()
@@ -197,7 +197,7 @@ def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, beg
         time.sleep(0.1)
     managed.stop(deadline=5)
     raise EngineError(
-        f"The engine did not answer within {START_DEADLINE:.0f} seconds and was stopped: "
+        f"The engine did not answer within {_START_DEADLINE:.0f} seconds and was stopped: "
         f"{managed.last_log_lines()}",
         retriable=True,
     )

@@ -87,9 +87,6 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
 
     Args:
         chunks: the rows, with the column `ROW`.
-
-    Raises:
-        DefinitionError: an expectation can't be validated on these rows.
     """
     numbered = dict(enumerate(expectations))
     alone = {n: e for n, e in numbered.items() if _is_by_row(e)}

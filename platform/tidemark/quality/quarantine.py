@@ -40,7 +40,7 @@ RELEASED, QUARANTINED, DISCARDED = "released", "quarantined", "discarded"
 
 
 @dataclass(frozen=True)
-class QuarantineChanges:
+class _QuarantineChanges:
     """Result of applying the quarantine to a commit's failing rows.
 
     Args:
@@ -108,7 +108,7 @@ def is_empty(batch: Batch) -> bool:
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
-def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
+def compute_changes(batch: Batch, marked: DataFrame) -> _QuarantineChanges:
     """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
@@ -150,13 +150,13 @@ def compute_changes(batch: Batch, marked: DataFrame) -> QuarantineChanges:
             published = batch.published_rows().alias("p")
             same = batch.same_window("p", "r")
             kept = published.join(staying.alias("r"), same, "left_semi")
-        return QuarantineChanges(count, again, kept, rows)
+        return _QuarantineChanges(count, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
     leaving = quarantined_rows.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
     changes = staying.withColumn(IS_DELETED, F.lit(False)).unionByName(
         leaving.withColumn(IS_DELETED, F.lit(True))
     )
-    return QuarantineChanges(count, again, None, batch.scratch.materialize(changes, few=few))
+    return _QuarantineChanges(count, again, None, batch.scratch.materialize(changes, few=few))
 
 
 def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
@@ -172,11 +172,7 @@ def commit(asset: Asset, marker: CommitInfo, changes: Rows) -> None:
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
-    """Return the quarantined windows that start in the chosen range, of any keys.
-
-    Raises:
-        DataError: the asset does not have a quarantine table, because no row was ever validated.
-    """
+    """Return the quarantined windows that start in the chosen range, of any keys."""
     chosen = choice or Choice()
     if not warehouse.exists(transform.quarantine_table):
         raise DataError(
@@ -198,11 +194,6 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     read after the version of the published table, and are read again if a run publishes in between.
     Rows of a run that has not completely published its commit are refused, because that run might
     delete them from the published table again.
-
-    Raises:
-        DefinitionError: the asset does not have a chosen key.
-        DataError: no such window is quarantined.
-        ConflictError: a run is changing these windows, or was killed while it did.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     rows, starts = _read_chosen(warehouse, transform, choice)

@@ -39,7 +39,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
 
-Place = tuple[int, str]
+_Place = tuple[int, str]
 """A row: the start of its window in microseconds, and its keys as JSON."""
 
 _AT, _KEYS, _OBSERVED = "_decided_at", "_decided_keys", "_decided_observed"
@@ -57,7 +57,7 @@ class _Recorded:
 
     level: str
     expected: str
-    failing: dict[Place, str] = field(default_factory=dict[Place, str])
+    failing: dict[_Place, str] = field(default_factory=dict[_Place, str])
     everything: str | None = None
     partial: bool = False
 

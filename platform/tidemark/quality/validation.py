@@ -32,7 +32,7 @@ from tidemark.store.rows import Rows, columns, frame
 _BOUNDS = ("window_start", "window_end")
 _NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
 """The columns that Great Expectations does not get."""
-Place = tuple[int, str]
+_Place = tuple[int, str]
 """Identity of a row: its window's start, microseconds, and its keys as JSON."""
 
 
@@ -216,7 +216,7 @@ def _validate_in_engine(
 
 
 def _to_pandas(rows: pa.Table) -> pd.DataFrame:
-    """Return the engine's answers about rows, with the identity (`Place`) of each row.
+    """Return the engine's answers about rows, with the identity (`_Place`) of each row.
 
     Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
     nanoseconds.
@@ -275,7 +275,7 @@ def _windowed_result(
 
 
 def _general_result(
-    expectation: General, finding: Finding, look: _ValidatedRows, places: Mapping[int, Place]
+    expectation: General, finding: Finding, look: _ValidatedRows, places: Mapping[int, _Place]
 ) -> Result:
     failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
     return Result(
@@ -289,7 +289,7 @@ def _general_result(
     )
 
 
-def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, Place]:
+def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, _Place]:
     """Return the identities of rows, by row number."""
     answers = look.answers
     if isinstance(look.rows, DataFrame) and numbers:

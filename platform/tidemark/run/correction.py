@@ -28,7 +28,7 @@ and insert) or merged (update)."""
 
 
 @dataclass(frozen=True)
-class Change:
+class _Change:
     """One value that a correction changed.
 
     Args:
@@ -59,7 +59,7 @@ class Correction:
     facts: RunFacts
     windows: int
     total: int
-    changes: list[Change]
+    changes: list[_Change]
 
 
 def list_changes(
@@ -105,5 +105,5 @@ def list_changes(
         found = place.materialize_frame(found, few=few)
         windows = found.select("start", "end", "keys").distinct().count()
         listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
-        changes = [Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]
+        changes = [_Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]
         return Correction(facts, windows, found.count(), changes)

@@ -36,7 +36,7 @@ from tidemark.store.commits.replacement import Cause, Replacement, SessionReplac
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.ledger import ENDED
 
-C = TypeVar("C", bound=StateCommit)
+_C = TypeVar("_C", bound=StateCommit)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def _plan_replacement(asset: Asset, last: StateCommit, marker: Replacement) -> P
     return Plan(_begin(asset, last, marker), asset.log.few(marker.after.through))
 
 
-def _begin(asset: Asset, last: StateCommit, marker: C) -> C:
+def _begin(asset: Asset, last: StateCommit, marker: _C) -> _C:
     """Return a commit that begins now, after the state's newest commit `last`."""
     definition, number = fingerprint(asset.transform), last.commit_number + 1
     same = last.definition == definition

@@ -38,11 +38,7 @@ class Conflicts:
         self.count = 0
 
     def add(self) -> None:
-        """Count a conflict.
-
-        Raises:
-            ConflictError: there are too many.
-        """
+        """Count a conflict."""
         self.count += 1
         if self.count >= MAX_CONFLICTS:
             raise conflict_error(self.asset, MAX_CONFLICTS)
@@ -55,10 +51,6 @@ def store(
 
     Returns:
         The plan as it was committed.
-
-    Raises:
-        ConflictError: the plan cannot be rebased onto the commits in between and must be
-            recomputed, or there were too many conflicts.
     """
     while True:
         try:

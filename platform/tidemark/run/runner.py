@@ -214,9 +214,6 @@ def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges
 
     Args:
         ranges: window starts; without any range, all windows.
-
-    Raises:
-        ConflictError: other runs of the asset kept committing first.
     """
     facts = _run(warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges))
     assert facts is not None

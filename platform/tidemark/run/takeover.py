@@ -27,10 +27,6 @@ def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool
 
     Args:
         pinned_definition: true if the asset was run by this very definition before.
-
-    Raises:
-        DefinitionChangedError: `pinned_definition`, and another definition has run the asset since.
-        DefinitionError: the stored data is incompatible with this definition.
     """
     if last.definition in ("", fingerprint(asset.counting)):
         return
@@ -70,10 +66,6 @@ def renew_rollup(asset: Asset, *, pinned_definition: bool) -> None:
 
     Args:
         pinned_definition: true if the roll-up was run by this very definition before.
-
-    Raises:
-        DefinitionChangedError: `pinned_definition`, and another definition has run the roll-up
-            since.
     """
     warehouse, table = asset.warehouse, asset.transform.table
     head = warehouse.head(table)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
 
-RunInBackground = Callable[[Callable[[], None]], Future[None]]
+_RunInBackground = Callable[[Callable[[], None]], Future[None]]
 
 
 class Catalog:
@@ -28,7 +28,7 @@ class Catalog:
         spark: SparkSession,
         database: str,
         path: Callable[[str], str],
-        run_in_background: RunInBackground,
+        run_in_background: _RunInBackground,
     ) -> None:
         self._spark = spark
         self._database = database
@@ -42,9 +42,6 @@ class Catalog:
         """Register a table if it is not registered yet.
 
         In the background within `registering_in_background`.
-
-        Raises:
-            DataError: the catalog has it at another location.
         """
         if self._pending is None:
             self._register(table)
@@ -56,9 +53,6 @@ class Catalog:
         """Register tables in the background within the context, and wait for them at its end.
 
         Only for work that does not need the catalog.
-
-        Raises:
-            DataError: the catalog has a table at another location.
         """
         before, own = self._pending, list[Future[None]]()
         self._pending = own
@@ -70,11 +64,7 @@ class Catalog:
             wait(own)
 
     def wait_until_registered(self) -> None:
-        """Wait until all tables so far are registered.
-
-        Raises:
-            DataError: the catalog has a table at another location.
-        """
+        """Wait until all tables so far are registered."""
         for entry in self._pending or ():
             entry.result()
 

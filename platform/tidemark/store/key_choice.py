@@ -33,9 +33,6 @@ def key_condition(
     Args:
         types: the types of the table's columns, by name.
         asset: the name of the asset, for messages.
-
-    Raises:
-        DefinitionError: a text is not a value of its key's type.
     """
     found: ds.Expression | None = None
     for name, text in keys.items():

@@ -31,9 +31,6 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
 
     Args:
         writable: as for `open_lock`.
-
-    Raises:
-        DataError: the lock file can't be written.
     """
     path = lock_file(warehouse.location, warehouse.database, name)
     try:
@@ -48,11 +45,7 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
 
 
 def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
-    """Replace the text of a lock file.
-
-    Raises:
-        DataError: the lock file can't be written.
-    """
+    """Replace the text of a lock file."""
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)

@@ -141,11 +141,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def fit_to_schema(rows: Rows, schema: Schema, table: str) -> Rows:
-    """Return rows with their columns in the order of a table's.
-
-    Raises:
-        DataError: they have other columns, or columns of other types.
-    """
+    """Return rows with their columns in the order of a table's."""
     wanted = {f["name"]: f["type"] for f in _fields(schema)}
     like = rows.schema
     found = {f["name"]: f["type"] for f in _fields(delta_schema(like))}

@@ -32,7 +32,7 @@ SCRATCH = "_scratch"
 """The folder of a database for temporary files. Each piece of work removes its own."""
 
 _THREADS = 4
-T = TypeVar("T")
+_T = TypeVar("_T")
 _FEED = "delta.enableChangeDataFeed"
 
 
@@ -101,10 +101,6 @@ class Warehouse(Committer):
             feed: enables Delta's change data feed, so that consumers can read the table's changes.
                 An append costs nothing more; an update or deletion writes its rows a second time.
             extra_properties: more properties of the table.
-
-        Raises:
-            DataError: the warehouse can't be written, or the table has another format.
-            DefinitionError: the table belongs to another source or asset.
         """
         if (found := self.head(table)) is not None:
             _check_owner(table, found)
@@ -149,11 +145,7 @@ class Warehouse(Committer):
         return Warehouse(self.spark, self.location, name, registered)
 
     def head(self, table: str) -> Head | None:
-        """Return a table's identity, version and properties; None if it does not exist.
-
-        Raises:
-            DataError: the table has a format that this Tidemark does not know.
-        """
+        """Return a table's identity, version and properties; None if it does not exist."""
         found = super().head(table)
         if found is not None and found.format not in (0, FORMAT):
             newer = found.format > FORMAT
@@ -192,11 +184,7 @@ class Warehouse(Committer):
         return -1 if self.head(table) is None else super().transaction(table, app)
 
     def drop(self, table: str) -> bool:
-        """Remove a table, its files and its catalog entry. Return whether it existed.
-
-        Raises:
-            DefinitionError: the table belongs to another source or asset.
-        """
+        """Remove a table, its files and its catalog entry. Return whether it existed."""
         self._known.discard(table)
         found = super().head(table)
         if found is not None:
@@ -227,7 +215,7 @@ class Warehouse(Committer):
         if system.get_file_info(path).type != pafs.FileType.NotFound:
             system.delete_dir(path)
 
-    def run_in_background(self, work: Callable[[], T]) -> Future[T]:
+    def run_in_background(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function in a background thread; a query mostly waits for the engine."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")

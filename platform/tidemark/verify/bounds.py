@@ -25,7 +25,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+_PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 _BOUNDS = tuple(
     duration(f"{count} {unit}s")
@@ -40,7 +40,7 @@ _BOUNDS = tuple(
 
 
 @dataclass(frozen=True)
-class Candidate:
+class _Candidate:
     """A bound, and the events that would arrive behind its watermark."""
 
     bound: int
@@ -66,9 +66,9 @@ class Lateness:
     events: int
     no_event_time: int
     percentiles: dict[float, int]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[_Candidate, ...]
     target: float
-    recommended: Candidate | None
+    recommended: _Candidate | None
 
 
 def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
@@ -76,10 +76,6 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
 
     Args:
         target: share of events that may arrive behind the watermark.
-
-    Raises:
-        DataError: no event with an event time has arrived yet.
-        DefinitionError: the target is not a valid share.
     """
     check_target(target)
     log, name = Log(warehouse, source), source.name
@@ -95,14 +91,14 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
     rows_, events, greatest, points, *lost = facts
     candidates = [
-        Candidate(b, count, count / events) for b, count in zip(_BOUNDS, lost, strict=True)
+        _Candidate(b, count, count / events) for b, count in zip(_BOUNDS, lost, strict=True)
     ]
     enough = next((i for i, c in enumerate(candidates) if c.lost == 0), len(candidates))
     return Lateness(
         source=name,
         events=events,
         no_event_time=rows_ - events,
-        percentiles={**dict(zip(PERCENTILES, points, strict=True)), 100.0: greatest},
+        percentiles={**dict(zip(_PERCENTILES, points, strict=True)), 100.0: greatest},
         candidates=tuple(candidates[: enough + 1]),
         target=target,
         recommended=next((c for c in candidates if c.share <= target), None),
@@ -129,7 +125,7 @@ def _max_or_none(one: int | None, other: int | None) -> int | None:
 
 
 def _measures(lag: Column) -> list[Column]:
-    points = [p / 100 for p in PERCENTILES]
+    points = [p / 100 for p in _PERCENTILES]
     return [
         F.count("*"),
         F.count(lag),

@@ -55,7 +55,7 @@ _NOT_COMPARED = ("as_of", "commit_number", *_VALIDATION_COLUMNS)
 
 
 @dataclass(frozen=True)
-class Value:
+class _Value:
     """One value that would change.
 
     Args:
@@ -103,7 +103,7 @@ class Changes:
     columns: dict[str, int | None] = field(default_factory=dict[str, int | None])
     earliest: str | None = None
     latest: str | None = None
-    examples: list[Value] = field(default_factory=list[Value])
+    examples: list[_Value] = field(default_factory=list[_Value])
 
     @property
     def same(self) -> bool:
@@ -128,11 +128,6 @@ def compute_changes(
 
     Args:
         most: maximum number of values to list.
-
-    Raises:
-        DefinitionError: the asset is a roll-up, which is made from its base; or the definition
-            can't run.
-        DataError: the asset has not run yet.
     """
     asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
@@ -286,7 +281,7 @@ def _add_changed_windows(
         earliest=span[0],
         latest=span[1],
         examples=[
-            Value(
+            _Value(
                 _KINDS[r["kind"]],
                 r["window_start"],
                 json.loads(r["keys"]),

@@ -28,7 +28,7 @@ MISSING, EXTRA = "missing", "extra"
 
 
 @dataclass(frozen=True)
-class DerivedParity:
+class _DerivedParity:
     """Result of `derived_parity`.
 
     Args:
@@ -54,7 +54,7 @@ class DerivedParity:
 
 def derived_parity(
     warehouse: Warehouse, source: DerivedSource, *, most: int = 1000
-) -> DerivedParity:
+) -> _DerivedParity:
     """Compare the event log of a derived source with a recomputation from its bases."""
     own = Log(warehouse, source)
     timeline = own.timeline() if warehouse.exists(source.timeline_table) else []
@@ -81,7 +81,7 @@ def derived_parity(
             computed = _comparable(computed, joined, none)
         missing = place.materialize_frame(computed.exceptAll(recorded), few=few)
         extra = place.materialize_frame(recorded.exceptAll(computed), few=few)
-        return DerivedParity(
+        return _DerivedParity(
             source=source.name,
             as_of=last,
             rows=recorded.count(),

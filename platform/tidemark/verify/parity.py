@@ -29,8 +29,8 @@ from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 
-LATE_LOSS = "late_loss"
-FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
+_LATE_LOSS = "late_loss"
+_FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ParityReport:
     @property
     def wrong(self) -> int:
         """Number of differences that are not explained by late events."""
-        return self.total - self.kinds.get(LATE_LOSS, 0)
+        return self.total - self.kinds.get(_LATE_LOSS, 0)
 
 
 def parity(
@@ -97,11 +97,7 @@ def parity(
     *,
     most: int = 1000,
 ) -> ParityReport:
-    """Compare the published windows that start in [start, end) with a bounded computation.
-
-    Raises:
-        DataError: the source was never ingested, or the asset never published.
-    """
+    """Compare the published windows that start in [start, end) with a bounded computation."""
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
     # A source that was never ingested raises its error below.
@@ -123,7 +119,7 @@ def parity(
         streamed = compute_windows(stored)
         all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
         complete = compute_windows(all_in)
-        columns = [*transform.aggregates, *FACTS]
+        columns = [*transform.aggregates, *_FACTS]
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
         both = place.materialize_frame(rows, few=few)
@@ -226,7 +222,7 @@ def compare_rows(
     differences = find_differences(types, "p", "s", slack=known)
     kind = (
         F.when(F.col("p").isNull(), "missing")
-        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), LATE_LOSS)
+        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), _LATE_LOSS)
         .when(F.col("s").isNull(), "extra")
         .when(F.size(differences) > 0, "value")
     )

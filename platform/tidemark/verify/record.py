@@ -23,7 +23,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
 
 TABLE = tables.PARITIES
-MAX_DIFFERENCES = 20
+_MAX_DIFFERENCES = 20
 """Maximum number of differences that a row lists; it counts all of them."""
 
 _APP = "parities"
@@ -88,7 +88,7 @@ def append(
         "quarantined_by": _counts(report.quarantined_by),
         "differences": [
             asdict(d) | {"keys": json.dumps(d.keys, default=str)}
-            for d in report.differences[:MAX_DIFFERENCES]
+            for d in report.differences[:_MAX_DIFFERENCES]
         ],
         "at": time.time_ns() // 1000,
     }

@@ -38,7 +38,7 @@ _ORDER = ("arrival", "position", *_BY_WINDOW)
 
 
 @dataclass(frozen=True)
-class Step:
+class _Step:
     """A step of a run whose rows can be shown.
 
     Args:
@@ -111,12 +111,12 @@ _WRITTEN = (
     ),
 )
 STEPS = (
-    *(Step(name, meaning, again=again) for name, meaning, again in _RECOMPUTED),
-    *(Step(name, meaning, table=table) for name, meaning, table in _WRITTEN),
+    *(_Step(name, meaning, again=again) for name, meaning, again in _RECOMPUTED),
+    *(_Step(name, meaning, table=table) for name, meaning, table in _WRITTEN),
 )
 
 
-def list_steps(transform: Definition) -> list[Step]:
+def list_steps(transform: Definition) -> list[_Step]:
     """Return the steps that an asset's runs have, in order."""
     away = set[str]()
     if transform.follows is not None:
@@ -128,7 +128,7 @@ def list_steps(transform: Definition) -> list[Step]:
     return [step for step in STEPS if step.name not in away]
 
 
-def find_step(transform: Definition, name: str) -> Step:
+def find_step(transform: Definition, name: str) -> _Step:
     """Return the step with that name."""
     known = {step.name: step for step in list_steps(transform)}
     if name not in known:
@@ -139,7 +139,7 @@ def find_step(transform: Definition, name: str) -> Step:
 
 
 def tap(
-    warehouse: Warehouse, transform: Definition, step: Step, commit_number: int, limit: int
+    warehouse: Warehouse, transform: Definition, step: _Step, commit_number: int, limit: int
 ) -> TapResult:
     """Return the rows that passed a step in one run.
 

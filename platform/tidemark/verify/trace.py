@@ -43,7 +43,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.rows import to_display
 from tidemark.store.warehouse import Warehouse
 
-Row = Mapping[str, Any]
+_Row = Mapping[str, Any]
 
 NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
 """Progress of an event in an asset.
@@ -75,7 +75,7 @@ class Event:
     position: int
     read_from: str | None
     dead_letter: str | None
-    columns: Row
+    columns: _Row
     origins: Sequence["Event"] = ()
 
     @property
@@ -103,14 +103,14 @@ class WindowMembership:
 
     start: int | None
     end: int | None
-    keys: Row
+    keys: _Row
     verdict: str
     counts: bool
-    row: Row | None = None
+    row: _Row | None = None
     in_row: bool = False
-    quarantined: Row | None = None
-    panes: Sequence[Row] = ()
-    late: Row | None = None
+    quarantined: _Row | None = None
+    panes: Sequence[_Row] = ()
+    late: _Row | None = None
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool)
     return rollups.assign_rollup_windows(asset.warehouse, asset.transform, placed, coverage)
 
 
-def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -> WindowMembership:
+def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) -> WindowMembership:
     """Return an event in one of its windows, with that window's rows in the asset's tables."""
     warehouse, transform = asset.warehouse, asset.transform
     keys = {key: row[key] for key in transform.keys}
@@ -308,7 +308,7 @@ def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: Row) -
     if newest is None or not place.counts:
         return place
     fired = newest["as_of"] >= event.arrival.arrival
-    found: list[Row] = []
+    found: list[_Row] = []
     if transform.trigger != Trigger() or transform.accumulation is not None:
         # The firing that an event joins depends on all events of its window.
         ranges = _window_ranges(transform, newest)
@@ -326,7 +326,7 @@ def _find_firings(
     place: WindowMembership,
     *,
     complete: bool,
-) -> tuple[bool, list[Row]]:
+) -> tuple[bool, list[_Row]]:
     """Return whether a firing of a window includes the event, and the published panes that include
     it.
     """
@@ -352,13 +352,13 @@ def _find_firings(
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
 
 
-def _window_ranges(transform: Definition, row: Row) -> Ranges:
+def _window_ranges(transform: Definition, row: _Row) -> Ranges:
     """Return the range of a window's start. For a session, that of its possible parts."""
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
 
-def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> Row | None:
+def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row | None:
     """Return the late table's row of an event for a window, or None."""
     table = asset.counting.late_table
     if not asset.warehouse.exists(table):

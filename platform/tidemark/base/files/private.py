@@ -30,9 +30,6 @@ def open_lock(file: Path, *, writable: bool = True) -> int:
     Args:
         writable: false to share the lock only. An existing file is then opened on a read-only file
             system, too, and keeps none from becoming read-only.
-
-    Raises:
-        OSError: it can't be opened, or is a symbolic link.
     """
     access = os.O_RDWR if writable else os.O_RDONLY
     return os.open(file, access | os.O_CREAT | os.O_NOFOLLOW, 0o600)

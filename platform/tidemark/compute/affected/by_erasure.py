@@ -41,9 +41,6 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
 
     Args:
         where: SQL condition on the columns of the log.
-
-    Raises:
-        DefinitionError: the condition is invalid, or names a column that the log does not have.
     """
     rows = log.read(-1, through)
     try:

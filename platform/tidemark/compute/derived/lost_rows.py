@@ -42,7 +42,7 @@ _NEWEST = helper("newest")
 
 
 @dataclass(frozen=True)
-class ChangedRows:
+class _ChangedRows:
     """The rows that a derived source loses and gains.
 
     Args:
@@ -66,7 +66,7 @@ def find_changed_rows(
     place: TempTables,
     *,
     few: bool,
-) -> ChangedRows:
+) -> _ChangedRows:
     """Return how a derived source that has arrivals differs from its bases.
 
     Args:
@@ -119,7 +119,7 @@ def find_changed_rows(
     lost = touched.join(computed, _SAME, "left_anti").select(*_PLACE)
     lost_letters = letters.join(origins, _ID, "left_anti").select(*_PLACE)
     columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
-    return ChangedRows(
+    return _ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),
         gained=fitting(new).select(*columns),

@@ -29,7 +29,7 @@ from tidemark.define.source import Source
 from tidemark.store.event_log.dead_letters import DEAD, dead_letter
 
 LATE = "too_late"
-UNDATED = "no_event_time"
+_UNDATED = "no_event_time"
 KIND = helper("kind")
 """The order of the kinds of rows within a step, INT."""
 _SIDES = (LINEAGE[:2], LINEAGE[2:])
@@ -59,7 +59,7 @@ def reason_of(lateness: int | None) -> Column:
     Args:
         lateness: how far a row may be behind its watermark to take part; None for any row.
     """
-    reason = F.when(F.col(TIME).isNull(), UNDATED)
+    reason = F.when(F.col(TIME).isNull(), _UNDATED)
     if lateness is None:
         return reason
     return reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.store.event_log.log import Log
 
-ORDER = ("arrival", "position")
+_ORDER = ("arrival", "position")
 
 
 def mark_duplicates(
@@ -42,7 +42,7 @@ def mark_duplicates(
         oldest, newest = span
         earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
         # Read only the needed columns, and only rows with one of the ids.
-        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *ORDER]
+        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
         few = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
         few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
         rows = rows.unionByName(few, allowMissingColumns=True)
@@ -50,10 +50,10 @@ def mark_duplicates(
     for column in (time, *ids):
         has_key = has_key & column.isNotNull()
     # A row without an id is its own group. One common group might be the largest of all.
-    groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*ORDER)))
+    groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*_ORDER)))
     near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
-    first = F.min(F.struct(*ORDER)).over(near)
-    found = rows.withColumn(MARK, has_key & (first < F.struct(*ORDER)))
+    first = F.min(F.struct(*_ORDER)).over(near)
+    found = rows.withColumn(MARK, has_key & (first < F.struct(*_ORDER)))
     asked = F.col("arrival") > after
     if start is not None:
         asked = asked & (F.unix_micros(time) >= start)

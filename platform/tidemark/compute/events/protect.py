@@ -8,11 +8,7 @@ from tidemark.define.protection import Protection
 
 
 def protect(values: "pa.Array[Any] | pa.ChunkedArray[Any]", by: Protection) -> "pa.Array[Any]":
-    """Return the protected values of a column of strings or bytes; null stays null.
-
-    Raises:
-        DefinitionError: the key does not exist.
-    """
+    """Return the protected values of a column of strings or bytes; null stays null."""
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     change = by.change()
     # Change each distinct value only once.

@@ -13,7 +13,7 @@ BOUND = 10_000
 """The default number of values that an aggregate keeps, if its result needs the values themselves.
 """
 
-LARGEST_BOUND = 999_999
+_LARGEST_BOUND = 999_999
 
 SLACK = "_slack"
 """A struct column of window rows with, by aggregate, the largest difference between two results
@@ -30,16 +30,16 @@ Possessive quantifiers are required: Java's matcher would overflow its stack in 
 """
 
 
-ResultType = Callable[[Mapping[str, str]], str | None]
+_ResultType = Callable[[Mapping[str, str]], str | None]
 """Returns the type of a result, given the types of the columns by name; None if it is unknown."""
 
 
-def fixed_type(kind: str) -> ResultType:
+def fixed_type(kind: str) -> _ResultType:
     """Return the `result_type` of an aggregate whose result always has the same type."""
     return lambda _: kind
 
 
-def type_like(column: str, derive: Callable[[str], str | None] = str) -> ResultType:
+def type_like(column: str, derive: Callable[[str], str | None] = str) -> _ResultType:
     """Return the `result_type` of an aggregate whose result has a type that depends on a column.
 
     It is unknown if the SQL expression is not the name of a column, which may be in backticks.
@@ -98,7 +98,7 @@ class Aggregate:
     slack: Callable[[Column], Column] | None = None
     overflowed: Callable[[Column], Column] | None = None
     number: Callable[[], Column] | None = None
-    result_type: ResultType = field(default=_unknown, metadata={"identifies": False})
+    result_type: _ResultType = field(default=_unknown, metadata={"identifies": False})
     signed: Callable[[str], "Aggregate"] | None = field(
         default=None, metadata={"identifies": False}
     )
@@ -148,7 +148,7 @@ def no_slack(partial: Column) -> Column:
 
 
 def check_number(
-    function: str, argument: str, given: object, least: int = 1, most: int = LARGEST_BOUND
+    function: str, argument: str, given: object, least: int = 1, most: int = _LARGEST_BOUND
 ) -> None:
     """Refuse a value that is not a whole number from `least` to `most`."""
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:

@@ -20,7 +20,7 @@ from tidemark.define.aggregates.combiner import (
 )
 from tidemark.define.helper_columns import HAPPENED_AT
 
-MOST_ROWS = 100_000
+_MOST_ROWS = 100_000
 """The largest `n` of `top_n` and `last_n`, which is also that of the engine's `max_by`."""
 
 
@@ -130,7 +130,7 @@ def _first_n(
     finish: Callable[[Column], Column],
 ) -> Aggregate:
     """Return an aggregate that keeps the `n` greatest values in an order, the greatest first."""
-    check_number(function, "n", n, most=MOST_ROWS)
+    check_number(function, "n", n, most=_MOST_ROWS)
 
     def partial() -> Column:
         first, *others = (c.alias(f"o{i}") for i, c in enumerate(order()))

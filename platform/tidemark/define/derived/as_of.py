@@ -25,7 +25,7 @@ from tidemark.define.derived.pairing import (
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 
-How = Literal["inner", "left"]
+_How = Literal["inner", "left"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class AsOfJoin(Pairing):
             one before, and is none itself. None if versions never end.
     """
 
-    how: How
+    how: _How
     lateness: int
     deleted: str | None
 
@@ -132,7 +132,7 @@ def as_of(
         DefinitionError: an argument is not possible; the message says what is.
     """
     owner = f"As-of join '{name}'"
-    if how not in get_args(How):
+    if how not in get_args(_How):
         raise DefinitionError(f"{owner}: how='{how}' is not possible: inner and left are.")
     keys = check_keys(owner, left, right, on)
     lateness = check_lateness(owner, allowed_lateness)

@@ -44,7 +44,7 @@ class Lineage:
         return " AND ".join(f"{name} = '{value}'" for name, value in self.only.items()) or "true"
 
 
-class Derivation(Protocol):
+class _Derivation(Protocol):
     """The way in which a derived source is computed from its bases."""
 
     @property
@@ -120,7 +120,7 @@ class DerivedSource(Source):
             row does.
     """
 
-    derivation: Derivation
+    derivation: _Derivation
     idle: int | None = None
     retraction: str | None = None
 
@@ -162,11 +162,7 @@ def retraction_column(source: Source) -> str | None:
 
 
 def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
-    """Refuse bases with retractions.
-
-    Raises:
-        DefinitionError: one of the sources has retractions.
-    """
+    """Refuse bases with retractions."""
     for source in sources:
         if retraction_column(source) is not None:
             raise DefinitionError(
@@ -176,11 +172,7 @@ def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
 
 
 def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source]) -> int | None:
-    """Return `idle` of a derived source in microseconds.
-
-    Raises:
-        DefinitionError: it is not greater than zero, or no base has heartbeats.
-    """
+    """Return `idle` of a derived source in microseconds."""
     if idle is None:
         return None
     if (length := duration(idle)) <= 0:
@@ -211,9 +203,6 @@ def name_columns(
         columns: the columns of the bases, each as the name of its base and its own.
         rename: the new names, by `base.column`.
         added: the columns that the derivation adds.
-
-    Raises:
-        DefinitionError: `rename` has an unknown column, or two columns have the same name.
     """
     by_text = {f"{base}.{column}": (base, column) for base, column in columns}
     found = {key: key[1] for key in columns}

@@ -31,13 +31,13 @@ from tidemark.define.source import Source
 from tidemark.define.windows import Tumbling, Window
 from tidemark.define.windows.kind import floor_to
 
-How = Literal["inner", "left", "full"]
-EventTime = Literal["latest", "left"]
+_How = Literal["inner", "left", "full"]
+_EventTime = Literal["latest", "left"]
 JOINED_AT = "joined_at"
 """The column with the event time of a join with `event_time="latest"`."""
 
 
-class Reach(Protocol):
+class _Reach(Protocol):
     """The event times of right rows with which a left row can pair.
 
     `low` and `high` bound the distance from the left row's event time to the right row's, in
@@ -157,11 +157,11 @@ class Join(Pairing):
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 
-    reach: Reach
-    how: How
+    reach: _Reach
+    how: _How
     lateness: int | None
     condition: str | None
-    event_time: EventTime
+    event_time: _EventTime
 
     @property
     def expressions(self) -> Mapping[str, str]:
@@ -249,9 +249,9 @@ def join(
     Raises:
         DefinitionError: an argument is not possible; the message says what is.
     """
-    if how not in get_args(How):
-        raise _refuse(name, f"how='{how}' is not possible: {', '.join(get_args(How))} are")
-    if event_time not in get_args(EventTime):
+    if how not in get_args(_How):
+        raise _refuse(name, f"how='{how}' is not possible: {', '.join(get_args(_How))} are")
+    if event_time not in get_args(_EventTime):
         raise _refuse(name, f"event_time='{event_time}' is not possible: latest and left are")
     if how == "full" and event_time == "left":
         raise _refuse(
@@ -260,7 +260,7 @@ def join(
             'one\'s. Use event_time="latest"',
         )
     if isinstance(within, Between):
-        reach: Reach = within
+        reach: _Reach = within
     elif isinstance(within, Tumbling):
         reach = _SameWindow(within)
     else:

@@ -59,9 +59,6 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
 
     Args:
         owner: the start of a message, as in "Join 'paid'".
-
-    Raises:
-        DefinitionError: the sources can't be compared by these keys.
     """
     if left.name == right.name:
         raise DefinitionError(f"{owner}: '{left.name}' can't be joined with itself.")
@@ -91,11 +88,7 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
 
 
 def check_lateness(owner: str, allowed: str | timedelta) -> int:
-    """Return an allowed lateness in microseconds.
-
-    Raises:
-        DefinitionError: it is negative, or not a length of time.
-    """
+    """Return an allowed lateness in microseconds."""
     lateness = duration(allowed)
     if lateness < 0:
         raise DefinitionError(f"{owner}: allowed_lateness must not be negative (got '{allowed}').")

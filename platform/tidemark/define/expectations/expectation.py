@@ -26,7 +26,7 @@ ERROR = "error"
 WARNING = "warning"
 """The level at which failures are only recorded."""
 
-FOR_PEOPLE = {"identifies": False}
+_FOR_PEOPLE = {"identifies": False}
 """Metadata of a field that is only for readers: it affects no validation and no fingerprint."""
 
 FACTS = (
@@ -109,9 +109,9 @@ class Expectation:
     expected: str
     columns: tuple[str, ...] = ()
     level: str = ERROR
-    description: str = field(default="", metadata=FOR_PEOPLE)
-    notes: str = field(default="", metadata=FOR_PEOPLE)
-    meta: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata=FOR_PEOPLE)
+    description: str = field(default="", metadata=_FOR_PEOPLE)
+    notes: str = field(default="", metadata=_FOR_PEOPLE)
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata=_FOR_PEOPLE)
 
     def __post_init__(self) -> None:
         if self.level not in (ERROR, WARNING):

@@ -30,9 +30,6 @@ class General(Expectation):
     Args:
         kind: the class, or its name in `great_expectations.expectations`.
         arguments: the arguments of the class.
-
-    Raises:
-        DefinitionError: its row condition is for Spark.
     """
 
     kind: str | type
@@ -181,11 +178,7 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
 
 
 def as_expectation(given: object) -> General:
-    """Return an expectation object of Great Expectations as a `General` expectation.
-
-    Raises:
-        DefinitionError: the object is not an expectation of Great Expectations.
-    """
+    """Return an expectation object of Great Expectations as a `General` expectation."""
     if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
         raise DefinitionError(
             f"{given!r} is not an expectation: use a function of tidemark.quality, or an instance "

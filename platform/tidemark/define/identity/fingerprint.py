@@ -34,7 +34,7 @@ from tidemark.define.rollup import base_transform
 from tidemark.define.source import lookup_name
 from tidemark.define.triggers.firings import Never
 
-LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
+_LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
 """Packages whose functions and classes are identified by their names alone."""
 
 _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
@@ -132,7 +132,7 @@ class _Describer:
 
     def _methods(self, kind: type) -> list[Any]:
         """Return the methods of a user's class and of its base classes."""
-        own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
+        own = [c for c in kind.__mro__ if _package(c) not in _LIBRARIES]
         members = [item for c in own for item in vars(c).items()]
         found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
         return self.describe(
@@ -146,7 +146,7 @@ class _Describer:
 
     def _function(self, function: FunctionType) -> list[Any]:
         enclosed = self.describe([cell.cell_contents for cell in function.__closure__ or ()])
-        if _package(function) in LIBRARIES:
+        if _package(function) in _LIBRARIES:
             return [function.__qualname__, enclosed]
         names = set(_globals(function.__code__))
         used_globals = {n: v for n, v in function.__globals__.items() if n in names}

@@ -30,7 +30,7 @@ from tidemark.define.helper_columns import SLOT, helper
 RANK = helper("rank")
 """The column with an event's rank, from 1, among the on-time or the late events of its window."""
 
-Ticks = Callable[[int], DataFrame]
+_Ticks = Callable[[int], DataFrame]
 """A function that takes an interval in microseconds and returns the multiples that the clock has
 reached.
 
@@ -79,7 +79,7 @@ class Firing:
         """Return the slot of an event, BIGINT."""
         raise NotImplementedError
 
-    def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
+    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         """Return the partials, and the arrival at which each partial's slot fired on its own.
 
         The arrival is null for slots that have not fired.
@@ -102,7 +102,7 @@ class Never(Firing):
     def slot(self) -> Column:
         return F.lit(0)
 
-    def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
+    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         return stored, F.lit(None).cast("bigint")
 
 
@@ -125,7 +125,7 @@ class EachArrival(Firing):
     def slot(self) -> Column:
         return F.col("arrival") + 1
 
-    def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
+    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         # An early slot of 0 belongs to the arrival that closed the window: it waits for the ON_TIME
         # firing.
         return stored, F.when(F.col(SLOT) > 0, F.col(SLOT) - 1)
@@ -166,7 +166,7 @@ class Count(Firing):
     def slot(self) -> Column:
         return F.floor((F.col(RANK) - 1) / self.n) + 1
 
-    def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
+    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         whole = F.sum("events").over(side.slots) == self.n
         return stored, F.when(whole, F.max("last_arrival").over(side.slots))
 
@@ -208,7 +208,7 @@ class Every(Firing):
     def slot(self) -> Column:
         return next_tick(F.unix_micros("arrived_at"), self.interval)
 
-    def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
+    def fires(self, stored: DataFrame, side: Side, ticks: _Ticks) -> tuple[DataFrame, Column]:
         stored = with_tick_arrival(stored, F.col(SLOT), self.interval, side.name, ticks)
         reached, before = F.col(f"_{side.name}_at"), F.col(f"_{side.name}_watermark")
         open_then = F.coalesce(before < side.until, F.lit(True))
@@ -221,7 +221,7 @@ def next_tick(clock: Column, interval: int) -> Column:
 
 
 def with_tick_arrival(
-    rows: DataFrame, due: Column, interval: int, side: str, ticks: Ticks
+    rows: DataFrame, due: Column, interval: int, side: str, ticks: _Ticks
 ) -> DataFrame:
     """Return the rows with the arrival at which the clock reached `due`, as `_<side>_at`.
 

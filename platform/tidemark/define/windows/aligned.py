@@ -13,7 +13,7 @@ from tidemark.define.helper_columns import FIRST, helper
 from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
 
 _START, _END, _PLACE = map(helper, ("start", "end", "place"))
-MAX_WINDOWS_PER_EVENT = 100_000
+_MAX_WINDOWS_PER_EVENT = 100_000
 
 
 @checked_class
@@ -280,10 +280,10 @@ def _check_positive(what: str, text: str | timedelta) -> int:
 def _check_overlap(window: str, size: int, step: int) -> None:
     """Refuse windows of which an event is in so many that the engine runs out of memory."""
     count = -(-size // step)
-    if count > MAX_WINDOWS_PER_EVENT:
+    if count > _MAX_WINDOWS_PER_EVENT:
         raise DefinitionError(
             f"With {window}, each event would be in {count:,} windows; at most "
-            f"{MAX_WINDOWS_PER_EVENT:,} are possible. Use a longer step, or a shorter size."
+            f"{_MAX_WINDOWS_PER_EVENT:,} are possible. Use a longer step, or a shorter size."
         )
 
 

@@ -64,9 +64,6 @@ def make(
     Args:
         train: starts a server with the given Java options, runs a typical first workload on it, and
             stops it. Java writes the archive when it exits.
-
-    Raises:
-        EngineError: Java did not create an archive.
     """
     with lock_folder(folder):
         if options(java, paths, folder):

@@ -68,9 +68,6 @@ def command(
         scratch: its folder for files that are deleted when it stops.
         archive: the Java options that name the AppCDS archive.
         tasks: the number of concurrent tasks; the default is one for each processor.
-
-    Raises:
-        EngineError: Spark's launcher fails.
     """
     cores = os.cpu_count() or 1
     conf = _conf(settings, paths, scratch, cores)

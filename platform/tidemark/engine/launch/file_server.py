@@ -32,9 +32,6 @@ def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
 
     Args:
         spark: the folder of Spark's jars.
-
-    Raises:
-        EngineError: this Spark has another class, or the folder can't be written.
     """
     core = next(spark.glob("spark-core_*.jar"))
     content = _jar(core)

@@ -111,9 +111,6 @@ def ensure(
     Args:
         java: runs Ivy.
         repository: the address of a Maven repository; the default is Maven Central.
-
-    Raises:
-        EngineError: a jar could not be fetched, or has a wrong checksum.
     """
     if _missing(folder, jars):
         with lock_folder(folder):
@@ -123,11 +120,7 @@ def ensure(
 
 
 def class_path(java: Java, repository: str | None = None) -> list[Path]:
-    """Return the jars that precede Spark's own in the engine's class path, in order.
-
-    Raises:
-        EngineError: one could not be fetched or created.
-    """
+    """Return the jars that precede Spark's own in the engine's class path, in order."""
     import pyspark
 
     closed = file_server.closed_jar(Path(pyspark.__file__).parent / "jars")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 
-SUPPORTED = (17, 21)
+_SUPPORTED = (17, 21)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
     for command, origin in _places(environ, bundled):
         version_output = _ask(command, environ)
         java = Java(command, version_output, origin)
-        if java.major in SUPPORTED:
+        if java.major in _SUPPORTED:
             return java
         what = f"is Java {java.major}" if java.major else "does not run"
         refused.append(f"'{command}' {what}")

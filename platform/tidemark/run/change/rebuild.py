@@ -64,9 +64,6 @@ def side_definition(
     Args:
         name: suffix of the tables' names: `<asset>__<name>`.
         verb: name of the operation, for the error message.
-
-    Raises:
-        DefinitionError: the asset is a roll-up, which follows its base.
     """
     runner.refuse_rollup(transform, verb)
     return base_transform(transform).side(name)
@@ -77,11 +74,6 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
     If a rebuild was already started, process the arrivals since then.
-
-    Raises:
-        DefinitionError: the asset is a roll-up, or the definition can't run.
-        DataError: the asset has not run yet, so there is nothing to rebuild.
-        ConflictError: another rebuild works on the same tables.
     """
     side, asset = side_definition(transform), Asset(warehouse, transform)
     last = asset.state.last()
@@ -165,10 +157,6 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
 
     The restored tables are up to date through the same arrival as then. The next run of the earlier
     definition processes the arrivals since; runs of another definition are refused.
-
-    Raises:
-        DataError: there was no promotion, or its backup does not exist any more.
-        ConflictError: other runs of the asset kept committing first.
     """
     _ = side_definition(transform)
     for _ in _retry():

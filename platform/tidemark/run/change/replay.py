@@ -77,11 +77,6 @@ def replay(warehouse: Warehouse, transform: Definition, since: int) -> ReplayRes
     Arrivals that have not been processed yet are processed first. A replay excludes too-late
     events, as a stream does. Events that a correction had added to these windows are added again by
     the next correction.
-
-    Raises:
-        DefinitionError: the asset is a roll-up, which follows its base; or the stored data is
-            incompatible with this definition.
-        ConflictError: other runs of the asset kept committing first.
     """
     facts = runner.replay(warehouse, transform, since)
     return _report(warehouse, transform, transform, since, facts)
@@ -95,10 +90,6 @@ def replay_to_side_tables(
     time.
 
     For session windows this computes all sessions, because one may cross any bound.
-
-    Raises:
-        DefinitionError: the asset is a roll-up, the name is not a valid table name, or the
-            definition can't run.
     """
     side = side_definition(transform, name)
     drop(warehouse, side)

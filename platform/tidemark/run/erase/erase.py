@@ -66,12 +66,6 @@ def erase(
         dry_run: only report what would change.
         then: called before the erasure is recorded as finished; may be called twice.
         on_progress: receives a progress message at each step.
-
-    Raises:
-        DefinitionError: the condition is invalid, or an asset's tables are incompatible with its
-            definition.
-        DataError: the source was never ingested.
-        ConflictError: other runs of the sources did not end in time.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:

@@ -14,12 +14,12 @@ from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 
-MAX_LISTED_WINDOWS = 1000
+_MAX_LISTED_WINDOWS = 1000
 """Maximum number of a sink's windows that are listed; all are counted."""
 
 
 @dataclass(frozen=True)
-class AffectedTable:
+class _AffectedTable:
     """A table that held data of the events.
 
     Args:
@@ -33,7 +33,7 @@ class AffectedTable:
 
 
 @dataclass(frozen=True)
-class PublishedWindows:
+class _PublishedWindows:
     """Windows that held one of the events and may have been published outside the warehouse.
 
     Args:
@@ -79,8 +79,8 @@ class ErasureReport:
     dead_letters: int
     unsearched: int
     resumed: int = 0
-    places: list[AffectedTable] = field(default_factory=list[AffectedTable])
-    sent: list[PublishedWindows] = field(default_factory=list[PublishedWindows])
+    places: list[_AffectedTable] = field(default_factory=list[_AffectedTable])
+    sent: list[_PublishedWindows] = field(default_factory=list[_PublishedWindows])
     removed: list[str] = field(default_factory=list[str])
     swept: int = 0
     unswept: list[str] = field(default_factory=list[str])
@@ -118,11 +118,11 @@ def _count_searchable(log: Log) -> int:
     return rows.num_rows - rows["bytes"].null_count
 
 
-def _list_affected_tables(log: Log, found: SearchResult) -> list[AffectedTable]:
+def _list_affected_tables(log: Log, found: SearchResult) -> list[_AffectedTable]:
     warehouse, source, erasure = log.warehouse, log.source, found.erasure
     affected = [
-        AffectedTable(source.log_table, sum(erasure.events.values()), "deleted"),
-        AffectedTable(
+        _AffectedTable(source.log_table, sum(erasure.events.values()), "deleted"),
+        _AffectedTable(
             source.dead_letters_table,
             sum(erasure.letters.values()),
             "emptied" if found.gained is None else "deleted",
@@ -133,7 +133,7 @@ def _list_affected_tables(log: Log, found: SearchResult) -> list[AffectedTable]:
         (source.dead_letters_table, found.gained_letters),
     ):
         if gained is not None:
-            affected.append(AffectedTable(table, gained.count(), "added"))
+            affected.append(_AffectedTable(table, gained.count(), "added"))
     for each in [*found.counted, *found.rolled]:
         ranges = erasure.windows.get(each.follows or each.name)
         if ranges is None:
@@ -145,7 +145,7 @@ def _list_affected_tables(log: Log, found: SearchResult) -> list[AffectedTable]:
                 rows = warehouse.take(
                     table, InRanges("window_start", some), columns=["window_start"]
                 )
-                affected.append(AffectedTable(table, rows.num_rows, "recomputed"))
+                affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
     return [place for place in affected if place.rows]
 
 
@@ -155,7 +155,7 @@ def _widen(ranges: Ranges, extent: int) -> Ranges:
 
 def _find_published(
     log: Log, definition: Definition, found: SearchResult
-) -> PublishedWindows | None:
+) -> _PublishedWindows | None:
     if definition.sink is None or not found.erasure.events:
         return None
     if not log.warehouse.exists(definition.table):
@@ -165,11 +165,11 @@ def _find_published(
     some = (
         rows.orderBy("window_start")
         .select(F.unix_micros("window_start"), keys)
-        .limit(MAX_LISTED_WINDOWS)
+        .limit(_MAX_LISTED_WINDOWS)
     )
     listed = [
         {"window_start": iso(r[0]), "keys": {} if r[1] is None else r[1].asDict()}
         for r in some.collect()
     ]
-    total = len(listed) if len(listed) < MAX_LISTED_WINDOWS else rows.count()
-    return PublishedWindows(definition.name, str(definition.sink), total, listed)
+    total = len(listed) if len(listed) < _MAX_LISTED_WINDOWS else rows.count()
+    return _PublishedWindows(definition.name, str(definition.sink), total, listed)

@@ -159,10 +159,10 @@ class StateCommit(CommitInfo):
         return True
 
 
-C = TypeVar("C", bound=StateCommit)
+_C = TypeVar("_C", bound=StateCommit)
 
 
-def drop_superseded(commits: Sequence[C]) -> Sequence[C]:
+def drop_superseded(commits: Sequence[_C]) -> Sequence[_C]:
     """Return the commits from the newest one that replaced all rows; all of them if none did."""
     starts = [n for n, commit in enumerate(commits) if commit.renews]
     return commits[max(starts, default=0) :]

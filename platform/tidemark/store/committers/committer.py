@@ -61,7 +61,7 @@ _OWN = {
     # Opening a table lists its transaction log.
     "delta.logRetentionDuration": "interval 7 days",
 }
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Committer:
@@ -210,10 +210,6 @@ class Committer:
         Args:
             also: a few additional rows with the table's columns.
             vouches: the versions of other tables that the commit vouches for (`store.integrity`).
-
-        Raises:
-            ConflictError: another writer used this app and version at the same time.
-            DataError: the table can't be written, or has other columns.
         """
         ready = self._ready(table, rows, also)
 
@@ -318,11 +314,7 @@ class Committer:
         return frame(self.spark, file_list.changes(self._newest(table), since))
 
     def read_changes(self, table: str, since: int, through: int) -> pa.Table:
-        """Return the changes of the commits (since, through] in memory.
-
-        Raises:
-            HistoryExpiredError: the table's history does not go back so far.
-        """
+        """Return the changes of the commits (since, through] in memory."""
         if since < through and self.committed_at(table, since + 1) is None:
             raise history_expired_error(table, since + 1)
         try:
@@ -358,11 +350,7 @@ class Committer:
         return file_list.load(self._newest(table), bounds, columns)
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """Return the current rows that satisfy all bounds, as a DataFrame.
-
-        Raises:
-            DataError: the table does not exist, or has another format.
-        """
+        """Return the current rows that satisfy all bounds, as a DataFrame."""
         return file_list.frame_of(self.spark, self.path(table), self._newest(table), bounds)
 
     def tables(self) -> list[str]:
@@ -475,11 +463,11 @@ class Committer:
         table: str,
         app: str | None,
         version: int,
-        write: Callable[[DeltaTable, CommitProperties], T],
+        write: Callable[[DeltaTable, CommitProperties], _T],
         *,
         upon: bool = False,
         vouches: Vouches | None = None,
-    ) -> T | None:
+    ) -> _T | None:
         """Return the result of `write`, which is retried if another commit came first.
 
         None if the table has this version of the application.

@@ -23,7 +23,7 @@ from tidemark.base.errors import StoreError
 from tidemark.store.committers.staged import file_system
 from tidemark.store.refusals import is_conflict
 
-DISABLED = "AWS_CONDITIONAL_PUT"
+_DISABLED = "AWS_CONDITIONAL_PUT"
 """The environment variable that turns off conditional writes in delta-rs's client."""
 
 ROUNDS = 10
@@ -50,9 +50,9 @@ def check_allowed(place: str) -> None:
             "file only if it does not exist, so commits would be lost. Use a folder on a disk, or "
             "a bucket of s3://, gs:// or abfss://."
         )
-    if "://" in place and os.environ.get(DISABLED, "").lower() == "disabled":
+    if "://" in place and os.environ.get(_DISABLED, "").lower() == "disabled":
         raise StoreError(
-            f"{DISABLED} is 'disabled', but commits to '{place}' rely on conditional writes: "
+            f"{_DISABLED} is 'disabled', but commits to '{place}' rely on conditional writes: "
             "without them, a commit can overwrite another one. Unset the variable, or use a "
             "store that supports them."
         )

@@ -73,9 +73,6 @@ def added_files(entry: str) -> list[str]:
 
     Args:
         entry: its text in the transaction log.
-
-    Raises:
-        ValueError: the text is truncated.
     """
     found = list[str]()
     for line in entry.splitlines():

@@ -40,19 +40,11 @@ class OpenTables:
         return f"{self._place}/{table}"
 
     def reopen(self, table: str) -> DeltaTable:
-        """Return a table at its newest version, as an object that later calls do not update.
-
-        Raises:
-            TableNotFoundError: it does not exist.
-        """
+        """Return a table at its newest version, as an object that later calls do not update."""
         return DeltaTable(self.path(table))
 
     def newest(self, table: str) -> DeltaTable:
-        """Return a table at its newest version. The next call updates the returned object.
-
-        Raises:
-            TableNotFoundError: it does not exist.
-        """
+        """Return a table at its newest version. The next call updates the returned object."""
         if "://" in self._place:
             # An object store does not show whether the table at a path was recreated.
             return self.reopen(table)

@@ -76,14 +76,7 @@ class Log:
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
 
     def create(self) -> None:
-        """Create the tables if they do not exist; add columns that the source has gained.
-
-        Raises:
-            DefinitionError: the existing event log can't follow the source (`log_columns`), or a
-                key of the source's column protection is missing.
-            DataError: the warehouse can't be written, or another version of Tidemark wrote the
-                tables.
-        """
+        """Create the tables if they do not exist; add columns that the source has gained."""
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
         # Fails if a key is missing, before any table is created.
         ways = protection(self.source)
@@ -262,11 +255,7 @@ class Log:
         )
 
     def recover(self) -> None:
-        """Become the log's writer, and delete another writer's rows beyond the timeline.
-
-        Raises:
-            ConflictError: other writers call it at the same time.
-        """
+        """Become the log's writer, and delete another writer's rows beyond the timeline."""
         # Fence the timeline first: the rows beyond it can't become part of it after that.
         self._timeline_fence.take()
         last = self.last()

@@ -34,11 +34,7 @@ class Span:
 
 
 def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
-    """Return the current version of each of a source's lookup tables.
-
-    Raises:
-        DataError: a lookup table is not a Delta table.
-    """
+    """Return the current version of each of a source's lookup tables."""
     return {lookup_name(r): _version(warehouse, source, r) for r in source.lookups}
 
 
@@ -46,9 +42,6 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
     """Return the versions of lookup tables that apply to the arrivals (after, through], in order.
 
     Without arrivals in that range, these are the current versions.
-
-    Raises:
-        DataError: no arrival has recorded a version of a lookup table.
     """
     arrivals = log.timeline(after, through)
     if not arrivals:

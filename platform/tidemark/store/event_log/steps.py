@@ -18,7 +18,7 @@ from tidemark.base.instants import latest
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 
-RAISES = "raises"
+_RAISES = "raises"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Step:
         if self.results is not None:
             position["results"] = asdict(self.results)
         if self.raises is not None:
-            position[RAISES] = self.raises
+            position[_RAISES] = self.raises
         return json.dumps(position)
 
     @classmethod
@@ -90,7 +90,7 @@ class Step:
         ids = {name: table_id for name, (_, table_id) in others.items()}
         results = TakenResults(**found["results"]) if "results" in found else None
         taken, ids = {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}
-        return cls(base, taken, ids, results, found.get(RAISES))
+        return cls(base, taken, ids, results, found.get(_RAISES))
 
 
 def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
@@ -101,7 +101,7 @@ def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int
     """
     found = dict[str, list[tuple[int, int]]]()
     for position in positions:
-        if RAISES in position and (step := Step.of_position(position)).raises is not None:
+        if _RAISES in position and (step := Step.of_position(position)).raises is not None:
             found.setdefault(step.base, []).append((step.arrival, step.raises))
     return found
 

@@ -33,11 +33,7 @@ def folder(asset: str) -> str:
 
 
 def remove(warehouse: Warehouse, asset: str) -> None:
-    """Remove the checkpoint of an asset's query, if there is one. The query must not be running.
-
-    Raises:
-        DataError: it can't be removed.
-    """
+    """Remove the checkpoint of an asset's query, if there is one. The query must not be running."""
     system, path = file_system(warehouse.path(folder(asset)))
     if system.get_file_info(path).type == pafs.FileType.Directory:
         with translate_refusals("remove the checkpoint of the stream"):

@@ -31,7 +31,7 @@ from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
 RETENTION = 7 * DAY
-ROLLBACK_PERIOD = 7 * DAY
+_ROLLBACK_PERIOD = 7 * DAY
 """How long a promotion of rebuilt tables can be rolled back."""
 
 _SLACK = 600_000_000
@@ -101,7 +101,7 @@ def maintain(
         if name not in existing:
             raise DataError(describe_unknown("Tidemark table", name, existing))
     versions = retention_holds.versions_in_arrivals(warehouse, existing)
-    kept = retention_holds.versions_for_rollback(warehouse, existing, now - ROLLBACK_PERIOD)
+    kept = retention_holds.versions_for_rollback(warehouse, existing, now - _ROLLBACK_PERIOD)
     read = retention_holds.versions_read(warehouse)
     for table in asked or existing:
         found = _try_maintaining(

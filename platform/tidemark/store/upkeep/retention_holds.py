@@ -11,10 +11,10 @@ from tidemark.store.state import State
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Warehouse
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], T]) -> T | None:
+def run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], _T]) -> _T | None:
     """Return `look(table)`; None if the table was dropped in the meantime."""
     try:
         return look(table)

@@ -32,8 +32,8 @@ from tidemark.store.lock_files import lock_file, open_lock_file, read_note, writ
 from tidemark.store.upkeep import erasures
 from tidemark.store.warehouse import Warehouse
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 MAX_ERASURE_SECONDS = 3600.0
 """Seconds for which a run waits for an erasure."""
@@ -65,10 +65,6 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
     """Wait until no erasure of a source is in progress, and keep new ones waiting for the block.
 
     Does nothing in a thread that shares the source, or has locked it, already.
-
-    Raises:
-        ConflictError: an erasure took longer than `MAX_ERASURE_SECONDS`.
-        DataError: the lock files can't be written.
     """
     path = _path(warehouse, source)
     if path in _held.paths:
@@ -86,14 +82,14 @@ def share_source(warehouse: Warehouse, source: Source) -> Iterator[None]:
 
 
 def shares_source(
-    function: Callable[Concatenate[Warehouse, Definition, P], R],
-) -> Callable[Concatenate[Warehouse, Definition, P], R]:
+    function: Callable[Concatenate[Warehouse, Definition, _P], _R],
+) -> Callable[Concatenate[Warehouse, Definition, _P], _R]:
     """Decorate a function that works on an asset's tables: it shares the asset's source."""
 
     @wraps(function)
     def sharing(
-        warehouse: Warehouse, transform: Definition, /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+        warehouse: Warehouse, transform: Definition, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
         with share_source(warehouse, transform.source):
             return function(warehouse, transform, *args, **kwargs)
 
@@ -117,11 +113,6 @@ def lock_source(
 
     Args:
         erased: the source of the erasure, if `source` is derived from another one.
-
-    Raises:
-        ConflictError: runs took longer than `MAX_RUN_SECONDS`, or an erasure longer than
-            `MAX_ERASURE_SECONDS`.
-        DataError: the lock files can't be written.
     """
     path, erased = _path(warehouse, source), erased or source
     erasure, runs = (_open(warehouse, source, name, writable=True) for name in ("erasure", "runs"))
