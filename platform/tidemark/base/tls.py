@@ -31,10 +31,6 @@ def find_trust_problem(
     """Return why a server can't be trusted: `NO_TLS`, or the problem with its certificate.
 
     None if it can be trusted, or if it does not answer.
-
-    Args:
-        authorities: the file of trusted certificates.
-        protocols: the protocols to use over TLS.
     """
     context = ssl.create_default_context(cafile=str(authorities))
     context.set_alpn_protocols(list(protocols))

@@ -44,7 +44,6 @@ def arrivals(
         events: one row for each event: `arrival`, `position`, `event_time` (microseconds),
             `verdict` (one of `VERDICTS`).
         timeline: the arrivals of these events, in order.
-        title: title of the chart.
         allowed_lateness: microseconds; draws the line below which an event is too late.
     """
     if events.empty or not timeline:
@@ -136,8 +135,6 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
     Args:
         days: one row for each day: `day` (microseconds), `events` (those counted), `late` (the late
             ones among them) and `too_late` (not counted).
-        title: title of the chart.
-        allowed_lateness: microseconds, named in the subtitle.
     """
     if days.empty:
         raise DataError("There is no published window to draw.")

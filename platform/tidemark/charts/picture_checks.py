@@ -19,10 +19,6 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     """Return a chart with one strip per expectation, and in it one bar per run.
 
     The height of the bar is the share of the rows that failed.
-
-    Args:
-        results: results of one asset, in any order.
-        title: title of the chart.
     """
     if not results:
         raise DataError("There is no expectation result to draw.")

@@ -21,7 +21,6 @@ class Preparation:
     """A function that takes rows of a source's event log and returns prepared rows.
 
     Args:
-        asset: the name of the asset, for messages.
         source: the source of the rows.
         function: takes the rows, and lookup tables of the source by their names.
         needed: the columns that its result must have, in addition to the event time and the facts

@@ -41,9 +41,7 @@ class TableName(str):
     """A table's name, with its owner and role.
 
     Args:
-        name: the name in the database.
         owner: the owner, as the property has it.
-        role: the purpose.
         side: for a rebuild or a replay, the name under which it writes; otherwise empty.
     """
 

@@ -46,7 +46,6 @@ class Record:
     Args:
         began: when it was started, in seconds of the wall clock at that time.
         birth: distinguishes it from other processes with the same pid.
-        port: the port that it listens on.
     """
 
     pid: int

@@ -38,9 +38,7 @@ class GateResult:
         count: number of new rows among them. The others keep their published values in place of
             quarantined ones.
         quarantine_changes: changes of the quarantine; None if there are none.
-        quarantined: number of quarantined rows.
         warned: number of rows published with a warning.
-        found: the results.
     """
 
     rows: Rows

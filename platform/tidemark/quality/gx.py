@@ -63,7 +63,6 @@ class Finding:
     """Result of Great Expectations.
 
     Args:
-        success: true if the expectation holds.
         rows: the failing rows' `ROW` and value; None if all rows fail together.
         observed: the value observed for all rows together, if there is one.
     """

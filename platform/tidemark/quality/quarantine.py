@@ -44,7 +44,6 @@ class _QuarantineChanges:
     """Result of applying the quarantine to a commit's failing rows.
 
     Args:
-        quarantined: number of quarantined rows.
         released: numbers of the rows that the user had released with the same values.
         kept: the published rows that stay in place of quarantined ones when a backfill replaces
             rows; None otherwise.
@@ -86,11 +85,7 @@ class Choice:
 
 
 def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
-    """Create the quarantine table of a transform if it does not exist.
-
-    Args:
-        rows: the rows as they are validated.
-    """
+    """Create the quarantine table of a transform if it does not exist."""
     if warehouse.exists(transform.quarantine_table):
         return
     like = (

@@ -51,8 +51,6 @@ class Failure:
 
     Args:
         window_start: start of the window, microseconds.
-        keys: as JSON.
-        observed: the observed value.
         row: the row's number; None if there is no row to quarantine.
     """
 
@@ -67,7 +65,6 @@ class Result:
     """Result of an expectation in a run.
 
     Args:
-        success: true if it holds.
         count: number of rows in the run.
         validated: number of rows that it could validate.
         span: the first window start and the last window end that were validated, microseconds.
@@ -107,11 +104,8 @@ class CheckResult:
         side_of: for a rebuild or a replay, the asset that its tables belong to.
         table_id: the asset's identity, as in the ledger.
         window_from, window_to: the first window start and the last window end that were validated.
-        rows_validated, rows_failed: number of rows validated, and number of those that fail.
-        observed, expected: in a few words.
         failures: at most a thousand failures: `window_start`, `keys` (JSON), `observed`.
         run, mode, through_arrival, commit_number: the run, as in the ledger.
-        at: when it was validated.
     """
 
     asset: str

@@ -44,7 +44,6 @@ class _ValidatedRows:
         rows: the rows themselves: in memory, or in the engine.
         answers: the engine's answers: for all rows, or for those that fail.
         validated: for each windowed expectation, the number of rows that it validated.
-        count: number of rows.
         span: the first window start and the last window end, microseconds.
     """
 

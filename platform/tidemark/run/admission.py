@@ -15,7 +15,6 @@ class Admission:
     An arrival is never split, and every run takes at least one.
 
     Args:
-        arrivals: number of arrivals.
         rows: number of events in these arrivals, as recorded in the timeline.
         bytes: size of these arrivals, as they were read.
     """

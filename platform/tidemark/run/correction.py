@@ -33,7 +33,6 @@ class _Change:
 
     Args:
         window_start, window_end: ISO 8601, UTC.
-        keys: the window's keys.
         column: an aggregate, `events` or `late_events`.
         before, after: the two values as text; None means null, or that the row did not exist.
     """
@@ -51,7 +50,6 @@ class Correction:
     """Result of a correction.
 
     Args:
-        facts: facts of the run.
         windows: number of published rows that changed, appeared or disappeared.
         total: number of values that changed; `changes` lists the first of them.
     """
@@ -69,7 +67,6 @@ def list_changes(
 
     Args:
         since: version of the published table before the correction.
-        most: maximum number of changes to list.
     """
     feed = warehouse.changes(transform.table, since)
     new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)

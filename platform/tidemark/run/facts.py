@@ -25,7 +25,6 @@ def build_run_facts(
     """Return the facts of a commit that has just finished.
 
     Args:
-        counts: number of events by verdict code.
         windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
         ended: end time of each step in microseconds, by the ledger's column name.
     """

@@ -110,7 +110,6 @@ def plan_increment(
 
     Args:
         through: the last arrival to take; all arrivals by default.
-        admission: limits of the run.
         known: arrivals that the caller has already read, in order.
     """
     if asset.rolls_up:

@@ -27,11 +27,7 @@ MAX_CONFLICTS = 20
 
 
 class Conflicts:
-    """A counter of a run's commit conflicts, which ends the run if there are too many.
-
-    Args:
-        asset: the asset's name.
-    """
+    """A counter of a run's commit conflicts, which ends the run if there are too many."""
 
     def __init__(self, asset: str) -> None:
         self.asset = asset

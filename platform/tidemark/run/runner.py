@@ -187,7 +187,6 @@ def correct(
     """Recompute the windows that lack too-late events, with these events, and replace them.
 
     Args:
-        most: maximum number of changes to list.
         reported: true if the caller reports the run to the orchestrator.
 
     Returns:
@@ -221,11 +220,7 @@ def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges
 
 
 def refuse_rollup(transform: Definition, verb: str) -> None:
-    """Raise an error if an asset is a roll-up, which has no state of its own to work on.
-
-    Args:
-        verb: name of the operation, for the error message.
-    """
+    """Raise an error if an asset is a roll-up, which has no state of its own to work on."""
     if transform.follows is not None:
         raise DefinitionError(
             f"'{transform.name}' is a roll-up of '{transform.follows}': {verb} "
@@ -248,7 +243,6 @@ def _run(
 
     Args:
         full_refresh: true if the run replaces everything that is stored.
-        pinned_definition: true if the asset was run by this very definition before.
     """
     integrity.demand(warehouse, transform.source, transform)
     conflicts = rebase.Conflicts(transform.name)

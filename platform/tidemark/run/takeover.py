@@ -23,11 +23,7 @@ _MAX_SHOWN = 3
 
 
 def check_definition(asset: Asset, last: StateCommit, *, pinned_definition: bool) -> None:
-    """Raise an error if this asset's definition can't continue from the newest commit.
-
-    Args:
-        pinned_definition: true if the asset was run by this very definition before.
-    """
+    """Raise an error if this asset's definition can't continue from the newest commit."""
     if last.definition in ("", fingerprint(asset.counting)):
         return
     name = asset.counting.name

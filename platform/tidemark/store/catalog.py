@@ -16,12 +16,7 @@ _RunInBackground = Callable[[Callable[[], None]], Future[None]]
 
 
 class Catalog:
-    """The tables of one database in the catalog.
-
-    Args:
-        path: returns the location of a table.
-        run_in_background: runs a function in the background.
-    """
+    """The tables of one database in the catalog."""
 
     def __init__(
         self,

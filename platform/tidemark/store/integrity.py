@@ -75,7 +75,6 @@ class Damage:
     """A table that lacks data.
 
     Args:
-        table: its name.
         problem: the problem, with the table's version; completes "Table '…' …".
         asset: the asset whose tables don't belong together; None for those of a source or of
             Tidemark itself.
@@ -116,21 +115,13 @@ def arrivals_app(source: Source) -> str:
 
 
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
-    """Return the versions of tables that this thread has seen, for a commit to vouch for.
-
-    Args:
-        app: the application that commits.
-    """
+    """Return the versions of tables that this thread has seen, for a commit to vouch for."""
     seen = {table: warehouse.seen_version(table) for table in tables}
     return {_vouch(app, table): n for table, n in seen.items() if n is not None}
 
 
 def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the versions of open tables, for a commit to vouch for.
-
-    Args:
-        app: the application that commits.
-    """
+    """Return the versions of open tables, for a commit to vouch for."""
     return {_vouch(app, table): tables.version(table) for table in wanted}
 
 
@@ -148,11 +139,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
 def check(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> list[Damage]:
-    """Return the damage to Tidemark's own tables, and to those of the given sources and assets.
-
-    Args:
-        folder: the folder of the database.
-    """
+    """Return the damage to Tidemark's own tables, and to those of the given sources and assets."""
     wanted = [*sources], [*definitions]
     if not (found := [*_damages(folder, *wanted)]):
         return []

@@ -32,7 +32,6 @@ def key_condition(
 
     Args:
         types: the types of the table's columns, by name.
-        asset: the name of the asset, for messages.
     """
     found: ds.Expression | None = None
     for name, text in keys.items():

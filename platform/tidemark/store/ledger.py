@@ -38,8 +38,6 @@ class RunFacts:
     this run, or if it computed nothing.
 
     Args:
-        run: the run's id.
-        asset: the transform's name.
         table_id: the identity of the asset's tables; it changes if they are dropped and recreated.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         late_events: `include` or `exclude`.

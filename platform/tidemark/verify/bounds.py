@@ -53,12 +53,10 @@ class Lateness:
     """The lags observed in a source's log, in microseconds.
 
     Args:
-        source: name of the source.
         events: number of events with an event time.
         no_event_time: number of events without one, which are not measured.
         percentiles: lag by percentile; the maximum is 100.
         candidates: common bounds in ascending order, up to the first that loses nothing.
-        target: share of events that may be lost.
         recommended: the smallest candidate within the target; `None` if even a year loses more.
     """
 

@@ -79,9 +79,6 @@ class Changes:
     """Result of `compute_changes`.
 
     Args:
-        asset: the asset's name.
-        differences: the parts in which the definitions differ.
-        effect: their effect on runs.
         earlier_through: the arrival through which an earlier definition counted windows that still
             exist; None if the newest definition counted all of them.
         as_of: the arrival through which both were compared.
@@ -124,11 +121,7 @@ def compute_changes(
     *,
     most: int = 20,
 ) -> Changes:
-    """Return the changes that the definition would make to windows that start in [start, end).
-
-    Args:
-        most: maximum number of values to list.
-    """
+    """Return the changes that the definition would make to windows that start in [start, end)."""
     asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):

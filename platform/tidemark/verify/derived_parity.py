@@ -32,8 +32,6 @@ class _DerivedParity:
     """Result of `derived_parity`.
 
     Args:
-        source: the derived source.
-        as_of: the newest arrival.
         rows: the number of rows compared, with those that take no part.
         missing: rows of the recomputation that the tables do not have.
         extra: rows of the tables that the recomputation does not have.

@@ -41,7 +41,6 @@ class Difference:
         kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (the
             published value includes too-late events, which a stream could not know) or `value`.
         window_start: ISO 8601, UTC.
-        keys: the window's keys.
         column: the column that differs, for `late_loss` and `value`.
         published, recomputed: the two values, as text.
     """
@@ -59,7 +58,6 @@ class ParityReport:
     """Result of `parity`.
 
     Args:
-        asset: the transform's name.
         as_of: the arrival through which the windows outside backfilled ranges are complete.
         windows: number of rows compared.
         lost: number of events in the range that were too late for their window.

@@ -42,7 +42,6 @@ class _Step:
     """A step of a run whose rows can be shown.
 
     Args:
-        meaning: description of the rows.
         again: recomputes a commit's rows from the log; None for rows that a run writes.
         table: the attribute of a definition with the name of the table that the rows are written
             to.

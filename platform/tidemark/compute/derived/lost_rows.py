@@ -70,7 +70,6 @@ def find_changed_rows(
     """Return how a derived source that has arrivals differs from its bases.
 
     Args:
-        log: its event log.
         bases: the event logs of its bases, without the erased events.
         gained: for each base, the places of the events that an erasure has added to its event log.
         place: keeps the rows of the result.

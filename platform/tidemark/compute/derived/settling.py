@@ -29,7 +29,6 @@ def add_settling_step(
     instant is null.
 
     Args:
-        name: the name of the added column.
         instant: BIGINT microseconds.
         before: the watermark before these steps.
         advances: the watermarks that it reaches in these steps, in order, each with its step.
@@ -51,7 +50,6 @@ def add_raised_watermark(
     It is null if none has.
 
     Args:
-        name: the name of the added column.
         arrival: the number of the base's arrival.
         raised: the raised watermarks of the base, each with the number of the arrival.
     """

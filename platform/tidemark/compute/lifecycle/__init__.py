@@ -33,7 +33,6 @@ class Lifecycle(Protocol):
         """Return classified events, aggregated to the partials that the state stores.
 
         Args:
-            columns: the aggregates.
             before: the partials of earlier runs, which count triggers need.
         """
         ...

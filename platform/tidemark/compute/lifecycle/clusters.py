@@ -70,7 +70,6 @@ def add_chains(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
         rows: with `_start` and `_end`, BIGINT. Two rows touch if one starts exactly where the other
             ends.
         by: columns that are equal within a chain.
-        name: name of the added column.
     """
     so_far = _window_in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     begun = rows.withColumn(name, F.when(_starts_beyond("_end", by), F.col("_start")))

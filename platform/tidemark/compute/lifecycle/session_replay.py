@@ -119,7 +119,6 @@ class Replay:
 
     Args:
         fragments: in any order, including all that touch one of them.
-        trigger: when sessions fire.
         lateness: the allowed lateness in microseconds.
     """
 

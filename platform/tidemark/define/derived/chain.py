@@ -32,7 +32,6 @@ class Chain:
     """How a chain is computed.
 
     Args:
-        asset: the asset or roll-up.
         rows: its final windows, or each firing.
     """
 

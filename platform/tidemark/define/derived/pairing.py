@@ -26,7 +26,6 @@ class Pairing:
     """A derivation whose rows are each made of rows of two sources with equal keys.
 
     Args:
-        left, right: the two sources.
         on: the key columns, which both have.
         left_columns, right_columns: the columns of each base and their names in the derived source,
             without the keys.
@@ -106,7 +105,6 @@ def paired_columns(
     """Return the columns of a source with rows of two others.
 
     Args:
-        name: its name.
         rename: new names, by source and column.
         added: the columns that the derivation adds, with their types.
 

@@ -24,11 +24,7 @@ from tidemark.define.source import Source
 
 @dataclass(frozen=True)
 class RowAsset:
-    """How a row asset is computed.
-
-    Args:
-        preparation: the function, with the source whose rows it takes.
-    """
+    """How a row asset is computed."""
 
     preparation: Preparation
 

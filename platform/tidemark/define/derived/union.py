@@ -30,7 +30,6 @@ class Union:
     """How a union is computed.
 
     Args:
-        bases: the sources.
         columns: for each base, its columns and their names in the union.
     """
 

@@ -25,12 +25,7 @@ _OWN += ("rendered_content", "severity", "windows", "batch_id")
 
 @dataclass(frozen=True, kw_only=True)
 class General(Expectation):
-    """An expectation of Great Expectations.
-
-    Args:
-        kind: the class, or its name in `great_expectations.expectations`.
-        arguments: the arguments of the class.
-    """
+    """An expectation of Great Expectations."""
 
     kind: str | type
     arguments: Mapping[str, Any]

@@ -53,9 +53,7 @@ class Change:
     """A part in which two definitions differ.
 
     Args:
-        part: `window`, `keys`, `aggregate n`, …
         before, after: the part in plain words; None if it does not exist.
-        effect: the effect of the change on the asset's tables.
     """
 
     part: str

@@ -98,9 +98,6 @@ def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) ->
 
     The bounds are null if the window does not lie within the years 1 to 9999, the range of a
     TIMESTAMP.
-
-    Args:
-        others: further columns to add.
     """
     within = (start >= BEGINNING) & (end <= INFINITY)
     bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]

@@ -29,9 +29,6 @@ def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
     """Return a jar with the fixed class, after creating it if it is missing.
 
     It must precede Spark's own jars in the class path.
-
-    Args:
-        spark: the folder of Spark's jars.
     """
     core = next(spark.glob("spark-core_*.jar"))
     content = _jar(core)

@@ -107,10 +107,6 @@ def ensure(
     """Return the paths of all jars in `folder`, after fetching those that are missing or damaged.
 
     A jar appears in the folder only after its checksum was verified.
-
-    Args:
-        java: runs Ivy.
-        repository: the address of a Maven repository; the default is Maven Central.
     """
     if _missing(folder, jars):
         with lock_folder(folder):

@@ -22,7 +22,6 @@ class Java:
     """A Java that the engine runs on.
 
     Args:
-        command: the program, as found.
         version_output: its version output, which identifies its build.
         origin: where it was found, for messages.
     """

@@ -40,12 +40,10 @@ class RebuildStatus:
     """Progress of the rebuilt tables.
 
     Args:
-        asset: the asset's name.
         tables: names of the rebuilt tables.
         through: the arrival through which the rebuilt tables are complete.
         current: the arrival through which the asset's own tables are complete.
         windows: number of rows that would be published.
-        quarantined: number of windows that would be quarantined.
     """
 
     asset: str
@@ -63,7 +61,6 @@ def side_definition(
 
     Args:
         name: suffix of the tables' names: `<asset>__<name>`.
-        verb: name of the operation, for the error message.
     """
     runner.refuse_rollup(transform, verb)
     return base_transform(transform).side(name)

@@ -29,11 +29,8 @@ class ReplayResult:
     """Result of a replay.
 
     Args:
-        asset: the asset's name.
         table: the table with the replayed windows.
         since, through: the windows hold an event of the arrivals [since, through].
-        windows: number of rows published.
-        quarantined: number of windows quarantined.
         facts: facts of the run; None if these arrivals have no event.
     """
 

@@ -63,9 +63,7 @@ def erase(
         where: SQL condition on the columns of the log.
         texts: delete the content of dead letters that contain one of these texts, too.
         derived: all sources that are derived from it, each after its bases.
-        dry_run: only report what would change.
         then: called before the erasure is recorded as finished; may be called twice.
-        on_progress: receives a progress message at each step.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:

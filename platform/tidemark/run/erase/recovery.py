@@ -37,7 +37,6 @@ def recompute(
 
     Args:
         definitions: all assets of the source.
-        on_progress: receives a progress message at each step.
     """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:

@@ -52,16 +52,13 @@ class ErasureReport:
     """Result of an erasure, or of its dry run.
 
     Args:
-        source: name of the source.
         done: true if the erasure was carried out; false for a dry run.
         id: id of the erasure on record; None if nothing was deleted.
         at: start time in microseconds.
-        events: number of events deleted from the log.
         arrivals: number of arrivals that had brought them.
         dead_letters: number of dead letters whose content was deleted.
         unsearched: number of other dead letters with content; a condition on columns can't search
             them.
-        resumed: number of earlier, killed erasures that were finished first.
         places: the affected tables.
         sent: published windows, which Tidemark can't delete.
         removed: deleted tables of rebuilds and side replays.
@@ -93,7 +90,6 @@ def build_report(
 
     Args:
         definitions: all assets of the source.
-        resumed: number of earlier, killed erasures that were finished first.
     """
     erasure = found.erasure
     published = (_find_published(log, d, found) for d in definitions)

@@ -30,8 +30,6 @@ class SearchResult:
 
     Args:
         erasure: the erasure to record.
-        events: the events' places in the event log.
-        letters: the dead letters' places.
         counted: the assets that have counted events.
         rolled: the roll-ups that have run.
         copies: the tables of rebuilds and side replays, if an event is erased.
@@ -71,7 +69,6 @@ def search(
     Args:
         definitions: all assets of the source.
         where: SQL condition on the columns of the log.
-        texts: texts that the dead letters to erase contain.
         place: keeps the places of the events and dead letters.
     """
     warehouse, source = log.warehouse, log.source
@@ -109,7 +106,6 @@ def search_derived_source(
     """Search a derived source for rows of events that its bases have lost.
 
     Args:
-        log: its event log.
         definitions: all assets of the source.
         place: keeps the places of the rows.
         planned: for a dry run, the event log and the erasure of each base that would change.

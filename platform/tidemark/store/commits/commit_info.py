@@ -27,9 +27,7 @@ class CommitInfo(ABC):
     """The record of one commit.
 
     Args:
-        run: the run's id.
         started: when it began, in microseconds.
-        commit_number: the commit's number, from 0.
         before: the coverage that the run started from.
         after: the coverage with this commit.
     """

@@ -45,9 +45,6 @@ class Condition(Protocol):
         """Return whether a file may contain rows that satisfy the condition.
 
         A file without statistics may contain any row.
-
-        Args:
-            file: an entry of `get_add_actions(flatten=True)`.
         """
         ...
 

@@ -23,7 +23,6 @@ class Replacement(StateCommit):
     """A commit that replaces the windows that start in its ranges.
 
     Args:
-        cause: the reason.
         ranges: ranges [start, end) of window starts; empty means all windows.
         complete: true if too-late events count.
     """

@@ -44,10 +44,6 @@ def table_identity(table: str, properties: Mapping[str, str | None]) -> str:
     """Return the part of a roll-up's identity that its own table contributes.
 
     For a table of another asset, it is the table's identity.
-
-    Args:
-        table: the table's identity.
-        properties: the table's properties.
     """
     return f"{table}{identity_suffix(properties.get(PROPERTY) or '')}"
 

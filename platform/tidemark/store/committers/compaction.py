@@ -37,7 +37,6 @@ def compact_files(
     Args:
         target: the approximate size of the new files, in bytes.
         most: a table with at most this many small files is left as it is.
-        dry_run: only report what would be done.
 
     Raises:
         CommitFailedError: another commit came first; nothing was changed.

@@ -59,11 +59,7 @@ def check_allowed(place: str) -> None:
 
 
 def prove(place: str) -> None:
-    """Raise an error if a store does not refuse to create a key that exists.
-
-    Args:
-        place: the folder of a database.
-    """
+    """Raise an error if a store does not refuse to create a key that exists."""
     folder = f"{place}/_probe-{uuid4().hex}"
     try:
         for number in range(ROUNDS):

@@ -36,11 +36,7 @@ def is_enabled() -> bool:
 
 
 def sync_commit(place: str, opened: DeltaTable) -> None:
-    """Sync the newest commit of an open table on a local disk.
-
-    Args:
-        place: the table's folder.
-    """
+    """Sync the newest commit of an open table on a local disk."""
     if "://" in place or not is_enabled():
         return
     version = opened.version()

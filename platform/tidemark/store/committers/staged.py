@@ -59,7 +59,6 @@ class Staged:
     """Parquet files that can be committed to a table once they are in its folder.
 
     Args:
-        table: the table's folder, or another one.
         name: the subfolder that contains the files.
         files: those with rows, with their paths relative to `table`.
     """
@@ -132,7 +131,6 @@ def stage(rows: DataFrame, table: str) -> Staged:
 
     Args:
         rows: computed here, once and in full.
-        table: the table's folder, or another one.
     """
     # With nanoseconds, the default, they would not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")

@@ -44,13 +44,10 @@ class Arrival:
     time, it means that no row has one.
 
     Args:
-        arrival: its number.
         arrived_at: its processing time.
         before: the watermark before it, against which its events' lateness is classified.
         after: the watermark after it.
         rows: the number of its events; 0 for a heartbeat and for the end of the source.
-        min_event_time: the earliest event time.
-        max_event_time: the latest event time.
         bytes: the size of the input that was read.
         position: the source connector's position after it, as JSON.
         watermark_state: the state of the watermark strategy, as text.

@@ -27,7 +27,6 @@ class IncomingRows:
     """The rows of one or more arrivals, before they are appended to the event log.
 
     Args:
-        source: the source that they belong to.
         rows: the source's columns, `arrival`, `position` and `read_from`. Rows may also have
             `correlation_id`, if they bring their own, and `dead_letter`, if some could not be
             decoded.

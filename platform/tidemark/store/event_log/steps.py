@@ -124,7 +124,6 @@ class Steps:
     """Consecutive steps, with the watermarks of the bases.
 
     Args:
-        steps: the steps.
         arrivals: for each base, its arrivals in these steps, and the newest one before them.
         raised: the raised effective watermarks of the bases, in these steps and before them.
     """

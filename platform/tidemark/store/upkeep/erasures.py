@@ -57,7 +57,6 @@ class Erasure:
     """The deletion of events of one source.
 
     Args:
-        source: its name.
         through: the source's newest arrival at that time.
         events: the number of events to delete, by arrival.
         letters: the number of dead letters that lose their content, by arrival; for a derived
@@ -65,7 +64,6 @@ class Erasure:
         windows: the starts of the windows to recompute, by asset; no range means all windows.
         added: for a derived source, the position of the first row to add, by arrival. Earlier rows
             of the arrival have smaller positions.
-        id: its unique id.
         at: when it began, in microseconds.
     """
 

@@ -94,7 +94,6 @@ def maintain(
         tables: the tables to maintain. The default is all of Tidemark's tables and the scratch
             folder.
         retention: how long removed files are kept, in microseconds.
-        dry_run: only report what would be done.
     """
     existing, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
