@@ -1,4 +1,4 @@
-"""Compare rows column by column, and format their instants and keys."""
+"""Compare rows column by column, and write rows, keys and instants as text that identifies them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
@@ -8,7 +8,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from tidemark.compute.exact_json import exact_json
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 
@@ -72,3 +71,21 @@ def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool
         b.cast("string").alias("right"),
     )
     return F.when(~same, both)
+
+
+# By default, the engine leaves out nulls, and everything below a millisecond.
+_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def exact_json(*fields: Column) -> Column:
+    """Return columns as a JSON object, with nulls and with the microseconds of times."""
+    return struct_as_json(F.struct(*fields))
+
+
+def struct_as_json(struct: Column) -> Column:
+    """Return a struct as a JSON object, with nulls and with the microseconds of times."""
+    return F.to_json(struct, _OPTIONS)

@@ -17,7 +17,7 @@ from tidemark.define.helper_columns import ADMITTED, FIRST, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.increment import NO_COMMIT
+from tidemark.store.commits.kinds import NO_COMMIT
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse

@@ -28,7 +28,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
-from tidemark.store.commits.following import Following
+from tidemark.store.commits.kinds import Following
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log

@@ -12,11 +12,15 @@ The order of the writes makes a kill at any point harmless:
 Each step is a fail point (`base.failpoint`).
 """
 
+import time
+from collections import Counter
+from collections.abc import Mapping
+
 from tidemark.base.failpoint import pass_fail_point
+from tidemark.define import classification
 from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import GateResult
-from tidemark.run import facts
 from tidemark.run.compute import Computation, Output
 from tidemark.run.plan import Plan
 from tidemark.store import ledger
@@ -64,7 +68,7 @@ def publish(
     done = _write_published(asset, plan, passed.rows, computed.reach)
     pass_fail_point("ledger")
     windows = 0 if done is None else passed.count
-    found = facts.build_run_facts(
+    found = build_run_facts(
         asset,
         plan.marker,
         computed.counts,
@@ -106,3 +110,47 @@ def _write_output(asset: Asset, marker: CommitInfo, output: Output) -> None:
         store_.replace(output.rows, output.table, within(ranges), asset.app, marker.commit_number)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.commit_number)
+
+
+def build_run_facts(
+    asset: Asset,
+    marker: CommitInfo,
+    counts: Counter[int],
+    *,
+    windows: int,
+    quarantined: int,
+    warned: int = 0,
+    reported: bool = False,
+    limited_by: str | None = None,
+    ended: Mapping[str, int] | None = None,
+) -> RunFacts:
+    """Return the facts of a commit that has just finished.
+
+    Args:
+        windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
+        ended: end time of each step in microseconds, by the ledger's column name.
+    """
+    assert asset.table_id is not None
+    window_from, window_to = marker.bounds
+    return RunFacts(
+        run=marker.run,
+        asset=asset.transform.name,
+        table_id=asset.table_id,
+        mode=marker.mode,
+        late_events=marker.late_events,
+        commit_number=marker.commit_number,
+        from_arrival=marker.before.at.arrival if marker.recomputed is None else -1,
+        through_arrival=marker.at.arrival,
+        window_from=window_from,
+        window_to=window_to,
+        started_at=marker.started,
+        ended_at=time.time_ns() // 1000,
+        watermark=marker.at.watermark,
+        windows=windows,
+        quarantined=quarantined,
+        warned=warned,
+        **{word: counts[code] for code, word in classification.VERDICTS.items()},
+        reported=reported,
+        limited_by=limited_by,
+        **(ended or {}),
+    )

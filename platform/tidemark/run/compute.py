@@ -42,8 +42,8 @@ from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import window_starts_in
+from tidemark.store.commits.kinds import SessionReplacement
 from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
-from tidemark.store.commits.replacement import SessionReplacement
 from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import count_by_verdict, counted_column, with_commit_number
 

@@ -30,9 +30,8 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_superseded
 from tidemark.store.commits.conditions import Condition
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Cause, Increment, Replacement, SessionReplacement
 from tidemark.store.commits.ranges import Ranges, between
-from tidemark.store.commits.replacement import Cause, Replacement, SessionReplacement
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.ledger import ENDED
 

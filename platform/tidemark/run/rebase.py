@@ -17,7 +17,7 @@ from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
-from tidemark.store.commits.replacement import Cause, Replacement
+from tidemark.store.commits.kinds import Cause, Replacement
 from tidemark.store.commits.scope import Scope
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import with_commit_number

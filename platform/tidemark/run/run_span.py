@@ -6,8 +6,7 @@ from tidemark.base import telemetry
 from tidemark.base.telemetry import Span, TracedArrival
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commits.following import Following
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Following, Increment
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 

@@ -44,8 +44,8 @@ from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
+from tidemark.store.commits.kinds import TableSwap
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.commits.table_swap import TableSwap
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep.source_lock import shares_source

@@ -16,7 +16,7 @@ from tidemark.define.helper_columns import IS_DELETED
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
-from tidemark.store.commits.replacement import SessionReplacement
+from tidemark.store.commits.kinds import SessionReplacement
 from tidemark.store.rows import Rows, frame
 
 

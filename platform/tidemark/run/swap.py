@@ -21,10 +21,10 @@ from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import MARKER
 from tidemark.engine.queries.plan_literals import uncompiled_literal
-from tidemark.run import facts
+from tidemark.run import commit
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
-from tidemark.store.commits.table_swap import TableSwap
+from tidemark.store.commits.kinds import TableSwap
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
@@ -76,7 +76,7 @@ def finish(asset: Asset, marker: TableSwap) -> RunFacts:
     warehouse.catalog.wait_until_registered()
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
     quarantined = count_rows(warehouse, quarantine)
-    found = facts.build_run_facts(asset, marker, counts, windows=windows, quarantined=quarantined)
+    found = commit.build_run_facts(asset, marker, counts, windows=windows, quarantined=quarantined)
     facts_ = ledger.append(warehouse, found, asset.transform.tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in marker.taken.items():

@@ -51,7 +51,7 @@ from tidemark.define.tables import (
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.commits.stored_format import from_json
+from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.committers.staged import file_system

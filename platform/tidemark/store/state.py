@@ -28,9 +28,8 @@ from tidemark.engine.queries.requests import fetch
 from tidemark.store import integrity
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.conditions import InRanges, window_starts_in
-from tidemark.store.commits.increment import NO_COMMIT
+from tidemark.store.commits.kinds import NO_COMMIT, from_json, to_json
 from tidemark.store.commits.ranges import Ranges, within
-from tidemark.store.commits.stored_format import from_json, to_json
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 

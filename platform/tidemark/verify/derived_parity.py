@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
+from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import read_steps
-from tidemark.compute.exact_json import exact_json
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.engine.queries.planning import Planning

@@ -24,7 +24,7 @@ from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import Condition, at_least, text_field
 from tidemark.store.commits.coverage import TimelinePosition
-from tidemark.store.commits.stored_format import from_json
+from tidemark.store.commits.kinds import from_json
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.steps import TakenResults
 from tidemark.store.rows import to_micros

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidemark import engine
 from tidemark.base.settings import Settings
-from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.server import managed_of
 
 _COPIED = ("token", "pids/engine.json")

@@ -16,7 +16,7 @@ from tidemark.base.files.private import TRUSTED, make_folder, open_lock
 from tidemark.base.project import python_path
 from tidemark.base.settings import FILE, Settings
 from tidemark.engine import ManagedProcess
-from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.server import stop
 from tidemark.store import lock_files
 from tidemark_streaming.base import foreground

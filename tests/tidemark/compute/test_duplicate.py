@@ -22,7 +22,7 @@ from helpers.data.support import (
 )
 from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.events.duplicates import mark_duplicates
+from tidemark.compute.events.prepare import mark_duplicates
 from tidemark.define import classification
 from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.define.transform import WindowedTransform

@@ -30,8 +30,7 @@ from tidemark.define.windows import Global, Session
 from tidemark.engine.queries.requests import fetch, to_dataframe
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
-from tidemark.store.commits.replacement import Cause, Replacement
+from tidemark.store.commits.kinds import Cause, Increment, Replacement
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse

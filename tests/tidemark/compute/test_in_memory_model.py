@@ -19,7 +19,7 @@ from tidemark.define.triggers.firings import EachArrival, Firing, Never
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.windows import Tumbling
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Increment
 from tidemark.store.rows import INSTANT
 
 SECOND = 1_000_000

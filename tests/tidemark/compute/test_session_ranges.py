@@ -20,7 +20,7 @@ from tidemark.define.windows import Session
 from tidemark.quality import between, matches_log
 from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store.commits.replacement import SessionReplacement
+from tidemark.store.commits.kinds import SessionReplacement
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse

@@ -21,9 +21,8 @@ from tidemark.define.triggers.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Cause, Increment, Replacement
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.commits.replacement import Cause, Replacement
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse

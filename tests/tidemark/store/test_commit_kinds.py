@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from tidemark.define.identity.parts import Part
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit, drop_superseded
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
-from tidemark.store.commits.following import Following
-from tidemark.store.commits.increment import NO_COMMIT, Increment
+from tidemark.store.commits.kinds import (
+    NO_COMMIT,
+    Cause,
+    Following,
+    Increment,
+    Promotion,
+    Replacement,
+    Rollback,
+    SessionReplacement,
+    from_json,
+    to_json,
+)
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.commits.replacement import Cause, Replacement, SessionReplacement
-from tidemark.store.commits.stored_format import from_json, to_json
-from tidemark.store.commits.table_swap import Promotion, Rollback
 
 SOME: Ranges = ((0, 10), (20, 30))
 BACKFILL, SWAP = Cause.BACKFILL, {"visits": ("visits__rebuild", 3)}

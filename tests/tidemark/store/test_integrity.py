@@ -26,7 +26,7 @@ from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Increment
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.event_log.arrival import TIMELINE, Arrival
 from tidemark.store.event_log.log import Log

@@ -9,7 +9,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.define.classification import ON_TIME
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
-from tidemark.store.commits.increment import Increment
+from tidemark.store.commits.kinds import Increment
 from tidemark.store.state import State, with_commit_number
 from tidemark.store.warehouse import Warehouse
 

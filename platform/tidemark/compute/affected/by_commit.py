@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tidemark.define.definition import Definition
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
-from tidemark.store.commits.replacement import Cause, Replacement
+from tidemark.store.commits.kinds import Cause, Replacement
 
 
 def find_change(

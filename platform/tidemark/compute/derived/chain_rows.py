@@ -17,9 +17,9 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import slot
 from tidemark.compute.affected.closed_windows import open_range
+from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
-from tidemark.compute.exact_json import exact_json
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane import as_of
 from tidemark.compute.pane_table import list_values

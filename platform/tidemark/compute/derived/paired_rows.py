@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidemark.compute.compare import struct_as_json
 from tidemark.compute.derived.base_rows import (
     ARRIVAL,
     CORRELATION,
@@ -21,7 +22,6 @@ from tidemark.compute.derived.base_rows import (
     TIME,
     origin_of,
 )
-from tidemark.compute.exact_json import struct_as_json
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import LINEAGE, Pairing
 from tidemark.define.helper_columns import helper

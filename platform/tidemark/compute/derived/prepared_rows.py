@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.events import plan_check
 from tidemark.compute.events.prepare import call_function
-from tidemark.compute.exact_json import exact_json
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.row_asset import RowAsset
 from tidemark.define.derived.union import LINEAGE

@@ -2,16 +2,22 @@
 
 Each step depends only on a row and the facts of its arrival, never on other rows of the run. The
 result is therefore the same however the arrivals are divided into runs.
+
+An event is a duplicate if the log has another event with the same sender-assigned id at an earlier
+(arrival, position), and the two happened at most a horizon apart. This also depends on the log
+alone, and a run has to look back no further than the horizon. Every earlier event counts, even if
+it was too late or was itself a duplicate. An event without an id, or without a plausible event
+time, is never a duplicate, and never makes another one a duplicate.
 """
 
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.compute.events.duplicates import mark_duplicates
 from tidemark.define.preparation import Preparation
 from tidemark.define.transform import WindowedTransform
+from tidemark.define.uniqueness import MARK, Deduplicate
 from tidemark.store.event_log import lookup_tables
 from tidemark.store.event_log.log import Log
 
@@ -32,7 +38,7 @@ def prepare_rows(
     if transform.deduplicate is None:
         rows = log.read(after, through, start, end)
     else:
-        rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
+        rows = _mark_duplicates(log, transform.deduplicate, after, through, start, end)
     return call_function(log, transform.preparation, rows, after, through)
 
 
@@ -52,3 +58,51 @@ def call_function(
         own = rows.where((arrival > span.after) & (arrival <= span.through))
         parts.append(preparation.prepare(own, tables))
     return reduce(DataFrame.unionByName, parts)
+
+
+_ORDER = ("arrival", "position")
+
+
+def _mark_duplicates(
+    log: Log,
+    deduplicate: Deduplicate,
+    after: int,
+    through: int,
+    start: int | None = None,
+    end: int | None = None,
+) -> DataFrame:
+    """Return the log's rows with `after` < arrival <= `through`, and whether each is a `duplicate`.
+
+    Args:
+        start, end: only events that happened in [start, end), in microseconds; None means no bound.
+    """
+    time = log.source.valid_event_time(F.unix_micros("arrived_at"))
+    ids = [F.col(f"`{c}`") for c in deduplicate.by]
+    rows = log.read(
+        after,
+        through,
+        None if start is None else start - deduplicate.within,
+        None if end is None else end + deduplicate.within,
+    )
+    if after >= 0 and (span := log.span(after, through)):
+        oldest, newest = span
+        earlier = log.read(-1, after, oldest - deduplicate.within, newest + deduplicate.within + 1)
+        # Read only the needed columns, and only rows with one of the ids.
+        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
+        few = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
+        few = few.join(rows.select(*ids), list(deduplicate.by), "left_semi")
+        rows = rows.unionByName(few, allowMissingColumns=True)
+    has_key = F.lit(True)
+    for column in (time, *ids):
+        has_key = has_key & column.isNotNull()
+    # A row without an id is its own group. One common group might be the largest of all.
+    groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*_ORDER)))
+    near = groups.orderBy(F.unix_micros(time)).rangeBetween(-deduplicate.within, deduplicate.within)
+    first = F.min(F.struct(*_ORDER)).over(near)
+    found = rows.withColumn(MARK, has_key & (first < F.struct(*_ORDER)))
+    asked = F.col("arrival") > after
+    if start is not None:
+        asked = asked & (F.unix_micros(time) >= start)
+    if end is not None:
+        asked = asked & (F.unix_micros(time) < end)
+    return found.where(asked)

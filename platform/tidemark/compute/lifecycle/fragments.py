@@ -45,7 +45,7 @@ def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
 def aggregate_fragments(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
-    """Aggregate classified events to fragments, with the facts by which fragments merge and fire."""
+    """Aggregate classified events to fragments, with the facts by which these merge and fire."""
     trigger, gap = transform.trigger, transform.window.merge_gap
     if trigger.early.by_arrival:
         # Only this trigger needs to know whether an arrival closes its own session.

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 from tidemark.engine.launch import cache
+from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.launch.command import pyspark_home
-from tidemark.engine.launch.file_lock import lock_folder
 from tidemark.engine.launch.java import Java
 
 FOLDER = cache.own_folder("classes")

@@ -5,11 +5,16 @@ installed Tidemark keeps it in the user's cache: the folder `tidemark` in `XDG_C
 `~/.cache`). All of it may be deleted; Tidemark fetches or creates it again.
 """
 
+import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from tidemark.base.errors import EngineError
+from tidemark.base.files.private import open_lock
 
 _ROOT = Path(__file__).resolve().parents[4]
 
@@ -49,3 +54,25 @@ def in_checkout() -> bool:
 def _is_checkout(root: Path) -> bool:
     """Return whether a folder is a checkout, which `tools/setup` sets up."""
     return (root / "tools" / "setup").is_file()
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the exclusive lock of a folder, which is created if it is missing.
+
+    A second process waits, and then finds the contents that the first one created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open_lock(folder.with_name(f"{folder.name}.lock"))
+    except OSError as error:
+        raise EngineError(
+            f"Tidemark can't write in {folder} ({error.strerror or error}), which contains the "
+            "files that all homes share: make that folder writable. If Tidemark is an installed "
+            "package, you can set XDG_CACHE_HOME to another folder instead."
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 from tidemark.engine.launch import cache
-from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.cache import lock_folder
 
 FOLDER = cache.folder("closed")
 

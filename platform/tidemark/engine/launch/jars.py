@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.engine.launch import cache, file_server
-from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.cache import lock_folder
 from tidemark.engine.launch.java import Java, find_java
 
 FOLDER = cache.folder("jars")

@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run import rebase, runner, swap, takeover
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.table_swap import Promotion, Rollback, TableSwap
+from tidemark.store.commits.kinds import Promotion, Rollback, TableSwap
 from tidemark.store.ledger import RunFacts
 from tidemark.store.upkeep.dropping import drop
 from tidemark.store.upkeep.source_lock import shares_source

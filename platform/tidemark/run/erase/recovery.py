@@ -1,11 +1,16 @@
 """Recompute everything that held an erased event, also after the erasure was killed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.failpoint import pass_fail_point
+from tidemark.compute.affected import by_erasure
 from tidemark.define.definition import Definition
 from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback
@@ -13,11 +18,11 @@ from tidemark.quality import results
 from tidemark.run import runner
 from tidemark.run.erase.deletion import discard_backup
 from tidemark.run.erase.search import list_owned
-from tidemark.run.erase.timeline import count_added
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.committers import Merge
+from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
@@ -42,7 +47,7 @@ def recompute(
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         erasures.record(warehouse, erasure, VOID)
         return False
-    count_added(log, erasure)
+    _count_added(log, erasure)
     pass_fail_point("added")
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
@@ -120,3 +125,47 @@ def _filter_by_ranges(quarantined: pa.Table, ranges: Ranges, definition: Definit
     if not ranges or definition.follows is not None:
         return quarantined
     return quarantined.filter(InRanges("window_start", ranges).expression())
+
+
+_NONE: Mapping[str, Any] = {"rows": 0, "oldest": None, "newest": None}
+
+
+def _count_added(log: Log, erasure: Erasure) -> None:
+    """Let the timeline count the rows that an erasure has added, and cover their event times.
+
+    Runs and joins skip arrivals without events. After an interruption, call it again.
+    """
+    if not erasure.added:
+        return
+    warehouse, source = log.warehouse, log.source
+    time = F.unix_micros(F.col(f"`{source.event_time}`"))
+    bounds = (F.min(time).alias("oldest"), F.max(time).alias("newest"))
+    events = _aggregate(log, source.log_table, erasure, *bounds)
+    letters = _aggregate(log, source.dead_letters_table, erasure)
+    arrivals = list[Arrival]()
+    ranges = erasures.arrival_ranges(erasure.added)
+    for arrival in log.timeline(ranges[0][0] - 1, ranges[-1][1] - 1):
+        if not any(start <= arrival.arrival < end for start, end in ranges):
+            continue
+        new, dead = (found.get(arrival.arrival, _NONE) for found in (events, letters))
+        oldest = [t for t in (arrival.min_event_time, new["oldest"]) if t is not None]
+        newest = [t for t in (arrival.max_event_time, new["newest"]) if t is not None]
+        arrivals.append(
+            replace(
+                arrival,
+                rows=arrival.rows + new["rows"],
+                dead_letters=arrival.dead_letters + dead["rows"],
+                min_event_time=min(oldest, default=None),
+                max_event_time=max(newest, default=None),
+            )
+        )
+    table, condition = source.timeline_table, erasures.arrival_condition(ranges)
+    warehouse.replace(timeline_rows(arrivals), table, condition, erasure.app, 0)
+
+
+def _aggregate(log: Log, table: str, erasure: Erasure, *more: Column) -> dict[int, Row]:
+    """Return the number of added rows in a table, and further aggregates, by arrival."""
+    bound = InRanges("arrival", erasures.arrival_ranges(erasure.added), instants=False)
+    added = by_erasure.select_added(log.warehouse.read(table, bound), erasure.added)
+    found = added.groupBy("arrival").agg(F.count("*").alias("rows"), *more).collect()
+    return {row["arrival"]: row for row in found}

@@ -37,7 +37,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.tables import CHECKS, ERASURES, LEDGER, Role, TableName
 from tidemark.store import integrity
-from tidemark.store.commits.table_swap import TableSwap
+from tidemark.store.commits.kinds import TableSwap
 from tidemark.store.committers import durable, file_list
 from tidemark.store.committers.durable import LOG
 from tidemark.store.integrity import Tables, entries

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tidemark.define.tables import Role, TableName
-from tidemark.store.commits.table_swap import Promotion
+from tidemark.store.commits.kinds import Promotion
 from tidemark.store.state import State
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Warehouse

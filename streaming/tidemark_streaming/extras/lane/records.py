@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.exact_json import exact_json
+from tidemark.compute.compare import exact_json
 from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import CORRELATION

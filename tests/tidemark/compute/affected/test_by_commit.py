@@ -10,9 +10,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.increment import Increment
-from tidemark.store.commits.replacement import Cause, Replacement
-from tidemark.store.commits.table_swap import Promotion
+from tidemark.store.commits.kinds import Cause, Increment, Promotion, Replacement
 
 
 def transform(window: Window) -> WindowedTransform:

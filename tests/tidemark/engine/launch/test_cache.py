@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import EngineError
-from tidemark.engine.launch.cache import cache_root
-from tidemark.engine.launch.file_lock import lock_folder
+from tidemark.engine.launch.cache import cache_root, lock_folder
 
 
 def test_a_checkout_has_its_own_cache_folder(tmp_path: Path) -> None:

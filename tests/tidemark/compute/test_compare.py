@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.compute.compare import keys_as_json
-from tidemark.compute.exact_json import exact_json
+from tidemark.compute.compare import exact_json, keys_as_json
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

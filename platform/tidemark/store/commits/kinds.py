@@ -1,0 +1,225 @@
+"""The kinds of commit: what each reads, replaces and publishes, and its form as JSON in a state.
+
+`commit_info` has the table of their properties.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from tidemark.define.identity.parts import Part
+from tidemark.store.commits.commit_info import CommitInfo, StateCommit
+from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
+from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.scope import Scope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Increment(StateCommit):
+    """A commit that adds the events of the arrivals since the newest commit.
+
+    Args:
+        open_before: the `open_from` of the newest commit; None if another definition made it.
+    """
+
+    open_before: int | None = None
+
+    @property
+    def mode(self) -> str:
+        return "incremental"
+
+    @property
+    def changing_from(self) -> int | None:
+        return self.open_before
+
+    def scope(self) -> Scope:
+        before = self.before
+        beyond = F.col("arrival") > before.pick("arrival") if before.covers else None
+        return Scope(before.at.arrival, self.at.arrival, arrivals=beyond)
+
+
+NO_COMMIT = Increment()
+"""Stands for the newest commit of a state without commits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Following(CommitInfo):
+    """A commit of a roll-up, which follows its base's commits up to `commit_number`.
+
+    It is not stored, because it is a function of the base's state.
+
+    Args:
+        ranges: the ranges of the windows that the commit replaces; empty means all windows; None
+            if the base has replaced no window.
+    """
+
+    ranges: Ranges | None = None
+
+    @property
+    def mode(self) -> str:
+        return "rollup"
+
+    @property
+    def recomputed(self) -> Ranges | None:
+        return self.ranges
+
+
+class Cause(StrEnum):
+    """Why windows are recomputed."""
+
+    BACKFILL = "backfill"
+    CORRECTION = "correction"
+    ERASURE = "erasure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement(StateCommit):
+    """A commit that replaces the windows that start in its ranges.
+
+    Args:
+        ranges: ranges [start, end) of window starts; empty means all windows.
+        complete: true if too-late events count.
+    """
+
+    counts_all_events = True
+
+    cause: Cause
+    ranges: Ranges = ()
+    complete: bool = False
+
+    @property
+    def mode(self) -> str:
+        return self.cause.value
+
+    @property
+    def recomputed(self) -> Ranges:
+        return self.ranges
+
+    @property
+    def late_events(self) -> str:
+        return "include" if self.complete else "exclude"
+
+    @property
+    def lists_late_events(self) -> bool:
+        # A correction leaves the events that it counts in the late table.
+        return self.cause is not Cause.CORRECTION
+
+    @property
+    def at(self) -> TimelinePosition:
+        ahead = (
+            c.at
+            for c in self.after.covers
+            if any(start < c.end and c.start < end for start, end in self.ranges)
+        )
+        return max((self.after.at, *ahead), key=attrgetter("arrival"))
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None]:
+        starts, ends = zip(*self.ranges, strict=True) if self.ranges else ((), ())
+        return min(starts, default=None), max(ends, default=None)
+
+    def scope(self) -> Scope:
+        return Scope.from_coverage(self.after, self.ranges, complete=self.complete)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionReplacement(Replacement):
+    """A replacement of session windows, which may extend beyond the ranges.
+
+    The commit recounts the events in its ranges, joins them with the stored partials outside, and
+    merges the affected sessions into the published ones.
+    """
+
+    counts_all_events = False
+    # Only the present sessions around its ranges are known.
+    can_repeat = False
+
+    @property
+    def replaced(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSwap(StateCommit):
+    """A commit that copies other tables.
+
+    Args:
+        taken: for each table, the table and version that its rows are copied from; a table that is
+            not named becomes empty.
+    """
+
+    # Publishing it drops the rebuilt tables.
+    can_repeat = False
+
+    taken: Mapping[str, tuple[str, int]]
+
+    @property
+    def recomputed(self) -> Ranges:
+        return ()
+
+    def scope(self) -> Scope:
+        return Scope.from_coverage(self.after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion(TableSwap):
+    """A commit that replaces all rows by those of rebuilt tables.
+
+    Args:
+        kept: for each table, the version that has its earlier rows; empty if they are not kept.
+    """
+
+    kept: Mapping[str, int]
+
+    @property
+    def mode(self) -> str:
+        return "promotion"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(TableSwap):
+    """A commit that restores the rows from before a promotion."""
+
+    allows_changes = False
+
+    @property
+    def mode(self) -> str:
+        return "rollback"
+
+
+_KINDS: dict[str, type[StateCommit]] = {
+    kind.__name__: kind
+    for kind in (Increment, Replacement, SessionReplacement, Promotion, Rollback)
+}
+
+
+def to_json(commit: StateCommit) -> str:
+    return json.dumps({"kind": type(commit).__name__, **asdict(commit)}, separators=(",", ":"))
+
+
+def from_json(text: str) -> StateCommit:
+    plain = json.loads(text)
+    kind = _KINDS[plain.pop("kind")]
+    return kind(**{n: _READ[n](value) if n in _READ else value for n, value in plain.items()})
+
+
+def _coverage(plain: dict[str, Any]) -> Coverage:
+    covers = (
+        BackfilledRange(c["start"], c["end"], TimelinePosition(**c["at"])) for c in plain["covers"]
+    )
+    return Coverage(TimelinePosition(**plain["at"]), tuple(covers), plain["whole"])
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "before": _coverage,
+    "after": _coverage,
+    "cause": Cause,
+    "parts": lambda parts: parts and {name: Part(*part) for name, part in parts.items()},
+    "ranges": lambda ranges: tuple((start, end) for start, end in ranges),
+    "taken": lambda taken: {table: (name, at) for table, (name, at) in taken.items()},
+}
