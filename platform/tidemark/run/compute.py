@@ -19,11 +19,12 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
+from tidemark.base.instants import INFINITY
 from tidemark.compute import in_memory, rollups
 from tidemark.compute.affected.closed_windows import affected_range, closed_end
-from tidemark.compute.compare import keys_as_json
+from tidemark.compute.compare import keys_as_json, same_window
 from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
-from tidemark.compute.lifecycle import lifecycle
+from tidemark.compute.lifecycle import clusters, lifecycle, session
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane import as_of, count_scope
 from tidemark.compute.pane_table import compute_panes
@@ -34,10 +35,10 @@ from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.helper_columns import IS_DELETED, MARKER, VERDICT
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.planning import Planning
+from tidemark.quality import quarantine
 from tidemark.quality.evidence import KEYS, UNPUBLISHED
 from tidemark.quality.gx import ROW
 from tidemark.quality.validation import row_number
-from tidemark.run import sessions
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
@@ -193,7 +194,7 @@ def compute_windows(
             outputs.append(
                 Output(own.late_table, materialized, comment, marker.recomputed, grows=True)
             )
-    open_from = None if opened is None else sessions.find_first_open(transform, marker, opened.get)
+    open_from = None if opened is None else _find_first_open(transform, marker, opened.get)
     end = closed_end(transform, marker.before) if adds else None
     reach = "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
     return Computation(new, counts, windows, reach, outputs, open_from, overflowed)
@@ -239,7 +240,7 @@ def _compute_in_engine(
     now = as_of(marker.after)
     if isinstance(marker, SessionReplacement):
         few = planning is Planning.FEW
-        return sessions.merge_sessions(asset, marker, rows, scratch, all_fire_once=plain, few=few)
+        return _merge_sessions(asset, marker, rows, scratch, all_fire_once=plain, few=few)
     if marker.recomputed is not None:
         return kind.finish_windows(rows, transform, asset.log, now, all_fire_once=plain)
     then = as_of(marker.before)
@@ -375,3 +376,72 @@ def _add_commit_columns(
     if not marked:
         return stamped
     return stamped.withColumns({ROW: row_number(), KEYS: keys_as_json(transform.keys)})
+
+
+def _merge_sessions(
+    asset: Asset,
+    marker: SessionReplacement,
+    rows: DataFrame,
+    scratch: TempTables,
+    *,
+    all_fire_once: bool,
+    few: bool,
+) -> DataFrame:
+    """Return the current sessions near the commit's ranges, and the earlier rows that they replace.
+
+    `IS_DELETED` is true for an earlier row near the ranges whose session no longer exists.
+
+    Args:
+        few: true if the current sessions fit into memory.
+    """
+    warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
+    at = as_of(marker.after)
+    found = session.finish_windows(
+        rows, transform, asset.log, at, all_fire_once=all_fire_once, near=near
+    )
+    current = scratch.materialize_frame(found, few=few)
+    earlier = quarantine.read_computed(warehouse, transform, ())
+    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    earlier = earlier.where(clusters.touches_ranges(start, end, transform, near))
+    same = same_window(transform, "e", "s")
+    left = earlier.alias("e").join(current.alias("s"), same, "left_anti")
+    return current.withColumn(IS_DELETED, F.lit(False)).unionByName(
+        left.drop(*{*left.columns} - {*current.columns}).withColumn(IS_DELETED, F.lit(True)),
+        allowMissingColumns=True,
+    )
+
+
+def find_open_from(asset: Asset, marker: CommitInfo, partials: Rows) -> int | None:
+    """Return, for a commit that replaces windows by `partials`, the start of the first session that
+    later arrivals can still change. None means no bound: every session can change. The result is
+    also None if the windows do not merge.
+    """
+    transform = asset.transform
+    if not transform.window.merges:
+        return None
+    if isinstance(marker, SessionReplacement):
+        return marker.open_from
+    if marker.after.at.watermark == INFINITY:
+        return closed_end(transform, marker.after)
+    rows = frame(asset.warehouse.spark, partials)
+    found = session.find_open_from(rows, transform, as_of(marker.after)).collect()
+    return _find_first_open(transform, marker, found[0].asDict())
+
+
+def _find_first_open(
+    transform: Definition, marker: CommitInfo, observed: Mapping[str, int | None]
+) -> int | None:
+    """Return the start of the first session that later arrivals can still change.
+
+    None means no bound.
+
+    Args:
+        observed: the engine's observation of the existing sessions.
+    """
+    begin = closed_end(transform, marker.after)
+    # The engine may have optimized the observation away. Nothing is known then.
+    if begin is None or "open_from" not in observed:
+        return None
+    # A later event may also start a new session, no earlier than `begin`.
+    earliest = observed["open_from"]
+    return begin if earliest is None else min(earliest, begin)

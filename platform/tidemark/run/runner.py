@@ -35,7 +35,7 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import validate_and_split
 from tidemark.quality.recorded_decisions import with_recorded_decisions
-from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
+from tidemark.run import commit, compute, plan, rebase, swap, takeover
 from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
@@ -315,7 +315,7 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
     with temp_tables(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count_events(asset, todo, place)
         todo = todo.with_end_of("count")
-        open_from = sessions.find_open_from(asset, todo.marker, partials)
+        open_from = compute.find_open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.table_id = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place, conflicts).with_end_of("store")

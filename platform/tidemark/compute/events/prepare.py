@@ -38,7 +38,7 @@ def prepare_rows(
     if transform.deduplicate is None:
         rows = log.read(after, through, start, end)
     else:
-        rows = _mark_duplicates(log, transform.deduplicate, after, through, start, end)
+        rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
     return call_function(log, transform.preparation, rows, after, through)
 
 
@@ -63,7 +63,7 @@ def call_function(
 _ORDER = ("arrival", "position")
 
 
-def _mark_duplicates(
+def mark_duplicates(
     log: Log,
     deduplicate: Deduplicate,
     after: int,

@@ -6,7 +6,7 @@
 | sessions, which grow while a key keeps receiving events | `session`, which merges fragments |
 
 Both have the same functions, from DataFrame to DataFrame; `lifecycle` chooses the one for a
-transform's windows. Functions that only sessions need are called by `run/sessions`.
+transform's windows. Functions that only sessions need are called by `run/compute`.
 """
 
 from typing import Protocol

@@ -12,21 +12,25 @@ kept, however old they are:
 | files that no commit refers to yet, for at least a day | a run may be about to commit them |
 """
 
+import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow.fs as pafs
 
 from tidemark.base import thresholds
 from tidemark.base.counts import format_count
 from tidemark.base.errors import ConflictError, DataError, describe_unknown
-from tidemark.define.tables import TableName
+from tidemark.define.tables import Role, TableName
+from tidemark.store.commits.kinds import Promotion
 from tidemark.store.committers import KeptFiles
 from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.staged import file_system
-from tidemark.store.upkeep import retention_holds
-from tidemark.store.upkeep.retention_holds import run_unless_dropped
+from tidemark.store.state import State
+from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
@@ -74,7 +78,7 @@ def own_tables(warehouse: Warehouse) -> list[TableName]:
             else None
         )
 
-    found = (run_unless_dropped(warehouse, table, own) for table in warehouse.tables())
+    found = (_run_unless_dropped(warehouse, table, own) for table in warehouse.tables())
     return [name for name in found if name is not None]
 
 
@@ -99,9 +103,9 @@ def maintain(
     for name in asked:
         if name not in existing:
             raise DataError(describe_unknown("Tidemark table", name, existing))
-    versions = retention_holds.versions_in_arrivals(warehouse, existing)
-    kept = retention_holds.versions_for_rollback(warehouse, existing, now - _ROLLBACK_PERIOD)
-    read = retention_holds.versions_read(warehouse)
+    versions = _versions_in_arrivals(warehouse, existing)
+    kept = _versions_for_rollback(warehouse, existing, now - _ROLLBACK_PERIOD)
+    read = _versions_read(warehouse)
     for table in asked or existing:
         found = _try_maintaining(
             warehouse,
@@ -133,7 +137,7 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         begun: when the files of the current versions began to be written, in microseconds. Files
             that no version refers to are removed if they are older.
     """
-    recorded = retention_holds.versions_in_arrivals(warehouse, own_tables(warehouse))
+    recorded = _versions_in_arrivals(warehouse, own_tables(warehouse))
     for table in tables:
         if warehouse.version(table) < 0:
             continue
@@ -163,7 +167,7 @@ def _try_maintaining(
 ) -> MaintenanceResult | None:
     """Return the result of maintaining a table, or its error; None if the table was dropped."""
     try:
-        return run_unless_dropped(warehouse, table, work)
+        return _run_unless_dropped(warehouse, table, work)
     except Exception as error:
         first, *_ = str(error).strip().splitlines() or [""]
         return MaintenanceResult(table, trouble=first or type(error).__name__)
@@ -224,3 +228,73 @@ def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> Maintenance
         if not dry_run:
             system.delete_dir(top.path)
     return MaintenanceResult(SCRATCH, removed=removed, freed=freed)
+
+
+_T = TypeVar("_T")
+
+
+def _run_unless_dropped(warehouse: Warehouse, table: str, look: Callable[[str], _T]) -> _T | None:
+    """Return `look(table)`; None if the table was dropped in the meantime."""
+    try:
+        return look(table)
+    except Exception:
+        if warehouse.head(table) is None:
+            return None
+        raise
+
+
+def _versions_for_rollback(
+    warehouse: Warehouse, tables: Iterable[TableName], since: int
+) -> dict[str, int]:
+    """Return the versions that tables had before promotions since an instant, by table name."""
+
+    def before(table: str) -> dict[str, int]:
+        state = State.from_table(warehouse, table)
+        promoted = state.last().promoted
+        if promoted <= state.forgotten():
+            return {}
+        commit = state.at(promoted)
+        return (
+            dict(commit.kept) if isinstance(commit, Promotion) and commit.started >= since else {}
+        )
+
+    found: dict[str, int] = {}
+    for table in (t for t in tables if t.role is Role.STATE):
+        found |= _run_unless_dropped(warehouse, table, before) or {}
+    return found
+
+
+def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
+    """Return the versions of tables that arrivals have recorded, by table name."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for timeline in (t for t in tables if t.role is Role.TIMELINE):
+        arrivals = _run_unless_dropped(warehouse, timeline, warehouse.take)
+        texts = [] if arrivals is None else arrivals["lookups"].unique().to_pylist()
+        for name, version in (pair for text in texts for pair in json.loads(text).items()):
+            found[name].add(int(version))
+    return found
+
+
+def _versions_read(warehouse: Warehouse) -> dict[str, int]:
+    """Return, for each table, the version that its slowest reader of changes has reached.
+
+    The keys are the tables' identities.
+    """
+    found: dict[str, int] = {}
+    for table, version in [*_read_by_marts(warehouse), *_read_by_queries(warehouse)]:
+        found[table] = min(version, found.get(table, version))
+    return found
+
+
+def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
+    """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
+    marts = warehouse.marts(registered=False)
+    for mart in marts.tables():
+        properties = _run_unless_dropped(marts, mart, marts.properties) or {}
+        versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
+        yield from ((table, at) for table, at in versions.items() if isinstance(at, int))
+
+
+def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
+    """Yield, from the checkpoints, the last version that each streaming query has read."""
+    yield from ((table, version - 1) for table, version in checkpoints.read(warehouse))
