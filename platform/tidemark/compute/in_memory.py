@@ -96,7 +96,6 @@ class _Merging:
 
 
 def is_supported(transform: Definition, marker: CommitInfo) -> bool:
-    """Return whether `compute_changes` supports this transform and commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None

@@ -70,7 +70,6 @@ def assign_slots(
 
 
 def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
-    """Return events with `WATERMARK_AFTER`."""
     watermarks = log.few_watermarks_after()
     if not watermarks:
         return events.join(F.broadcast(log.watermarks_after()), "arrival")

@@ -8,7 +8,6 @@ PREFIX = "_tidemark_"
 
 
 def helper(name: str) -> str:
-    """Return the name of a helper column."""
     return f"{PREFIX}{name}"
 
 

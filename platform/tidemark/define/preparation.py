@@ -64,7 +64,6 @@ class Preparation:
         return prepared
 
     def _call_function(self, rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
-        """Call the user's function and return its result."""
         try:
             prepared: object = self.function(rows, **lookups)
         except TidemarkError:
@@ -84,7 +83,6 @@ class Preparation:
         return prepared
 
     def _check_prepared(self, columns: Sequence[str]) -> None:
-        """Check the columns of the function's result."""
         marks = [MARK] if self.marked else []
         lowered = [c.lower() for c in columns]
         for column in columns:

@@ -52,7 +52,6 @@ class TableName(str):
     side: str
 
     def __new__(cls, name: str, owner: str, role: Role, side: str = "") -> Self:
-        """Create the name."""
         made = super().__new__(cls, name)
         made.owner, made.role, made.side = owner, role, side
         return made
@@ -70,7 +69,6 @@ class TableName(str):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties with which a table of this name is created."""
         side = {SIDE: self.side} if self.side else {}
         return {OWNER: self.owner, ROLE: self.role.value, **side}
 
@@ -100,12 +98,10 @@ SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES)
 
 
 def source(name: str) -> str:
-    """Return a source as the owner of tables."""
     return f"source {name}"
 
 
 def asset(name: str) -> str:
-    """Return an asset as the owner of tables."""
     return f"asset {name}"
 
 

@@ -40,14 +40,12 @@ def published_columns(transform: Definition) -> dict[str, str | None]:
 
 
 def quarantined_columns(transform: Definition) -> dict[str, str | None]:
-    """Return the columns of the quarantine table."""
     columns = published_columns(transform)
     del columns["quality"]
     return {**columns, **QUARANTINE_COLUMNS}
 
 
 def pane_columns(transform: Definition) -> dict[str, str | None]:
-    """Return the columns of the panes table."""
     return {**BOUNDS, **_keys(transform), **FIRED, **_values(transform), "commit_number": "bigint"}
 
 
@@ -59,7 +57,6 @@ def late_columns(transform: Definition) -> dict[str, str | None]:
 
 
 def late_loss_columns(transform: Definition) -> dict[str, str | None]:
-    """Return the columns of the late-loss table."""
     values = _values(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
     counted = {**LOST, **complete, **values, "commit_number": "bigint"}

@@ -19,7 +19,6 @@ class Channel(DefaultChannelBuilder):
     """A channel to an address; as in Spark, a token without TLS is sent only to `localhost`."""
 
     def metadata(self) -> list[tuple[str, str]]:
-        """Return the metadata of each call."""
         token = [] if self.token is None else [("authorization", f"Bearer {self.token}")]
         return [*super().metadata(), *token]
 
@@ -33,7 +32,6 @@ class Channel(DefaultChannelBuilder):
 
 
 def open_session(channel: Channel) -> "SparkSession":
-    """Return a new session on a channel."""
     # PySpark's builder, which accepts only addresses, sets this too: functions then use the Connect
     # client.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"

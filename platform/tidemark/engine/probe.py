@@ -91,7 +91,6 @@ def _check_trusted(builder: "Channel", name: str) -> None:
 
 
 def channel(url: str) -> "Channel":
-    """Return the channel of an address."""
     from pyspark.errors import PySparkException
 
     from tidemark.engine.channel import Channel
@@ -108,7 +107,6 @@ def channel(url: str) -> "Channel":
 
 
 def host_and_port(builder: "Channel") -> tuple[str, int]:
-    """Return the host and the port of an engine."""
     host, _, port = builder.endpoint.rpartition(":")
     return host.strip("[]"), int(port)
 

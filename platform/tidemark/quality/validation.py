@@ -289,7 +289,6 @@ def _general_result(
 
 
 def _find_places(look: _ValidatedRows, numbers: Sequence[int]) -> dict[int, _Place]:
-    """Return the identities of rows, by row number."""
     answers = look.answers
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows

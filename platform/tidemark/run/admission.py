@@ -36,7 +36,6 @@ class Admission:
         return limit if isinstance(limit, Admission) else cls(limit)
 
     def __bool__(self) -> bool:
-        """Return whether any limit is set."""
         return any(limit is not None for limit in vars(self).values())
 
     def admit(self, waiting: Sequence[Arrival]) -> tuple[Sequence[Arrival], str | None]:

@@ -34,7 +34,6 @@ class Conflicts:
         self.count = 0
 
     def add(self) -> None:
-        """Count a conflict."""
         self.count += 1
         if self.count >= MAX_CONFLICTS:
             raise conflict_error(self.asset, MAX_CONFLICTS)

@@ -78,7 +78,6 @@ class Catalog:
                 self._register(table)
 
     def unregister(self, table: str) -> None:
-        """Unregister a table if it is registered."""
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
         self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
 

@@ -44,7 +44,6 @@ def claim(place: str) -> int | None:
 
 
 def release(handle: int | None) -> None:
-    """Release a claim."""
     if handle is not None:
         os.close(handle)
 

@@ -262,7 +262,6 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
 
 
 def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Yield the damage to a source's tables."""
     yield from _find_missing_arrivals(tables, source)
     name, app = source.timeline_table, ingest_app(source)
     timeline = tables.open(name)

@@ -102,7 +102,6 @@ class RunFacts:
 
     @property
     def seconds(self) -> float:
-        """The duration of the run."""
         return (self.ended_at - self.started_at) / 1e6
 
     @property
@@ -167,7 +166,6 @@ def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
 
 
 def create(warehouse: Warehouse) -> None:
-    """Create the ledger if it does not exist."""
     warehouse.create(TABLE, SCHEMA.empty_table(), "Every run of every asset")
 
 

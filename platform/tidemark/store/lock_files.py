@@ -45,7 +45,6 @@ def open_lock_file(warehouse: Warehouse, name: str, *, writable: bool = True) ->
 
 
 def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
-    """Replace the text of a lock file."""
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)
@@ -54,11 +53,9 @@ def write_note(warehouse: Warehouse, handle: int, text: str) -> None:
 
 
 def read_note(handle: int) -> str:
-    """Return the text of a lock file."""
     return os.pread(handle, 200, 0).decode()
 
 
 def _unwritable(warehouse: Warehouse, error: OSError) -> DataError:
-    """Return the error for a lock file that can't be written."""
     why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
     return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")

@@ -33,7 +33,6 @@ Rows = pa.Table | DataFrame
 
 
 def frame(spark: SparkSession, rows: Rows) -> DataFrame:
-    """Return rows as a DataFrame."""
     if isinstance(rows, DataFrame):
         return rows
     if not rows.num_rows:
@@ -94,7 +93,6 @@ def _as_text(value: "pa.Scalar[Any]") -> str | None:
 
 
 def fetch_rows(rows: Rows) -> pa.Table:
-    """Return rows in memory."""
     return fetch(rows) if isinstance(rows, DataFrame) else rows
 
 
@@ -117,7 +115,6 @@ def drop_deleted(rows: Rows) -> Rows:
 
 
 def columns(rows: Rows) -> list[str]:
-    """Return the names of the columns."""
     return rows.columns if isinstance(rows, DataFrame) else rows.column_names
 
 

@@ -166,7 +166,6 @@ class State:
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
     def of(self, commit_number: int) -> DataFrame:
-        """Return the partials of one commit."""
         rows = self.warehouse.read(self.table, _commit_range(commit_number, commit_number + 1))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 

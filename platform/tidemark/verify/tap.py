@@ -128,7 +128,6 @@ def list_steps(transform: Definition) -> list[_Step]:
 
 
 def find_step(transform: Definition, name: str) -> _Step:
-    """Return the step with that name."""
     known = {step.name: step for step in list_steps(transform)}
     if name not in known:
         raise DefinitionError(

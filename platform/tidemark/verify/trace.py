@@ -160,7 +160,6 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
 
 
 def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
-    """Return an event of a source with its origins, and theirs."""
     if not isinstance(source, DerivedSource):
         return event
     bases, origins = {base.name: base for base in source.bases}, list[Event]()
@@ -359,7 +358,6 @@ def _window_ranges(transform: Definition, row: _Row) -> Ranges:
 
 
 def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row | None:
-    """Return the late table's row of an event for a window, or None."""
     table = asset.counting.late_table
     if not asset.warehouse.exists(table):
         return None

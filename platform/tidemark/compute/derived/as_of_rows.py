@@ -49,7 +49,6 @@ _OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
 
 
 def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    """Return the rows of these steps, as `compute.derived.rows` does."""
     left, right = logs
     before = steps.watermark_before(right.source.name)
     advances = steps.advances(right.source.name)

@@ -40,7 +40,6 @@ def parse_origins(read_from: str) -> list[tuple[str, int, int]]:
 
 
 def read_new(log: Log, steps: Steps) -> DataFrame:
-    """Return the rows of a base that these steps bring."""
     return read_between(log, steps, *steps.span(log.source.name))
 
 

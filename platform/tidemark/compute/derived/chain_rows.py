@@ -39,7 +39,6 @@ _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
 
 
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    """Return the rows of these steps, as `compute.derived.rows` does."""
     (log,), asset = logs, chain.asset
     if chain.rows == "changes":
         rows = _list_changes(chain, log, steps)

@@ -76,7 +76,6 @@ class _Side:
 
 
 def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    """Return the rows of these steps, as `compute.derived.rows` does."""
     left, right = _sides(join, logs, steps)
     rows = {
         side.letter: _prepare(

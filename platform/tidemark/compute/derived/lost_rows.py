@@ -177,7 +177,6 @@ def _number(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame
 
 
 def _add_arrival(rows: DataFrame, log: Log) -> DataFrame:
-    """Return rows with the facts of their arrival."""
     timeline = log.warehouse.read(log.source.timeline_table)
     return rows.join(
         timeline.select("arrival", "arrived_at", F.col("watermark_before").alias("watermark")),

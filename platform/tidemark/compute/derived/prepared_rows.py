@@ -21,7 +21,6 @@ from tidemark.store.event_log.steps import Steps
 def prepared_rows(
     source: DerivedSource, derivation: RowAsset, logs: Sequence[Log], steps: Steps
 ) -> DataFrame:
-    """Return the rows of these steps, as `compute.derived.rows` does."""
     (log,), preparation = logs, derivation.preparation
     before, through = steps.span(log.source.name)
     try:

@@ -24,7 +24,6 @@ from tidemark.store.event_log.steps import Steps
 def union_rows(
     source: DerivedSource, derivation: union.Union, logs: Sequence[Log], steps: Steps
 ) -> DataFrame:
-    """Return the rows of these steps, as `compute.derived.rows` does."""
     parts = list[DataFrame]()
     for log, names in zip(logs, derivation.columns, strict=True):
         old = {new: column for column, new in names.items()}

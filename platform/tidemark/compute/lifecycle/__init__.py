@@ -20,8 +20,6 @@ from tidemark.store.event_log.log import Log
 
 
 class Lifecycle(Protocol):
-    """The functions of a lifecycle."""
-
     def aggregate_events(
         self,
         events: DataFrame,

@@ -118,7 +118,6 @@ def replay_clusters(
 
 
 def partial_columns(transform: Definition) -> list[str]:
-    """Return the columns of a partial that are merged."""
     return [VERDICT, "events", "last_arrival", *transform.aggregates]
 
 

@@ -154,12 +154,10 @@ _NONFINITE = ("nan", "inf", "-inf")
 
 
 def _signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggregate:
-    """Return a count of rows minus retractions."""
     return _subtracting(replace(count, partial=lambda: _net(values("1", where), retraction)))
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    """Return a sum of rows minus retractions."""
     return _subtracting(
         replace(
             total,
@@ -173,8 +171,6 @@ def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: st
 
 
 def _signed_mean(mean: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
-    """Return the mean of rows minus retractions."""
-
     def net(merged: Column) -> Column:
         return _with_nonfinite(merged).withField("count", merged["net"])
 

@@ -63,7 +63,6 @@ def total_type(kind: str) -> str | None:
 
 
 def has_total_overflowed(merged: Column) -> Column:
-    """Return whether the sum overflowed."""
     return merged["over"]
 
 

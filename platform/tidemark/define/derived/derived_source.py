@@ -162,7 +162,6 @@ def retraction_column(source: Source) -> str | None:
 
 
 def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
-    """Refuse bases with retractions."""
     for source in sources:
         if retraction_column(source) is not None:
             raise DefinitionError(
@@ -172,7 +171,6 @@ def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
 
 
 def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source]) -> int | None:
-    """Return `idle` of a derived source in microseconds."""
     if idle is None:
         return None
     if (length := duration(idle)) <= 0:

@@ -304,7 +304,6 @@ def join(
 
 
 def _added_columns(event_time: str) -> dict[str, str]:
-    """Return the columns that a join adds, with their types."""
     own = {JOINED_AT: INSTANT} if event_time == "latest" else {}
     return own | dict.fromkeys(LINEAGE, NUMBER)
 

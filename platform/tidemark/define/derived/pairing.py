@@ -87,7 +87,6 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
 
 
 def check_lateness(owner: str, allowed: str | timedelta) -> int:
-    """Return an allowed lateness in microseconds."""
     lateness = duration(allowed)
     if lateness < 0:
         raise DefinitionError(f"{owner}: allowed_lateness must not be negative (got '{allowed}').")

@@ -25,8 +25,6 @@ _OWN += ("rendered_content", "severity", "windows", "batch_id")
 
 @dataclass(frozen=True, kw_only=True)
 class General(Expectation):
-    """An expectation of Great Expectations."""
-
     kind: str | type
     arguments: Mapping[str, Any]
 
@@ -173,7 +171,6 @@ def column_greater(column: str, than: str, *, level: str = ERROR, **more: object
 
 
 def as_expectation(given: object) -> General:
-    """Return an expectation object of Great Expectations as a `General` expectation."""
     if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
         raise DefinitionError(
             f"{given!r} is not an expectation: use a function of tidemark.quality, or an instance "

@@ -75,12 +75,10 @@ _BY = " by "
 
 
 def parts(transform: Definition) -> dict[str, Part]:
-    """Return the parts of a definition, by name."""
     return {name: Part(text, digest(value)) for name, text, value in _parts(transform)}
 
 
 def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
-    """Return the parts in which a definition differs from an earlier one."""
     now = parts(transform)
     names = dict.fromkeys([*now, *earlier])
     return [

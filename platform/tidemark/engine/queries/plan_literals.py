@@ -38,5 +38,4 @@ def uncompiled_literal(value: int | None) -> Column:
 
 
 def uncompiled_literal_sql(value: int) -> str:
-    """Return `uncompiled_literal` as SQL."""
     return f"CAST({value}BD AS BIGINT)"

@@ -88,7 +88,6 @@ class Planner:
 
 
 def _replacement_settings(planning: Planning, own: Settings) -> Settings:
-    """Return the settings that replace a session's own."""
     if planning is Planning.FEW:
         return {**own, **_PLAIN, **_INTERPRETED}
     if planning is Planning.SOME:

@@ -212,7 +212,6 @@ class _Work:
 
 
 def _find_filled(warehouse: Warehouse, derived: Sequence[DerivedSource]) -> list[DerivedSource]:
-    """Return the derived sources that have arrivals."""
     return [
         each
         for each in derived

@@ -163,7 +163,6 @@ def find_counted(
 def _find_rolled(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
-    """Return the roll-ups of a source that have run."""
     own = [d for d in definitions if d.source.name == source.name and d.follows is not None]
     return [d for d in own if warehouse.exists(d.table)]
 

@@ -33,13 +33,9 @@ def text_field(name: str) -> pc.Expression:
 class Condition(Protocol):
     """A condition on a row."""
 
-    def sql(self) -> str:
-        """Return the condition as SQL for the engine."""
-        ...
+    def sql(self) -> str: ...
 
-    def expression(self) -> pc.Expression:
-        """Return the condition as an Arrow expression."""
-        ...
+    def expression(self) -> pc.Expression: ...
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
         """Return whether a file may contain rows that satisfy the condition.
@@ -144,7 +140,6 @@ class Equals:
 
 
 def window_starts_in(ranges: Ranges) -> InRanges:
-    """Return the condition that a window starts in one of the ranges."""
     return InRanges("window_start", ranges)
 
 
@@ -154,7 +149,6 @@ def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
 
 
 def below(column: str, value: int) -> InRanges:
-    """Return the condition that a number is below a value."""
     return InRanges(column, ((-_MOST, value),), instants=False)
 
 

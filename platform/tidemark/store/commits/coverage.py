@@ -60,7 +60,6 @@ class Coverage:
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
     def cover(self, new: BackfilledRange) -> "Coverage":
-        """Return the coverage after a backfill of a range."""
         if new.at.arrival <= self.at.arrival:
             return self
         rest = [piece for c in self.covers for piece in _cut(c, new)]

@@ -84,7 +84,6 @@ class Committer:
         self._materialized = WeakKeyDictionary[DataFrame, Staged]()
 
     def path(self, table: str) -> str:
-        """Return the location of a table."""
         return self._tables.path(table)
 
     def create_table(
@@ -123,7 +122,6 @@ class Committer:
             self._sync(table, opened)
 
     def set_properties(self, table: str, properties: dict[str, str]) -> None:
-        """Set properties of a table."""
         with translate_refusals(f"write table '{table}'"):
             opened = self._tables.reopen(table)
             opened.alter.set_table_properties(properties, raise_if_not_exists=False)
@@ -361,7 +359,6 @@ class Committer:
         return [n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self.path(n))]
 
     def properties(self, table: str) -> dict[str, str]:
-        """Return the properties of a table."""
         found = self._tables.newest(table).metadata().configuration
         return {name: value or "" for name, value in found.items()}
 

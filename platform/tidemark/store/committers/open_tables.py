@@ -36,7 +36,6 @@ class OpenTables:
         self._own = threading.local()
 
     def path(self, table: str) -> str:
-        """Return the location of a table."""
         return f"{self._place}/{table}"
 
     def reopen(self, table: str) -> DeltaTable:

@@ -104,7 +104,6 @@ def read_arrivals(rows: Rows) -> list[Arrival]:
 
 
 def timeline_rows(arrivals: Sequence[Arrival]) -> pa.Table:
-    """Return timeline rows for the given arrivals."""
     columns = zip(*(astuple(a) for a in arrivals), strict=True)
     return pa.table(
         [

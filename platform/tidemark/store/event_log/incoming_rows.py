@@ -127,7 +127,6 @@ def _select(rows: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
-    """Return `rows` with the facts of their arrival added."""
     numbers = rows["arrival"].to_numpy()
     which = numbers - arrivals[0].arrival
 

@@ -326,5 +326,4 @@ class Log:
 
 
 def _numbers(start: int, end: int) -> InRanges:
-    """Return the condition that an arrival's number is in [start, end)."""
     return InRanges("arrival", ((start, end),), instants=False)

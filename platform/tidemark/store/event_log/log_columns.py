@@ -44,7 +44,6 @@ def protection(source: Source) -> dict[str, str]:
 
 
 def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
-    """Return the schema version of an event log, from its properties and its columns."""
     return max((int(properties.get(f"{_SINCE}{name}", 1)) for name in columns), default=1)
 
 

@@ -34,7 +34,6 @@ class Span:
 
 
 def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
-    """Return the current version of each of a source's lookup tables."""
     return {lookup_name(r): _version(warehouse, source, r) for r in source.lookups}
 
 
@@ -57,7 +56,6 @@ def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) 
 
 
 def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
-    """Return the rows of a version of a lookup table."""
     (lookup,) = (r for r in source.lookups if lookup_name(r) == name)
     # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")

@@ -67,7 +67,6 @@ class Step:
         return {base: number for base, number in found.items() if number >= 0}
 
     def to_position(self) -> str:
-        """Return the step as the position of an arrival."""
         others = {b: [n, self.ids[b]] for b, n in self.taken.items() if b != self.base}
         position = {
             "base": self.base,
@@ -83,7 +82,6 @@ class Step:
 
     @classmethod
     def of_position(cls, position: str) -> "Step":
-        """Return the step that a position describes."""
         found = json.loads(position)
         base, others = found["base"], found["others"]
         taken = {name: number for name, (number, _) in others.items()}
@@ -197,6 +195,5 @@ class Steps:
         return (min(oldest), max(newest)) if oldest and newest else None
 
     def _arrivals_of(self, base: str) -> list[Arrival]:
-        """Return the arrivals of a base in these steps."""
         before, through = self.span(base)
         return [a for a in self.arrivals[base] if before < a.arrival <= through]

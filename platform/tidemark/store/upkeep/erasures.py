@@ -113,7 +113,6 @@ def find_unfinished(warehouse: Warehouse, source: Source) -> list[Erasure]:
 
 
 def arrival_ranges(arrivals: Iterable[int]) -> Ranges:
-    """Return arrivals as ranges."""
     return merge_ranges((n, n + 1) for n in arrivals)
 
 

@@ -265,7 +265,6 @@ def _versions_for_rollback(
 
 
 def _versions_in_arrivals(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
-    """Return the versions of tables that arrivals have recorded, by table name."""
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
         arrivals = _run_unless_dropped(warehouse, timeline, warehouse.take)
