@@ -49,7 +49,8 @@ def row_asset(
     The function is like that of a `windowed_asset`: it works row by row, may add, cast, filter and
     explode, may join the source's lookup tables, which it takes as further parameters by their
     names, and must not change the event time. Its name is that of the row asset. The table is
-    `<name>_log`: each event is in it exactly once, and it is a source for other definitions.
+    `<name>_log`. The function processes each event exactly once, and the table is a source for
+    other definitions.
 
     Example:
         @row_asset(source=visits, columns={"at": "TIMESTAMP", "page": "STRING", "site": "STRING"})

@@ -52,6 +52,8 @@ app = typer.Typer(
 def list_(source: SourceName) -> Output:
     """Count the dead letters of a source by day, topic and reason.
 
+    For a join, the command counts the rows that take no part in it.
+
     Example: `tidemark dead-letters list clicks`
     """
     of = Home().ingestion(source).source

@@ -32,7 +32,7 @@ def command(
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many rows.")] = 20,
     final: Annotated[bool, typer.Option("--final", help="Only final windows.")] = False,
     late: Annotated[
-        bool, typer.Option("--late", help="Show late events, the newest first.")
+        bool, typer.Option("--late", help="Show too-late events, the newest first.")
     ] = False,
     form: Annotated[
         Literal["table", "json", "csv"],

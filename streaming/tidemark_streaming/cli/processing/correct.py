@@ -20,9 +20,9 @@ def correct(
     asset: Asset,
     show: Annotated[int, typer.Option("--limit", min=0, help="How many changes to list.")] = 20,
 ) -> Output:
-    """Recompute the windows that lack late events, and list what changed.
+    """Recompute the windows that lack too-late events, and list what changed.
 
-    The events stay in the late table as a record; from now on their windows count them too. A
+    From then on, these windows count the events, which stay in the late table as a record. A
     correction processes no new arrival. You can run it next to a streaming query.
 
     Example: `tidemark correct departures_hourly`
@@ -36,7 +36,7 @@ def correct(
         done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES)
         work.note = format_count(done.windows, "window") if done else "nothing to correct"
     if done is None:
-        message = f"No window of '{asset}' lacks a late event: there is nothing to correct."
+        message = f"No window of '{asset}' lacks a too-late event: there is nothing to correct."
         return Output(None, lambda: err().print(message))
     data = {**asdict(done), "facts": as_plain(done.facts)}
     return Output(data, lambda: _show(asset, done, show))

@@ -21,7 +21,7 @@ def test_a_correction_reports_its_changes_and_a_second_one_none() -> None:
     assert json.loads(call("correct", ASSET, "--json").stdout) is None
     again = call("correct", ASSET)
     assert again.exit_code == 0
-    assert "lacks a late event: there is nothing to correct" in " ".join(again.stderr.split())
+    assert "lacks a too-late event: there is nothing to correct" in " ".join(again.stderr.split())
 
 
 def test_a_correction_lists_its_changes() -> None:
