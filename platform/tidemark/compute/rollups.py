@@ -1,7 +1,7 @@
 """Get the partials of an asset's windows, stored or recounted; those of a roll-up from its base.
 
 The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
-`assign_rollup_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
+`assign_windows` assigns to the roll-up's windows. A run of a roll-up processes all of the
 base's commits since its last run at once. It publishes the windows that have fired since. If the
 base replaced windows, the run replaces the windows that contain them. Everything that it publishes
 is a function of the base's state, so a killed run is simply repeated.
@@ -70,7 +70,7 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     new = asset.state.read().where(
         (F.col("commit_number") > place) & (F.col("commit_number") <= marker.commit_number)
     )
-    moved = assign_rollup_windows(warehouse, transform, new.where(ADMITTED), after)
+    moved = assign_windows(warehouse, transform, new.where(ADMITTED), after)
     return marker, count_by_verdict(moved, counted_column(transform))
 
 
@@ -119,23 +119,16 @@ def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
 def assign_windows(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Return partials by the transform's own windows, also for a roll-up of another transform."""
-    if not isinstance(transform, RollUp):
-        return rows
-    return assign_rollup_windows(warehouse, transform, rows, through)
+    """Return partials by the transform's own windows.
 
-
-def assign_rollup_windows(
-    warehouse: Warehouse, transform: RollUp, rows: DataFrame, through: Coverage
-) -> DataFrame:
-    """Return the base's admitted partials by the roll-up's windows, with their lateness in those
-    windows.
-
-    Late partials are of one arrival each, so the watermark before it is known.
+    For a roll-up, these are the base's admitted partials with their lateness in its windows. Late
+    partials are of one arrival each, so the watermark before it is known.
 
     Args:
-        through: the coverage of the roll-up; late partials of later arrivals are left out.
+        through: the coverage of a roll-up; late partials of later arrivals are left out.
     """
+    if not isinstance(transform, RollUp):
+        return rows
     timeline = warehouse.read(transform.source.timeline_table)
     came = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(came, F.col("watermark_before").alias("_before"))

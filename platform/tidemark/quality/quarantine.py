@@ -30,7 +30,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges, within
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.key_choice import KeyChoice, choose
 from tidemark.store.rows import Rows, drop_deleted, frame
 from tidemark.store.upkeep.source_lock import shares_source

@@ -37,7 +37,7 @@ from tidemark.define.expectations.expectation import (
 from tidemark.quality import results
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import number_is
 
 _Place = tuple[int, str]
 """A row: the start of its window in microseconds, and its keys as JSON."""
@@ -121,10 +121,7 @@ def with_recorded_decisions(asset: Asset, marker: CommitInfo) -> Asset:
 
 def _read_results(asset: Asset, marker: CommitInfo) -> dict[str, _Recorded]:
     commit_number, table_id = marker.commit_number, asset.table_id
-    rows = asset.warehouse.take(
-        results.TABLE,
-        InRanges("commit_number", ((commit_number, commit_number + 1),), instants=False),
-    )
+    rows = asset.warehouse.take(results.TABLE, number_is("commit_number", commit_number))
     found = dict[str, _Recorded]()
     for row in rows.to_pylist():
         if (row["asset"], row["table_id"]) != (asset.transform.name, table_id):

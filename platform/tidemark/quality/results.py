@@ -17,7 +17,7 @@ from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.rows import INSTANT, to_micros
 from tidemark.store.warehouse import Warehouse
 

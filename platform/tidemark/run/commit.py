@@ -27,7 +27,7 @@ from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.ranges import within
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, drop_deleted, is_empty
 

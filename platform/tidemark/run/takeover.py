@@ -17,7 +17,7 @@ from tidemark.define.identity.parts import Change, Effect
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.committers import Head
+from tidemark.store.committers.values import Head
 
 _MAX_SHOWN = 3
 

@@ -65,7 +65,7 @@ class Asset:
         """Return the number of the newest commit known to be published; -1 before the first."""
         if self.table_id is None:
             return -1
-        return ledger.last_published_commit(self.warehouse, self.transform.name, self.table_id)
+        return self.warehouse.transaction(ledger.TABLE, self.app)
 
     def as_of_commit(self, commit_number: int) -> "Asset":
         """Return the asset with its state as of a commit."""

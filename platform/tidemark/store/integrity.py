@@ -50,7 +50,7 @@ from tidemark.define.tables import (
 )
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import at_least, number_in
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.committers import file_list, statistics
 from tidemark.store.committers.durable import LOG, added_files
@@ -345,7 +345,7 @@ def _rows_through(opened: DeltaTable, arrival: int) -> int:
     Later rows belong to a writer that died or is still at work.
     """
     total = sum(file["num_records"] for file in statistics.files(opened))
-    beyond = InRanges("arrival", ((arrival + 1, 1 << 62),), instants=False)
+    beyond = at_least("arrival", arrival + 1)
     return total - file_list.load(opened, (beyond,), ["arrival"]).num_rows
 
 
@@ -461,9 +461,7 @@ def _find_unpublished(
 
 def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit]:
     """Return a state's commits after a number, without superseded ones."""
-    bound = InRanges(
-        "commit_number", ((commit_number + 1, _last_commit(state) + 1),), instants=False
-    )
+    bound = number_in("commit_number", commit_number + 1, _last_commit(state) + 1)
     rows = file_list.load(state, (bound,), ["commit_number", MARKER])
     markers = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
     return drop_superseded([from_json(marker) for marker in markers])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidemark.define import tables
 from tidemark.store import integrity
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import number_is
 from tidemark.store.rows import INSTANT, to_dicts
 from tidemark.store.warehouse import Warehouse
 
@@ -153,12 +153,7 @@ def append(
 
 def _find_recorded(warehouse: Warehouse, facts: RunFacts) -> RunFacts | None:
     """Return the facts that the ledger already has about a commit; None if it has none."""
-    found = warehouse.take(
-        TABLE,
-        InRanges(
-            "commit_number", ((facts.commit_number, facts.commit_number + 1),), instants=False
-        ),
-    )
+    found = warehouse.take(TABLE, number_is("commit_number", facts.commit_number))
     own = [
         r for r in to_dicts(found) if (r["asset"], r["table_id"]) == (facts.asset, facts.table_id)
     ]
@@ -187,12 +182,3 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         found.append((step, start, max(start, end)))
         start = max(start, end)
     return found
-
-
-def last_published_commit(warehouse: Warehouse, asset: str, table_id: str) -> int:
-    """Return the number of the newest state commit that is known to be published; -1 if none.
-
-    Args:
-        table_id: the identity of the asset's state.
-    """
-    return warehouse.transaction(TABLE, f"{asset}/{table_id}")

@@ -27,7 +27,7 @@ from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.engine.queries.requests import fetch
 from tidemark.store import integrity
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
-from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.conditions import number_in, number_is, window_starts_in
 from tidemark.store.commits.kinds import NO_COMMIT, from_json, to_json
 from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
@@ -50,7 +50,7 @@ class State:
     ) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
-        self._bounds = () if through is None else (_commit_range(0, through + 1),)
+        self._bounds = () if through is None else (number_in("commit_number", 0, through + 1),)
         self._arrivals = integrity.arrivals_app(transform.source)
         self._counted = counted_column(transform)
 
@@ -160,18 +160,20 @@ class State:
         columns = [VERDICT, self._counted, MARKER]
         rows = self.warehouse.take(
             self.table,
-            _commit_range(marker.commit_number, marker.commit_number + 1),
+            number_is("commit_number", marker.commit_number),
             columns=columns,
         )
         return count_by_verdict(rows.filter(rows[MARKER].is_null()), self._counted)
 
     def of(self, commit_number: int) -> DataFrame:
-        rows = self.warehouse.read(self.table, _commit_range(commit_number, commit_number + 1))
+        rows = self.warehouse.read(self.table, number_is("commit_number", commit_number))
         return rows.where(f"{MARKER} IS NULL").drop(MARKER)
 
     def _markers(self, start: int, end: int) -> list[StateCommit]:
         columns = ["commit_number", MARKER]
-        rows = self.warehouse.take(self.table, _commit_range(start, end), columns=columns)
+        rows = self.warehouse.take(
+            self.table, number_in("commit_number", start, end), columns=columns
+        )
         texts = rows.filter(rows[MARKER].is_valid()).sort_by("commit_number")[MARKER].to_pylist()
         return [from_json(text) for text in texts]
 
@@ -220,7 +222,3 @@ def _notes(commits: Sequence[StateCommit], schema: pa.Schema) -> pa.Table:
         [empty | {"commit_number": c.commit_number, MARKER: to_json(c)} for c in commits],
         schema=schema,
     )
-
-
-def _commit_range(start: int, end: int) -> InRanges:
-    return InRanges("commit_number", ((start, end),), instants=False)

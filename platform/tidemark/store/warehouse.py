@@ -21,8 +21,10 @@ from tidemark.define.tables import TableName, clash
 from tidemark.engine.queries.planning import Planner, Planning
 from tidemark.store import claims
 from tidemark.store.catalog import Catalog
-from tidemark.store.committers import Committer, Head, durable
+from tidemark.store.committers import durable
+from tidemark.store.committers.committer import Committer
 from tidemark.store.committers.staged import file_system
+from tidemark.store.committers.values import Head
 from tidemark.store.rows import Rows
 
 FORMAT = 5

@@ -17,7 +17,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
 from tidemark.define import tables
 from tidemark.store.commits.conditions import Equals
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport

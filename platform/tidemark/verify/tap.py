@@ -25,7 +25,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import number_is
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import to_display
@@ -163,9 +163,7 @@ def _read_written(warehouse: Warehouse, table: str, commit_number: int) -> pa.Ta
     """Return the rows with a commit's number; none if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
-    rows = warehouse.take(
-        table, InRanges("commit_number", ((commit_number, commit_number + 1),), instants=False)
-    )
+    rows = warehouse.take(table, number_is("commit_number", commit_number))
     return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
 
 

@@ -34,7 +34,7 @@ from tidemark.define.triggers.trigger import Trigger
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch
 from tidemark.store.asset import Asset
-from tidemark.store.commits.conditions import Condition, Equals, InRanges
+from tidemark.store.commits.conditions import Condition, Equals, InRanges, below, number_is
 from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.commits.scope import Scope
@@ -151,8 +151,8 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
         if base.name != event.source:
             continue
         bounds = [
-            InRanges(lineage.arrival, ((arrival, arrival + 1),), instants=False),
-            InRanges(lineage.position, ((position, position + 1),), instants=False),
+            number_is(lineage.arrival, arrival),
+            number_is(lineage.position, position),
             *(Equals(name, value) for name, value in lineage.only.items()),
         ]
         text = origin_text(event.source, arrival, position)
@@ -165,7 +165,7 @@ def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
     bases, origins = {base.name: base for base in source.bases}, list[Event]()
     for name, arrival, position in _find_places(source, event):
         found = [
-            InRanges(column, ((number, number + 1),), instants=False)
+            number_is(column, number)
             for column, number in (("arrival", arrival), ("position", position))
         ]
         for each in _find(warehouse, bases[name], found, None):
@@ -199,7 +199,7 @@ def _find(
     last = log.last() if warehouse.exists(source.timeline_table) else None
     if last is None:
         return
-    known = InRanges("arrival", ((0, last.arrival + 1),), instants=False)
+    known = below("arrival", last.arrival + 1)
     tables = {source.log_table: of_events, source.dead_letters_table: of_letters}
     numbers = {
         (number, table)
@@ -211,7 +211,7 @@ def _find(
     }
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
-        alone = InRanges("arrival", ((number, number + 1),), instants=False)
+        alone = number_is("arrival", number)
         for row in to_display(
             warehouse.take(table, alone, *(tables[table] or ())).sort_by("position")
         ):
@@ -278,7 +278,7 @@ def _classify(asset: Asset, event: Event, coverage: Coverage, *, complete: bool)
     if not isinstance(asset.transform, RollUp):
         return rows
     placed = slot.assign_slots(rows, own, asset.log, None)
-    return rollups.assign_rollup_windows(asset.warehouse, asset.transform, placed, coverage)
+    return rollups.assign_windows(asset.warehouse, asset.transform, placed, coverage)
 
 
 def _find_membership(asset: Asset, event: Event, coverage: Coverage, row: _Row) -> WindowMembership:
@@ -362,7 +362,7 @@ def _read_late_row(asset: Asset, event: Event, place: WindowMembership) -> _Row 
     if not asset.warehouse.exists(table):
         return None
     number = event.arrival.arrival
-    alone = InRanges("arrival", ((number, number + 1),), instants=False)
+    alone = number_is("arrival", number)
     same = Equals("correlation_id", event.correlation_id)
     rows = to_display(asset.warehouse.take(table, alone, same))
     mine = (

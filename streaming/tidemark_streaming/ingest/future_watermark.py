@@ -27,7 +27,7 @@ from tidemark.base.instants import INFINITY, as_datetime, describe, duration, is
 from tidemark.compute.materialize import temp_tables
 from tidemark.define.source import Source
 from tidemark.define.watermarks import after_heartbeat
-from tidemark.store.commits.conditions import Condition, InRanges
+from tidemark.store.commits.conditions import Condition, at_least, number_is
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, frame, to_dicts
@@ -210,9 +210,7 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     """Write the watermarks and the processing times of the log's last arrivals."""
     warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
     app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
-    table = warehouse.read(
-        source.log_table, InRanges("arrival", ((first, INFINITY),), instants=False)
-    )
+    table = warehouse.read(source.log_table, at_least("arrival", first))
     known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
     known = known.rename_columns(["arrival", "arrived_at", "watermark"])
     facts = F.broadcast(frame(warehouse.spark, known))
@@ -230,7 +228,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 def _only(arrival: int) -> list[Condition]:
     """Return the condition for the rows of one arrival."""
-    return [InRanges("arrival", ((arrival, arrival + 1),), instants=False)]
+    return [number_is("arrival", arrival)]
 
 
 def _read_from(snapshot: Snapshot, source: Source, arrival: int, event_time: int) -> str | None:

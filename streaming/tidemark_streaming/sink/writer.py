@@ -39,7 +39,7 @@ from tidemark.define.definition import Definition
 from tidemark.run.run_span import list_arrivals
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.committers import Head
+from tidemark.store.committers.values import Head
 from tidemark.store.rows import to_display as in_python
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse

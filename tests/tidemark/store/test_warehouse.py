@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.warehouse import Warehouse
 
 REGISTERED = True

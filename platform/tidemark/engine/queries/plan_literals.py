@@ -4,32 +4,14 @@ The engine writes whole numbers of a query into its generated code. A run whose 
 the previous one only in arrivals and watermarks is then compiled again, which takes as long as
 aggregating a million events. Decimals are referenced instead of written into the code. So such a
 number is passed as a decimal and cast to a whole number. The optimizer folds that cast once, which
-gives the plain query and allows pushdown to files. `share_compiled_code` turns the folding off.
+gives the plain query and allows pushdown to files. `planning.share_compiled_code` turns the
+folding off.
 """
 
 from decimal import Decimal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-
-from tidemark.engine.queries.requests import Settings
-from tidemark.engine.queries.rules import with_excluded_rule
-
-_EXCLUDED = "spark.sql.optimizer.excludedRules"
-_FOLDING = "org.apache.spark.sql.catalyst.optimizer.ConstantFolding"
-_ELIMINATION = "spark.sql.subexpressionElimination.enabled"
-CHANGED_SETTINGS = (_EXCLUDED, _ELIMINATION)
-"""The settings that `share_compiled_code` changes."""
-
-
-def share_compiled_code(own: Settings) -> Settings:
-    """Return settings with which queries share compiled code if they differ only in such numbers.
-
-    Args:
-        own: the session's settings; rules that it already excludes stay excluded.
-    """
-    # Subexpression elimination depends on numbers that differ between queries.
-    return {_EXCLUDED: with_excluded_rule(own[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}
 
 
 def uncompiled_literal(value: int | None) -> Column:

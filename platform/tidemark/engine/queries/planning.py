@@ -11,8 +11,8 @@ from enum import Enum
 from pyspark.sql import SparkSession
 
 from tidemark.base import thresholds
-from tidemark.engine.queries.plan_literals import CHANGED_SETTINGS, share_compiled_code
 from tidemark.engine.queries.requests import Settings, override_settings, read_settings
+from tidemark.engine.queries.rules import with_excluded_rule
 
 _PLAIN = {
     # Adaptive execution and shuffles take longer than they save.
@@ -26,6 +26,11 @@ _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_FOLDING = "org.apache.spark.sql.catalyst.optimizer.ConstantFolding"
+_ELIMINATION = "spark.sql.subexpressionElimination.enabled"
+CHANGED_SETTINGS = (_EXCLUDED, _ELIMINATION)
+"""The settings that `share_compiled_code` changes."""
 
 
 class Planning(Enum):
@@ -85,6 +90,15 @@ class Planner:
                 yield
         finally:
             self._now = before
+
+
+def share_compiled_code(own: Settings) -> Settings:
+    """Return settings with which queries that differ only in `plan_literals` share compiled code.
+
+    Rules that the session already excludes stay excluded.
+    """
+    # Subexpression elimination depends on numbers that differ between queries.
+    return {_EXCLUDED: with_excluded_rule(own[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}
 
 
 def _replacement_settings(planning: Planning, own: Settings) -> Settings:

@@ -21,7 +21,7 @@ from tidemark.run.erase.search import list_owned
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.commits.ranges import Ranges
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State

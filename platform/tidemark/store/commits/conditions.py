@@ -143,13 +143,22 @@ def window_starts_in(ranges: Ranges) -> InRanges:
     return InRanges("window_start", ranges)
 
 
+def number_in(column: str, start: int, end: int) -> InRanges:
+    """Return the condition that a whole number is in [start, end)."""
+    return InRanges(column, ((start, end),), instants=False)
+
+
+def number_is(column: str, value: int) -> InRanges:
+    return number_in(column, value, value + 1)
+
+
 def at_least(column: str, value: int, *, instants: bool = False) -> InRanges:
     """Return the condition that a number, or an instant in microseconds, is at least a value."""
     return InRanges(column, ((value, _MOST),), instants)
 
 
 def below(column: str, value: int) -> InRanges:
-    return InRanges(column, ((-_MOST, value),), instants=False)
+    return number_in(column, -_MOST, value)
 
 
 def _micros(instant: datetime) -> int:

@@ -4,23 +4,3 @@ Only Tidemark may write to its tables. The engine's log store for local files ch
 file does not exist, then renames over it. It could therefore silently replace a commit that was
 reported as done.
 """
-
-from tidemark.store.committers.committer import Committer
-from tidemark.store.committers.values import (
-    CompactionResult,
-    Head,
-    KeptFiles,
-    Merge,
-    VacuumResult,
-    Vouches,
-)
-
-__all__ = [
-    "Committer",
-    "CompactionResult",
-    "Head",
-    "KeptFiles",
-    "Merge",
-    "VacuumResult",
-    "Vouches",
-]

@@ -93,6 +93,13 @@ class Arrival:
         return self.rows > 0 or self.dead_letters > 0
 
 
+def event_time_range(arrivals: Sequence[Arrival]) -> tuple[int, int] | None:
+    """Return the earliest and the latest event time of arrivals; None if no event has one."""
+    oldest = [a.min_event_time for a in arrivals if a.min_event_time is not None]
+    newest = [a.max_event_time for a in arrivals if a.max_event_time is not None]
+    return (min(oldest), max(newest)) if oldest and newest else None
+
+
 def read_arrivals(rows: Rows) -> list[Arrival]:
     """Return the arrivals that timeline rows describe, sorted by number."""
     table = fetch_rows(rows)

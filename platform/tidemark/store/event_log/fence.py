@@ -6,7 +6,7 @@ pending and later commits of an earlier writer have no effect.
 """
 
 from tidemark.base.errors import ConflictError
-from tidemark.store.committers import Vouches
+from tidemark.store.committers.values import Vouches
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 

@@ -30,12 +30,13 @@ from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark.define.triggers.firings import next_tick
 from tidemark.store import integrity
-from tidemark.store.commits.conditions import InRanges, at_least
+from tidemark.store.commits.conditions import InRanges, at_least, number_in
 from tidemark.store.event_log.arrival import (
     NO_ARRIVALS,
     TIMELINE,
     Arrival,
     RecentArrivals,
+    event_time_range,
     read_arrivals,
     timeline_rows,
 )
@@ -105,19 +106,19 @@ class Log:
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """Return the arrivals with `after` < number <= `through`, in order."""
         end = INFINITY if through is None else through + 1
-        rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
+        rows = self.warehouse.take(self.source.timeline_table, number_in("arrival", after + 1, end))
         return read_arrivals(rows)
 
     def has_events(self, after: int, through: int) -> bool:
         """Return whether one of the arrivals with `after` < number <= `through` has an event."""
-        bounds = (_numbers(after + 1, through + 1), at_least("rows", 1))
+        bounds = (number_in("arrival", after + 1, through + 1), at_least("rows", 1))
         rows = self.warehouse.take(self.source.timeline_table, *bounds, columns=["arrival"])
         return rows.num_rows > 0
 
     def few(self, through: int | None = None) -> bool:
         """Return whether the events of all arrivals, or of those up to `through`, are few."""
         end = INFINITY if through is None else through + 1
-        bound = _numbers(0, end)
+        bound = number_in("arrival", 0, end)
         rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
         return (pc.sum(rows).as_py() or 0) <= thresholds.SMALL_BATCH_ROWS
 
@@ -140,7 +141,7 @@ class Log:
         found = self._recent.within(after, through) if start is None and end is None else None
         if found is not None:
             return frame(self.warehouse.spark, found)
-        bounds = [_numbers(after + 1, through + 1)]
+        bounds = [number_in("arrival", after + 1, through + 1)]
         low = BEGINNING if start is None else max(start, BEGINNING)
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
@@ -160,7 +161,7 @@ class Log:
         An arrival's events count as evenly distributed between its earliest and its latest one.
         """
         bounds = [
-            _numbers(after + 1, through + 1),
+            number_in("arrival", after + 1, through + 1),
             InRanges("max_event_time", ((max(start, BEGINNING), INFINITY),)),
             InRanges("min_event_time", ((BEGINNING, min(end, INFINITY)),)),
         ]
@@ -199,10 +200,7 @@ class Log:
 
         The earliest and the latest, in microseconds; `None` if no event has an event time.
         """
-        found = self.timeline(after, through)
-        oldest = [a.min_event_time for a in found if a.min_event_time is not None]
-        newest = [a.max_event_time for a in found if a.max_event_time is not None]
-        return (min(oldest), max(newest)) if oldest and newest else None
+        return event_time_range(self.timeline(after, through))
 
     def spanning(self, after: int, through: int) -> "Log":
         """Return the same log, with `watermarks_after` restricted to (after, through].
@@ -220,7 +218,11 @@ class Log:
             and (found := self._recent.watermarks_after(*self._span)) is not None
         ):
             return frame(self.warehouse.spark, found)
-        bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
+        bounds = (
+            []
+            if self._span is None
+            else [number_in("arrival", self._span[0] + 1, self._span[1] + 1)]
+        )
         timeline = self.warehouse.read(self.source.timeline_table, *bounds)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias(WATERMARK_AFTER))
 
@@ -323,7 +325,3 @@ class Log:
     def _tables(self) -> tuple[str, ...]:
         source = self.source
         return (source.timeline_table, source.log_table, source.dead_letters_table)
-
-
-def _numbers(start: int, end: int) -> InRanges:
-    return InRanges("arrival", ((start, end),), instants=False)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from tidemark.base.instants import latest
-from tidemark.store.event_log.arrival import Arrival
+from tidemark.store.event_log.arrival import Arrival, event_time_range
 from tidemark.store.event_log.log import Log
 
 _RAISES = "raises"
@@ -189,10 +189,7 @@ class Steps:
 
     def event_times(self, base: str) -> tuple[int, int] | None:
         """Return the range of event times of a base's rows in these steps; None without rows."""
-        taken = self._arrivals_of(base)
-        oldest = [a.min_event_time for a in taken if a.min_event_time is not None]
-        newest = [a.max_event_time for a in taken if a.max_event_time is not None]
-        return (min(oldest), max(newest)) if oldest and newest else None
+        return event_time_range(self._arrivals_of(base))
 
     def _arrivals_of(self, base: str) -> list[Arrival]:
         before, through = self.span(base)

@@ -171,7 +171,7 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
 
 def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
     """Log an arrival and its dead letters."""
-    from tidemark.store.commits.conditions import InRanges
+    from tidemark.store.commits.conditions import number_in
 
     for a in arrivals:
         if a.silent_since is not None:
@@ -190,7 +190,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
         )
     if not any(a.dead_letters for a in arrivals):
         return
-    within = InRanges("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
+    within = number_in("arrival", arrivals[0].arrival, arrivals[-1].arrival + 1)
     columns = ("arrival", "position", "read_from", "correlation_id", "reason")
     letters = store.take(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]

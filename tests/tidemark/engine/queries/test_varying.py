@@ -9,12 +9,8 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.engine.queries.plan_literals import (
-    CHANGED_SETTINGS,
-    share_compiled_code,
-    uncompiled_literal,
-    uncompiled_literal_sql,
-)
+from tidemark.engine.queries.plan_literals import uncompiled_literal, uncompiled_literal_sql
+from tidemark.engine.queries.planning import CHANGED_SETTINGS, share_compiled_code
 from tidemark.engine.queries.requests import override_settings, read_settings
 
 _CODEGEN = {

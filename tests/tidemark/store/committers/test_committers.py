@@ -30,7 +30,7 @@ from tidemark.run import compute
 from tidemark.run.plan import Plan
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.asset import Asset
-from tidemark.store.committers import Merge
+from tidemark.store.committers.values import Merge
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
-from tidemark.store.committers import Merge
 from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.merging import merge_rows
+from tidemark.store.committers.values import Merge
 
 BATCH = 8_192
 """Rows that delta-rs reads at once."""

@@ -23,7 +23,9 @@ from pyspark.sql import SparkSession
 from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.store.committers import Committer, Merge, conditional
+from tidemark.store.committers import conditional
+from tidemark.store.committers.committer import Committer
+from tidemark.store.committers.values import Merge
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Starts an S3 server and many writers.

@@ -20,8 +20,9 @@ from helpers.data.support import READINGS
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.define.tables import TableName
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.committers import KeptFiles, Merge, committer, compaction
+from tidemark.store.committers import committer, compaction
 from tidemark.store.committers.staged import File
+from tidemark.store.committers.values import KeptFiles, Merge
 from tidemark.store.upkeep.maintenance import DAY, MaintenanceResult, combine_errors, maintain
 from tidemark.store.warehouse import Warehouse
 
