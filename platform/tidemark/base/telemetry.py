@@ -27,7 +27,7 @@ RECEIVERS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 MAX_TRACED_ARRIVALS = 100
 """Maximum number of arrivals that are traced for one piece of work; the newest are chosen."""
 
-Facts = Mapping[str, str | int | float | bool]
+_Facts = Mapping[str, str | int | float | bool]
 
 _root = ContextVar[tuple[int, int] | None]("root", default=None)
 
@@ -61,7 +61,7 @@ class Span:
     name: str
     start: int
     end: int
-    facts: Facts = field(default_factory=dict[str, str | int | float | bool])
+    facts: _Facts = field(default_factory=dict[str, str | int | float | bool])
     parts: Sequence["Span"] = ()
 
 
@@ -102,7 +102,7 @@ def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = Fals
     from opentelemetry import trace
     from opentelemetry.context import Context
 
-    def emit(span: Span, parent: Context, more: Facts) -> None:
+    def emit(span: Span, parent: Context, more: _Facts) -> None:
         begun = tracer.start_span(
             span.name,
             context=parent,

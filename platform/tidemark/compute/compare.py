@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, DoubleType, FloatType
 from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values if their rounding error is unknown."""
 
 
@@ -59,7 +59,7 @@ def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool
     a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
     same = a.eqNullSafe(b)
     if isinstance(kind, DoubleType | FloatType):
-        apart = TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        apart = _TOLERANCE * F.greatest(F.abs(a), F.abs(b))
         if known:
             apart = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), apart)
         # With an infinite tolerance, any two values would be equal.

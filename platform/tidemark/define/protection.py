@@ -14,7 +14,9 @@ import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
@@ -59,6 +61,15 @@ class Protection(ABC):
         Raises:
             DefinitionError: the key does not exist.
         """
+
+    def protect(self, values: "pa.Array[Any] | pa.ChunkedArray[Any]") -> "pa.Array[Any]":
+        """Return the protected values of a column of strings or bytes; null stays null."""
+        whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        change = self.change()
+        # Change each distinct value only once.
+        coded = whole.cast(pa.binary()).dictionary_encode()
+        changed = pa.array([change(value) for value in coded.dictionary.to_pylist()], pa.binary())
+        return changed.take(coded.indices).cast(whole.type)
 
 
 @checked_class

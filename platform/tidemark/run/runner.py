@@ -23,8 +23,9 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+from tidemark.base import telemetry
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.compute.materialize import temp_tables
 from tidemark.compute.pane import check
@@ -39,12 +40,11 @@ from tidemark.run import commit, compute, plan, rebase, swap, takeover
 from tidemark.run.admission import Admission
 from tidemark.run.correction import Correction, list_changes
 from tidemark.run.plan import Plan
-from tidemark.run.run_span import send_span
 from tidemark.store import integrity, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.kinds import TableSwap
+from tidemark.store.commits.kinds import Following, Increment, TableSwap
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.ledger import RunFacts
@@ -53,6 +53,9 @@ from tidemark.store.warehouse import Warehouse
 
 MAX_LISTED_CHANGES = 1000
 """Default number of a correction's changes that are listed."""
+
+_TAKES = (Increment().mode, Following().mode)
+"""Modes of the runs that process new arrivals. All other runs recompute existing windows."""
 
 _Planner = Callable[[Asset, StateCommit], Plan | None]
 
@@ -267,7 +270,7 @@ def _run(
                     asset, last, planned, conflicts, reported=reported, full_refresh=full_refresh
                 )
                 if facts is not None:
-                    send_span(asset, facts)
+                    _send_span(asset, facts)
                 return facts
         except ConflictError:
             conflicts.add()
@@ -374,3 +377,24 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             commit.store(asset, todo, computed.partials)
             todo = todo.with_end_of("store")
         return commit.publish(asset, todo, computed, passed, reported=reported)
+
+
+def _send_span(asset: Asset, facts: RunFacts) -> None:
+    """Send the run's span if a trace receiver is configured."""
+    if not telemetry.is_enabled() or facts.mode not in _TAKES:
+        return
+    span = telemetry.Span(
+        f"run {facts.asset}",
+        facts.started_at,
+        facts.ended_at,
+        {
+            "asset": facts.asset,
+            "run": facts.run,
+            "commit_number": facts.commit_number,
+            "events": facts.events,
+            "windows": facts.windows,
+            "quarantined": facts.quarantined,
+        },
+        [telemetry.Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
+    )
+    telemetry.report(asset.log.traced_arrivals(facts.from_arrival, facts.through_arrival), span)

@@ -120,11 +120,6 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
     return {_vouch(app, table): n for table, n in seen.items() if n is not None}
 
 
-def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the versions of open tables, for a commit to vouch for."""
-    return {_vouch(app, table): tables.version(table) for table in wanted}
-
-
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
     """Raise an error if tables don't belong together; each is checked once in a process."""
     folder = warehouse.path("").rstrip("/")
@@ -155,17 +150,17 @@ def _damages(
     tables = Tables(folder)
     ledger = tables.open(LEDGER)
     for definition in definitions:
-        yield from _of_asset(tables, definition, ledger)
-    yield from results_lacking(tables, definitions)
+        yield from tables.asset_damages(definition, ledger)
+    yield from tables.results_lacking(definitions)
     for source in sources:
-        yield from source_damages(tables, source)
+        yield from tables.source_damages(source)
     for table in SYSTEM_TABLES:
         tables.open(table)
     yield from tables.broken.values()
 
 
 class Tables:
-    """The tables of a folder, each opened once.
+    """The tables of a folder, each opened once, and what they lack.
 
     `broken` has the damaged tables, by name.
     """
@@ -220,6 +215,204 @@ class Tables:
             return None
         return opened
 
+    def versions(self, app: str, wanted: Iterable[str]) -> dict[str, int]:
+        """Return the versions of open tables, for a commit to vouch for."""
+        return {_vouch(app, table): self.version(table) for table in wanted}
+
+    def source_damages(self, source: Source) -> Iterator[Damage]:
+        yield from self._find_missing_arrivals(source)
+        name, app = source.timeline_table, ingest_app(source)
+        timeline = self.open(name)
+        others = (source.log_table, source.dead_letters_table)
+        for table in others:
+            self.open(table)
+            vouched = None if timeline is None else timeline.transaction_version(_vouch(app, table))
+            if vouched is None or table in self.broken:
+                continue
+            if self.version(table) < vouched:
+                yield Damage(table, _behind(self.version(table), vouched, name))
+            elif timeline is not None:
+                yield from self._rows_lacking(source, timeline, table)
+
+    def _rows_lacking(self, source: Source, timeline: DeltaTable, table: str) -> Iterator[Damage]:
+        if self._is_adding(source):
+            # The timeline does not count the new rows yet; the next erasure finishes this one.
+            return
+        arrived = self.expected_rows(source, timeline, table)
+        opened, total = self.open(table), sum(arrived.values())
+        actual = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
+        if actual != total:
+            yield Damage(
+                table,
+                f"has {format_count(actual, 'row')} (version {self.version(table)}), but the table "
+                f"'{source.timeline_table}' records {total:,}",
+            )
+
+    def expected_rows(self, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
+        """Return the number of rows of each arrival in the event log or the dead letters."""
+        column = "rows" if table == source.log_table else "dead_letters"
+        found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
+        rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
+        # The dead letters of other sources stay, without their content.
+        if column == "rows" or isinstance(source, DerivedSource):
+            for arrival, erased in self._erased_rows(source, table).items():
+                rows[arrival] = rows.get(arrival, 0) - erased
+        return rows
+
+    def _erased_rows(self, source: Source, table: str) -> Mapping[int, int]:
+        """Return the number of rows of each arrival that were erased from a source's table."""
+        opened = self.open(ERASURES)
+        if opened is None:
+            return {}
+        found: dict[int, int] = {}
+        column = "events" if table == source.log_table else "dead_letters"
+        by_erasure = {
+            row["erasure"]: row[column]
+            for row in file_list.load(opened, (), ["erasure", "source", column]).to_pylist()
+            if row["source"] == source.name
+        }
+        for erasure, erased in by_erasure.items():
+            # Erasures that have not reached the table yet do not count.
+            if self.transaction(table, f"erasure/{erasure}") is not None:
+                for each in erased:
+                    found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
+        return found
+
+    def _is_adding(self, source: Source) -> bool:
+        """Return whether an unfinished erasure adds rows to a source."""
+        opened = self.open(ERASURES)
+        if opened is None:
+            return False
+        rows = file_list.load(opened, (), ["erasure", "source", "added"]).to_pylist()
+        adding = Counter(r["erasure"] for r in rows if r["source"] == source.name and r["added"])
+        # The second row of an erasure is its end.
+        return 1 in adding.values()
+
+    def asset_damages(self, definition: Definition, ledger: DeltaTable | None) -> Iterator[Damage]:
+        own, state_table = definition.name, definition.state_table
+        others = [table for table in definition.tables if table != state_table]
+        for table in reversed(others):
+            self.open(table, own)
+        self.open(CHECKS)
+        state = self.open(state_table, definition.follows or own)
+        app = self.asset_app(definition)
+        if state is None or app is None:
+            # It was dropped, or its first run is incomplete: the next run recomputes everything.
+            return
+        for table in definition.tables:
+            vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
+            if vouched is not None and table not in self.broken and self.version(table) < vouched:
+                yield Damage(table, _behind(self.version(table), vouched, LEDGER), own)
+        if self.lacks_release(definition, app):
+            yield Damage(
+                definition.table,
+                f"lacks windows that were released from '{definition.quarantine_table}' (version "
+                f"{self.version(definition.table)})",
+                own,
+            )
+        if definition.follows is not None:
+            return
+        commit_number = _last_commit(state)
+        for table in [*others, LEDGER, CHECKS]:
+            taken = self.transaction(table, app)
+            if taken is not None and taken > commit_number:
+                yield Damage(
+                    state_table,
+                    f"has commits up to number {commit_number} (version {state.version()}), "
+                    f"but '{table}' was written by commit {taken}",
+                    own,
+                )
+                return
+        published = None if ledger is None else ledger.transaction_version(app)
+        if commit_number - (-1 if published is None else published) > 1:
+            yield from self._find_unpublished(state, app, commit_number, own)
+
+    def lacks_release(self, definition: Definition, app: str) -> bool:
+        """Return whether the published table lacks windows that were released from the quarantine.
+
+        A run can't publish them again, because it only repeats the decisions of earlier runs.
+        """
+        released = self.transaction(definition.quarantine_table, _vouch(app, definition.table))
+        return (
+            released is not None
+            and definition.table not in self.broken
+            and self.version(definition.table) < released
+        )
+
+    def asset_app(self, definition: Definition) -> str | None:
+        """Return the application id of an asset's commits (`Asset.app`); None without tables."""
+        state = self.open(definition.state_table)
+        if state is None:
+            return None
+        table_id = str(state.metadata().id)
+        if definition.follows is not None:
+            if (published := self.open(definition.table)) is None:
+                return None
+            own = published.metadata()
+            table_id += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
+        return f"{definition.name}/{table_id}"
+
+    def results_lacking(self, definitions: Iterable[Definition]) -> Iterator[Damage]:
+        """Yield the damage if the table of validation results lacks commits that the ledger vouches
+        for.
+        """
+        self.open(CHECKS)
+        if CHECKS in self.broken:
+            return
+        ledger = self.open(LEDGER)
+        apps = self.results_apps(definitions)
+        vouched = [
+            n for app in apps if ledger and (n := ledger.transaction_version(app)) is not None
+        ]
+        if self.version(CHECKS) < max(vouched, default=-1):
+            yield Damage(CHECKS, _behind(self.version(CHECKS), max(vouched), LEDGER))
+
+    def results_apps(self, definitions: Iterable[Definition]) -> list[str]:
+        """Return the application ids of the transactions that vouch for validation results."""
+        apps = (self.asset_app(definition) for definition in definitions)
+        return [_vouch(app, CHECKS) for app in apps if app is not None]
+
+    def _find_unpublished(
+        self, state: DeltaTable, app: str, commit_number: int, asset: str
+    ) -> Iterator[Damage]:
+        """Yield the damage if the ledger lacks commits of a state that can't be published again."""
+        with suppress(TableNotFoundError, DeltaError):
+            now = DeltaTable(f"{self.folder}/{LEDGER}").transaction_version(app)
+            if not can_republish(commits_after(state, -1 if now is None else now)):
+                yield Damage(
+                    LEDGER,
+                    f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
+                    f"{self.version(LEDGER)}), but its state is at number {commit_number}",
+                    asset,
+                )
+
+    def _find_missing_arrivals(self, source: Source) -> Iterator[Damage]:
+        """Yield the damage for each asset that has counted arrivals which the timeline lacks.
+
+        An ingest would give the same numbers to other arrivals. The asset need not be defined in a
+        domain.
+        """
+        name, app = source.timeline_table, arrivals_app(source)
+        counted = {
+            state: through
+            for state in self.states()
+            if (through := self.transaction(state, app)) is not None
+        }
+        timeline = self.open(name)
+        if name in self.broken:
+            return
+        last = None if timeline is None else file_list.max_value(timeline, "arrival")
+        newest = -1 if last is None else last
+        for state, through in counted.items():
+            if through > newest:
+                asset = state.owner.partition(" ")[2]
+                yield Damage(
+                    name,
+                    f"ends with arrival {newest} (version {self.version(name)}), but '{asset}' has "
+                    f"counted arrival {through}",
+                    asset,
+                )
+
 
 def entries(place: str) -> list[Path]:
     """Return the commits in the transaction log of a table on a local disk, the oldest first."""
@@ -261,84 +454,6 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
     return None
 
 
-def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
-    yield from _find_missing_arrivals(tables, source)
-    name, app = source.timeline_table, ingest_app(source)
-    timeline = tables.open(name)
-    others = (source.log_table, source.dead_letters_table)
-    for table in others:
-        tables.open(table)
-        vouched = None if timeline is None else timeline.transaction_version(_vouch(app, table))
-        if vouched is None or table in tables.broken:
-            continue
-        if tables.version(table) < vouched:
-            yield Damage(table, _behind(tables.version(table), vouched, name))
-        elif timeline is not None:
-            yield from _rows_lacking(tables, source, timeline, table)
-
-
-def _rows_lacking(
-    tables: Tables, source: Source, timeline: DeltaTable, table: str
-) -> Iterator[Damage]:
-    if _is_adding(tables, source):
-        # The timeline does not count the new rows yet; the next erasure finishes this one.
-        return
-    arrived = expected_rows(tables, source, timeline, table)
-    opened, total = tables.open(table), sum(arrived.values())
-    actual = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
-    if actual != total:
-        yield Damage(
-            table,
-            f"has {format_count(actual, 'row')} (version {tables.version(table)}), but the table "
-            f"'{source.timeline_table}' records {total:,}",
-        )
-
-
-def expected_rows(
-    tables: Tables, source: Source, timeline: DeltaTable, table: str
-) -> dict[int, int]:
-    """Return the number of rows of each arrival in the event log or the dead letters."""
-    column = "rows" if table == source.log_table else "dead_letters"
-    found = file_list.load(timeline, (), ["arrival", column]).to_pydict()
-    rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
-    # The dead letters of other sources stay, without their content.
-    if column == "rows" or isinstance(source, DerivedSource):
-        for arrival, erased in _erased_rows(tables, source, table).items():
-            rows[arrival] = rows.get(arrival, 0) - erased
-    return rows
-
-
-def _erased_rows(tables: Tables, source: Source, table: str) -> Mapping[int, int]:
-    """Return the number of rows of each arrival that were erased from a source's table."""
-    opened = tables.open(ERASURES)
-    if opened is None:
-        return {}
-    found: dict[int, int] = {}
-    column = "events" if table == source.log_table else "dead_letters"
-    by_erasure = {
-        row["erasure"]: row[column]
-        for row in file_list.load(opened, (), ["erasure", "source", column]).to_pylist()
-        if row["source"] == source.name
-    }
-    for erasure, erased in by_erasure.items():
-        # Erasures that have not reached the table yet do not count.
-        if tables.transaction(table, f"erasure/{erasure}") is not None:
-            for each in erased:
-                found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
-    return found
-
-
-def _is_adding(tables: Tables, source: Source) -> bool:
-    """Return whether an unfinished erasure adds rows to a source."""
-    opened = tables.open(ERASURES)
-    if opened is None:
-        return False
-    rows = file_list.load(opened, (), ["erasure", "source", "added"]).to_pylist()
-    adding = Counter(r["erasure"] for r in rows if r["source"] == source.name and r["added"])
-    # The second row of an erasure is its end.
-    return 1 in adding.values()
-
-
 def _rows_through(opened: DeltaTable, arrival: int) -> int:
     """Return the number of rows of the arrivals up to `arrival`.
 
@@ -349,114 +464,10 @@ def _rows_through(opened: DeltaTable, arrival: int) -> int:
     return total - file_list.load(opened, (beyond,), ["arrival"]).num_rows
 
 
-def _of_asset(
-    tables: Tables, definition: Definition, ledger: DeltaTable | None
-) -> Iterator[Damage]:
-    own, state_table = definition.name, definition.state_table
-    others = [table for table in definition.tables if table != state_table]
-    for table in reversed(others):
-        tables.open(table, own)
-    tables.open(CHECKS)
-    state = tables.open(state_table, definition.follows or own)
-    app = asset_app(tables, definition)
-    if state is None or app is None:
-        # It was dropped, or its first run is incomplete: the next run recomputes everything.
-        return
-    for table in definition.tables:
-        vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
-        if vouched is not None and table not in tables.broken and tables.version(table) < vouched:
-            yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
-    if lacks_release(tables, definition, app):
-        yield Damage(
-            definition.table,
-            f"lacks windows that were released from '{definition.quarantine_table}' (version "
-            f"{tables.version(definition.table)})",
-            own,
-        )
-    if definition.follows is not None:
-        return
-    commit_number = _last_commit(state)
-    for table in [*others, LEDGER, CHECKS]:
-        taken = tables.transaction(table, app)
-        if taken is not None and taken > commit_number:
-            yield Damage(
-                state_table,
-                f"has commits up to number {commit_number} (version {state.version()}), "
-                f"but '{table}' was written by commit {taken}",
-                own,
-            )
-            return
-    published = None if ledger is None else ledger.transaction_version(app)
-    if commit_number - (-1 if published is None else published) > 1:
-        yield from _find_unpublished(tables, state, app, commit_number, own)
-
-
-def lacks_release(tables: Tables, definition: Definition, app: str) -> bool:
-    """Return whether the published table lacks windows that were released from the quarantine.
-
-    A run can't publish them again, because it only repeats the decisions of earlier runs.
-    """
-    released = tables.transaction(definition.quarantine_table, _vouch(app, definition.table))
-    return (
-        released is not None
-        and definition.table not in tables.broken
-        and tables.version(definition.table) < released
-    )
-
-
-def asset_app(tables: Tables, definition: Definition) -> str | None:
-    """Return the application id of an asset's commits; None if it has no tables (`Asset.app`)."""
-    state = tables.open(definition.state_table)
-    if state is None:
-        return None
-    table_id = str(state.metadata().id)
-    if definition.follows is not None:
-        if (published := tables.open(definition.table)) is None:
-            return None
-        own = published.metadata()
-        table_id += f"+{rollup_generation.table_identity(str(own.id), own.configuration)}"
-    return f"{definition.name}/{table_id}"
-
-
 def _last_commit(state: DeltaTable) -> int:
     """Return the number of a state's newest commit; -1 if it has none."""
     commit_number = state.transaction_version(STATE)
     return -1 if commit_number is None else commit_number
-
-
-def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterator[Damage]:
-    """Yield the damage if the table of validation results lacks commits that the ledger vouches
-    for.
-    """
-    tables.open(CHECKS)
-    if CHECKS in tables.broken:
-        return
-    ledger = tables.open(LEDGER)
-    apps = results_apps(tables, definitions)
-    vouched = [n for app in apps if ledger and (n := ledger.transaction_version(app)) is not None]
-    if tables.version(CHECKS) < max(vouched, default=-1):
-        yield Damage(CHECKS, _behind(tables.version(CHECKS), max(vouched), LEDGER))
-
-
-def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]:
-    """Return the application ids of the ledger's transactions that vouch for validation results."""
-    apps = (asset_app(tables, definition) for definition in definitions)
-    return [_vouch(app, CHECKS) for app in apps if app is not None]
-
-
-def _find_unpublished(
-    tables: Tables, state: DeltaTable, app: str, commit_number: int, asset: str
-) -> Iterator[Damage]:
-    """Yield the damage if the ledger lacks commits of a state that can't be published again."""
-    with suppress(TableNotFoundError, DeltaError):
-        now = DeltaTable(f"{tables.folder}/{LEDGER}").transaction_version(app)
-        if not can_republish(commits_after(state, -1 if now is None else now)):
-            yield Damage(
-                LEDGER,
-                f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
-                f"{tables.version(LEDGER)}), but its state is at number {commit_number}",
-                asset,
-            )
 
 
 def commits_after(state: DeltaTable, commit_number: int) -> Sequence[StateCommit]:
@@ -476,34 +487,6 @@ def can_republish(commits: Sequence[StateCommit]) -> bool:
         len(commits) <= thresholds.REPUBLISHED_COMMITS
         and all(commit.can_repeat for commit in commits)
     )
-
-
-def _find_missing_arrivals(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Yield the damage for each asset that has counted arrivals which the timeline lacks.
-
-    An ingest would give the same numbers to other arrivals. The asset need not be defined in a
-    domain.
-    """
-    name, app = source.timeline_table, arrivals_app(source)
-    counted = {
-        state: through
-        for state in tables.states()
-        if (through := tables.transaction(state, app)) is not None
-    }
-    timeline = tables.open(name)
-    if name in tables.broken:
-        return
-    last = None if timeline is None else file_list.max_value(timeline, "arrival")
-    newest = -1 if last is None else last
-    for state, through in counted.items():
-        if through > newest:
-            asset = state.owner.partition(" ")[2]
-            yield Damage(
-                name,
-                f"ends with arrival {newest} (version {tables.version(name)}), but '{asset}' has "
-                f"counted arrival {through}",
-                asset,
-            )
 
 
 def _behind(version: int, vouched: int, by: str) -> str:

@@ -30,7 +30,6 @@ from tidemark.define.derived.pairing import is_paired
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.engine.queries.planning import Planning
-from tidemark.run.run_span import list_arrivals
 from tidemark.store import integrity
 from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrivals
 from tidemark.store.event_log.incoming_rows import ComputedRows
@@ -399,7 +398,7 @@ def _commit(
         events = sum(a.rows for a in arrivals)
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
-        telemetry.report(list_arrivals(log, *numbers), span, begins=True)
+        telemetry.report(log.traced_arrivals(*numbers), span, begins=True)
     # Reading many rows from the log's files is faster than sending them to the engine.
     return arrivals, logged if few else None
 

@@ -5,7 +5,6 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute.events.protect import protect
 from tidemark.define.protection import HEADERS, Drop, Tokenize
 from tidemark.define.source import Source
 
@@ -40,4 +39,4 @@ def _column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (
         return rows[name]
     if isinstance(way, Drop):
         return pa.nulls(len(rows), rows.schema.field(name).type)
-    return protect(rows[name], way)
+    return way.protect(rows[name])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.compute.events.protect import protect
 from tidemark.define.protection import Change
 from tidemark.define.source import CORRELATION, Source
 
@@ -46,7 +45,7 @@ def _key(keys: "pa.ChunkedArray[Any]", source: Source) -> "pa.Array[Any] | pa.Ch
     if "kafka_key" not in source.columns:
         return pa.nulls(len(keys), keys.type)
     way = source.mask.get("kafka_key")
-    return keys if way is None else protect(keys, way)
+    return keys if way is None else way.protect(keys)
 
 
 def _headers(

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.base import thresholds
-from tidemark.compute.events.protect import protect
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.store.rows import compute as pc
@@ -190,7 +189,7 @@ def decode_protected(
             continue
         found[name] = events.columns[fields[name]]
         if way := source.mask.get(name):
-            found[name] = pa.chunked_array([protect(found[name], way)])
+            found[name] = pa.chunked_array([way.protect(found[name])])
     return Decoded(found, events.reasons, events.rows)
 
 

@@ -36,7 +36,6 @@ from tidemark.base.errors import (
 )
 from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
-from tidemark.run.run_span import list_arrivals
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.committers.values import Head
@@ -257,7 +256,7 @@ class SinkWriter:
             records=count,
             run=published.run or "",
         )
-        telemetry.report(list_arrivals(asset.log, spans[0][0], spans[-1][1]), span)
+        telemetry.report(asset.log.traced_arrivals(spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["commit_number"])

@@ -30,7 +30,7 @@ from tidemark.store.commits.kinds import Increment
 from tidemark.store.committers.durable import LOG, added_files
 from tidemark.store.event_log.arrival import TIMELINE, Arrival
 from tidemark.store.event_log.log import Log
-from tidemark.store.integrity import DamageError, Tables, asset_app, check, entries
+from tidemark.store.integrity import DamageError, Tables, check, entries
 from tidemark.store.ledger import RunFacts
 from tidemark.store.rows import INSTANT
 from tidemark.store.upkeep.repair import repair
@@ -208,7 +208,7 @@ def versions(home: Path) -> dict[str, int]:
 
 def published_through(home: Path) -> int:
     tables = Tables(str(home))
-    ledger_table, app = tables.open(LEDGER), asset_app(tables, ASSET)
+    ledger_table, app = tables.open(LEDGER), tables.asset_app(ASSET)
     assert ledger_table is not None
     assert app is not None
     found = ledger_table.transaction_version(app)

@@ -24,7 +24,6 @@ from helpers.kafka.topics import Topics
 from tidemark.base import telemetry
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.run.run_span import list_arrivals
 from tidemark.run.runner import backfill
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -145,7 +144,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     telemetry.flush()
 
     traces = receiver.traces()
-    arrivals = list_arrivals(Log(warehouse, SOURCE), -1, 3)
+    arrivals = Log(warehouse, SOURCE).traced_arrivals(-1, 3)
     assert list(traces) == [a.ids[0] for a in arrivals]
     assert receiver.services == {"tidemark"}
     for arrival, spans in zip(arrivals, traces.values(), strict=True):

@@ -21,7 +21,7 @@ from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 
 
-class Read(Protocol):
+class _Read(Protocol):
     """A function that reads some columns of the rows of a table that satisfy all bounds.
 
     It returns None if the table does not exist.
@@ -33,7 +33,7 @@ class Read(Protocol):
 
 
 def can_change(
-    read: Read,
+    read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
     before: TimelinePosition,
@@ -70,7 +70,7 @@ def passed_ends(
 
 
 def _closes(
-    read: Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+    read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> bool:
     """Return whether a window that has events closes or becomes final.
 
@@ -83,7 +83,7 @@ def _closes(
 
 
 def _closes_rollup(
-    read: Read,
+    read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
     before: TimelinePosition,
@@ -105,7 +105,7 @@ def _closes_rollup(
 
 
 def _ticks(
-    read: Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+    read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
 ) -> bool:
     """Return whether the clock reaches an instant for which events wait.
 
@@ -128,6 +128,6 @@ def _ticks(
     return False
 
 
-def _any(read: Read, table: str, bounds: Sequence[Condition], column: str) -> bool:
+def _any(read: _Read, table: str, bounds: Sequence[Condition], column: str) -> bool:
     rows = read(table, bounds, [column])
     return rows is not None and rows.num_rows > 0

@@ -47,15 +47,15 @@ _MORE_OF = {
 """Arguments that callers may pass to any class of Great Expectations, and to some classes."""
 
 
-Bound = float | Decimal | str | date
+_Bound = float | Decimal | str | date
 """A bound of values. A datetime is a date, too."""
 
 
 @check_arguments
 def between(
     column: str,
-    least: Bound | None = None,
-    most: Bound | None = None,
+    least: _Bound | None = None,
+    most: _Bound | None = None,
     *,
     level: str = ERROR,
     **more: object,

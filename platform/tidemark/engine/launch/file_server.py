@@ -17,7 +17,7 @@ from tidemark.base.errors import EngineError
 from tidemark.engine.launch import cache
 from tidemark.engine.launch.cache import lock_folder
 
-FOLDER = cache.folder("closed")
+_FOLDER = cache.folder("closed")
 
 _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
 # The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`; 9 is the
@@ -25,7 +25,7 @@ _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
 _ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
 
 
-def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
+def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
     """Return a jar with the fixed class, after creating it if it is missing.
 
     It must precede Spark's own jars in the class path.

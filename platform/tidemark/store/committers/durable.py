@@ -27,7 +27,7 @@ LOG = "_delta_log"
 
 
 @cache
-def is_enabled() -> bool:
+def _is_enabled() -> bool:
     """Return whether commits are synced (setting `durable`)."""
     try:
         return Settings().durable
@@ -37,7 +37,7 @@ def is_enabled() -> bool:
 
 def sync_commit(place: str, opened: DeltaTable) -> None:
     """Sync the newest commit of an open table on a local disk."""
-    if "://" in place or not is_enabled():
+    if "://" in place or not _is_enabled():
         return
     version = opened.version()
     entry = Path(place, LOG, f"{version:020}.json")
@@ -52,7 +52,7 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
 
 def sync_log(place: str) -> None:
     """Sync a whole transaction log, and the folders that contain it."""
-    if "://" in place or not is_enabled():
+    if "://" in place or not _is_enabled():
         return
     log = Path(place, LOG)
     _sync([*log.iterdir(), log, Path(place), Path(place).parent])
@@ -60,7 +60,7 @@ def sync_log(place: str) -> None:
 
 def sync_folder(path: str) -> None:
     """Sync the entries of a folder after files in it were moved, created or deleted."""
-    if is_enabled():
+    if _is_enabled():
         _sync_one(Path(path))
 
 

@@ -25,6 +25,7 @@ from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.base.telemetry import MAX_TRACED_ARRIVALS, TracedArrival
 from tidemark.define.helper_columns import WATERMARK_AFTER
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
@@ -201,6 +202,12 @@ class Log:
         The earliest and the latest, in microseconds; `None` if no event has an event time.
         """
         return event_time_range(self.timeline(after, through))
+
+    def traced_arrivals(self, after: int, through: int) -> list[TracedArrival]:
+        """Return the newest arrivals with `after` < number <= `through` that may be traced."""
+        place, name = self.warehouse.path(""), self.source.name
+        found = self.timeline(max(after, through - MAX_TRACED_ARRIVALS), through)
+        return [TracedArrival(place, name, a.arrival, a.arrived_at) for a in found]
 
     def spanning(self, after: int, through: int) -> "Log":
         """Return the same log, with `watermarks_after` restricted to (after, through].

@@ -25,7 +25,7 @@ _ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRet
 
 
 @dataclass(frozen=True)
-class Span:
+class _Span:
     """Arrivals (after, through] that recorded the same versions, by the lookup tables' names."""
 
     after: int
@@ -37,21 +37,21 @@ def current_versions(warehouse: Warehouse, source: Source) -> dict[str, int]:
     return {lookup_name(r): _version(warehouse, source, r) for r in source.lookups}
 
 
-def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
+def recorded_versions(log: Log, names: Sequence[str], after: int, through: int) -> list[_Span]:
     """Return the versions of lookup tables that apply to the arrivals (after, through], in order.
 
     Without arrivals in that range, these are the current versions.
     """
     arrivals = log.timeline(after, through)
     if not arrivals:
-        return [Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
+        return [_Span(after, through, _of(names, current_versions(log.warehouse, log.source)))]
     known = [(a.arrival, json.loads(a.lookups)) for a in arrivals]
     missing = {name for name in names for _, found in known if name not in found}
     first = {name: _first(log, name) for name in missing}
-    spans: list[Span] = []
+    spans: list[_Span] = []
     for versions, group in groupby(known, lambda each: {**first, **_of(names, each[1])}):
         last = max(arrival for arrival, _ in group)
-        spans.append(Span(spans[-1].through if spans else after, last, versions))
+        spans.append(_Span(spans[-1].through if spans else after, last, versions))
     return spans
 
 

@@ -148,19 +148,19 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
     for table in (source.log_table, source.dead_letters_table):
         tables.open(table)
     app = integrity.ingest_app(source)
-    if not [*integrity.source_damages(tables, source)]:
+    if not [*tables.source_damages(source)]:
         return
     bad = [
         arrival
         for table in (source.log_table, source.dead_letters_table)
-        for arrival, rows in integrity.expected_rows(tables, source, timeline, table).items()
+        for arrival, rows in tables.expected_rows(source, timeline, table).items()
         if rows != _by_arrival(tables.open(table))[arrival]
     ]
     rows = file_list.load(timeline, ())
     last = max(rows["arrival"].to_pylist(), default=-1)
     through = min(bad, default=last + 1) - 1
     kept = rows.filter(ds.field("arrival") <= through)
-    vouched = integrity.versions(tables, app, (source.log_table, source.dead_letters_table))
+    vouched = tables.versions(app, (source.log_table, source.dead_letters_table))
     properties = [Transaction(*each) for each in vouched.items()]
     write_deltalake(
         timeline, kept, mode="overwrite", commit_properties=CommitProperties(None, None, properties)
@@ -191,14 +191,14 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
     if definition.follows is not None or definition.state_table in lacking:
         return False
     tables = Tables(folder)
-    app, ledger = integrity.asset_app(tables, definition), tables.open(LEDGER)
+    app, ledger = tables.asset_app(definition), tables.open(LEDGER)
     state = tables.open(definition.state_table)
     own = set(definition.tables)
     if app is None or ledger is None or state is None or not own.issuperset(lacking):
         return False
     for table in own:
         tables.open(table)
-    if integrity.lacks_release(tables, definition, app):
+    if tables.lacks_release(definition, app):
         return False
     transactions = [tables.transaction(table, app) for table in lacking]
     through = min(-1 if commit_number is None else commit_number for commit_number in transactions)
@@ -209,7 +209,7 @@ def _publish_again(folder: str, definition: Definition, lacking: Iterable[str]) 
         return False
     published = ledger.transaction_version(app)
     reached = {} if published is None else {app: min(published, through)}
-    _note(folder, ledger, reached | integrity.versions(tables, app, own))
+    _note(folder, ledger, reached | tables.versions(app, own))
     return True
 
 
@@ -254,10 +254,10 @@ def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[s
     """Let the ledger vouch for the validation results that remain."""
     tables = Tables(folder)
     ledger = tables.open(LEDGER)
-    if ledger is None or not [*integrity.results_lacking(tables, definitions)]:
+    if ledger is None or not [*tables.results_lacking(definitions)]:
         return
     version = tables.version(CHECKS)
-    _note(folder, ledger, dict.fromkeys(integrity.results_apps(tables, definitions), version))
+    _note(folder, ledger, dict.fromkeys(tables.results_apps(definitions), version))
     yield (
         f"Table '{CHECKS}' lacks its newest commits: the results of some validations are lost. "
         "The assets have all their windows."
