@@ -62,6 +62,15 @@ def duration(text: str | timedelta) -> int:
     return found
 
 
+def checked_duration(what: str, text: str | timedelta, *, zero: bool = False) -> int:
+    """Return a duration that is greater than zero, or at least zero if `zero`, in microseconds."""
+    length = duration(text)
+    if length < 0 or not (length or zero):
+        rule = "must not be negative" if zero else "must be greater than zero"
+        raise DefinitionError(f"{what} {rule} (got '{text}').")
+    return length
+
+
 def instant(text: str | datetime) -> int:
     """Return the instant of an ISO 8601 text or a datetime; without an offset, it is UTC."""
     if isinstance(text, str):

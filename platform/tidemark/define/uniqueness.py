@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
+from tidemark.base.instants import checked_duration, describe
 from tidemark.define.helper_columns import helper
 
 MARK = helper("duplicate")
@@ -40,13 +40,10 @@ class Deduplicate:
 
     def __init__(self, by: str | Sequence[str], within: str | timedelta) -> None:
         object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
-        object.__setattr__(self, "within", duration(within))
+        horizon = checked_duration("The horizon of Deduplicate", within, zero=True)
+        object.__setattr__(self, "within", horizon)
         if not self.by:
             raise DefinitionError("Deduplicate needs at least one column that identifies an event.")
-        if self.within < 0:
-            raise DefinitionError(
-                f"The horizon of Deduplicate must not be negative (got '{within}')."
-            )
 
     def __str__(self) -> str:
         return f"{', '.join(self.by)} within {describe(self.within)}"

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import checked_duration
 from tidemark.define import tables
 from tidemark.define.derived.derived_source import (
     NUMBER,
@@ -19,7 +20,6 @@ from tidemark.define.derived.pairing import (
     SIDES,
     Pairing,
     check_keys,
-    check_lateness,
     paired_columns,
 )
 from tidemark.define.source import Source
@@ -135,7 +135,7 @@ def as_of(
     if how not in get_args(_How):
         raise DefinitionError(f"{owner}: how='{how}' is not possible: inner and left are.")
     keys = check_keys(owner, left, right, on)
-    lateness = check_lateness(owner, allowed_lateness)
+    lateness = checked_duration(f"{owner}: allowed_lateness", allowed_lateness, zero=True)
     columns, left_columns, right_columns = paired_columns(
         name, left, right, keys, rename or {}, dict.fromkeys(LINEAGE, NUMBER)
     )

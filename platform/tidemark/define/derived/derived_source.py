@@ -14,7 +14,7 @@ from typing import Protocol
 from pyspark.sql import Column
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, duration, earliest
+from tidemark.base.instants import INFINITY, checked_duration, earliest
 from tidemark.define import tables
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -94,12 +94,10 @@ class _Derivation(Protocol):
 class WatermarkOfBases(Watermark):
     """The watermark of a derived source, which its connector computes from those of the bases."""
 
+    by_newest = True
+
     def __str__(self) -> str:
         return "the least of the bases' watermarks"
-
-    @property
-    def by_newest(self) -> bool:
-        return True
 
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
@@ -173,10 +171,7 @@ def refuse_retractions(what: str, sources: Sequence[Source]) -> None:
 def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source]) -> int | None:
     if idle is None:
         return None
-    if (length := duration(idle)) <= 0:
-        raise DefinitionError(
-            f"Derived source '{name}': idle must be greater than zero (got '{idle}')."
-        )
+    length = checked_duration(f"Derived source '{name}': idle", idle)
     if all(base.heartbeat is None for base in bases):
         names = " and ".join(f"'{base.name}'" for base in bases)
         raise DefinitionError(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import check_arguments, checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
+from tidemark.base.instants import checked_duration, describe, duration
 from tidemark.define.derived.derived_source import (
     INSTANT,
     NUMBER,
@@ -24,7 +24,6 @@ from tidemark.define.derived.pairing import (
     SIDES,
     Pairing,
     check_keys,
-    check_lateness,
     paired_columns,
 )
 from tidemark.define.source import Source
@@ -271,7 +270,9 @@ def join(
         )
     keys = check_keys(f"Join '{name}'", left, right, on)
     lateness = (
-        None if allowed_lateness is None else check_lateness(f"Join '{name}'", allowed_lateness)
+        None
+        if allowed_lateness is None
+        else checked_duration(f"Join '{name}': allowed_lateness", allowed_lateness, zero=True)
     )
     if how != "inner" and lateness is None:
         lateness = 0

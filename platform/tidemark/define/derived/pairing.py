@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
 from tidemark.define.column_type import simple_type
 from tidemark.define.derived.derived_source import (
     DerivedSource,
@@ -84,13 +82,6 @@ def check_keys(owner: str, left: Source, right: Source, on: Sequence[str]) -> tu
                 f"{owner}: the key '{key}' is a {types[0]}, which the engine can't compare."
             )
     return tuple(dict.fromkeys(on))
-
-
-def check_lateness(owner: str, allowed: str | timedelta) -> int:
-    lateness = duration(allowed)
-    if lateness < 0:
-        raise DefinitionError(f"{owner}: allowed_lateness must not be negative (got '{allowed}').")
-    return lateness
 
 
 def paired_columns(

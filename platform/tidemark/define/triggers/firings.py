@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
+from tidemark.base.instants import checked_duration, describe
 from tidemark.define.helper_columns import SLOT, helper
 
 RANK = helper("rank")
@@ -192,11 +192,8 @@ class Every(Firing):
     interval: int
 
     def __init__(self, interval: str | timedelta) -> None:
-        object.__setattr__(self, "interval", duration(interval))
-        if self.interval <= 0:
-            raise DefinitionError(
-                f"The interval of a trigger must be greater than zero (got '{interval}')."
-            )
+        length = checked_duration("The interval of a trigger", interval)
+        object.__setattr__(self, "interval", length)
 
     def __str__(self) -> str:
         return f"every {describe(self.interval)}"

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pyspark.sql import Column
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.instants import describe
-from tidemark.define.watermarks.seen import check_bound, check_idle
+from tidemark.base.instants import checked_duration, describe
+from tidemark.define.watermarks.seen import BOUND
 from tidemark.define.watermarks.strategy import Watermark, forward, newest_event_time
 
 _Partitions = dict[str | None, tuple[int, int]]
@@ -53,12 +53,14 @@ class PerPartition(Watermark):
     bound: int
     idle: int
 
+    by_newest = by_silence = True
+
     def __init__(
         self, column: str, bound: str | timedelta, idle: str | timedelta = "5 minutes"
     ) -> None:
         object.__setattr__(self, "column", column)
-        object.__setattr__(self, "bound", check_bound(bound))
-        object.__setattr__(self, "idle", check_idle("partition", idle))
+        object.__setattr__(self, "bound", checked_duration(BOUND, bound, zero=True))
+        object.__setattr__(self, "idle", checked_duration("The idle time of a partition", idle))
 
     def __str__(self) -> str:
         return (
@@ -69,14 +71,6 @@ class PerPartition(Watermark):
     @property
     def by(self) -> str | None:
         return self.column
-
-    @property
-    def by_newest(self) -> bool:
-        return True
-
-    @property
-    def by_silence(self) -> bool:
-        return True
 
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)

@@ -8,8 +8,10 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
+from tidemark.base.instants import checked_duration, describe
 from tidemark.define.watermarks.strategy import Watermark, newest_event_time
+
+BOUND = "The bound of a watermark"
 
 
 @checked_class
@@ -38,9 +40,12 @@ class BoundedOutOfOrderness(Watermark):
     bound: int
     idle: int | None
 
+    by_newest = True
+
     def __init__(self, bound: str | timedelta, idle: str | timedelta | None = None) -> None:
-        object.__setattr__(self, "bound", check_bound(bound))
-        object.__setattr__(self, "idle", None if idle is None else check_idle("source", idle))
+        object.__setattr__(self, "bound", checked_duration(BOUND, bound, zero=True))
+        silence = None if idle is None else checked_duration("The idle time of a source", idle)
+        object.__setattr__(self, "idle", silence)
 
     def __str__(self) -> str:
         return f"newest event time - {describe(self.bound)}{_describe_idle(self.idle, self.bound)}"
@@ -48,10 +53,6 @@ class BoundedOutOfOrderness(Watermark):
     @property
     def needs_heartbeats(self) -> bool:
         return self.idle is not None
-
-    @property
-    def by_newest(self) -> bool:
-        return True
 
     def observe(self, event_time: Column) -> Column:
         return newest_event_time(event_time)
@@ -141,24 +142,6 @@ class Punctuated(Watermark):
         mark = F.coalesce(F.expr(self.expression), F.expr(_NOTHING))
         # The sum of a time and an interval is null if any part of it fails.
         return F.try_add(mark, F.expr("INTERVAL '0' DAY"))
-
-
-def check_bound(bound: str | timedelta) -> int:
-    """Return a bound in microseconds, and refuse a negative one."""
-    length = duration(bound)
-    if length < 0:
-        raise DefinitionError(f"The bound of a watermark must not be negative (got '{bound}').")
-    return length
-
-
-def check_idle(what: str, idle: str | timedelta) -> int:
-    """Return an idle time in microseconds, and refuse one that is not greater than zero."""
-    length = duration(idle)
-    if length <= 0:
-        raise DefinitionError(
-            f"The idle time of a {what} must be greater than zero (got '{idle}')."
-        )
-    return length
 
 
 def _describe_idle(idle: int | None, bound: int) -> str:

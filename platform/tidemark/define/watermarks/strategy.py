@@ -1,6 +1,6 @@
 """The protocol of watermark strategies."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -25,25 +25,21 @@ class Watermark(Protocol):
                 return forward(previous, before), observed or state
     """
 
+    by_newest: ClassVar[bool] = False
+    """True if `observe` is `newest_event_time`, which does not need the engine."""
+
+    by_silence: ClassVar[bool] = False
+    """True if the strategy measures how long each value of `by` has had no events.
+
+    `advance` then also receives the values that have more events to come.
+    """
+
     @property
     def by(self) -> str | None:
         """The column of the source by which `observe` groups the rows; None if it does not group
         them.
         """
         return None
-
-    @property
-    def by_newest(self) -> bool:
-        """True if `observe` is `newest_event_time`, which does not need the engine."""
-        return False
-
-    @property
-    def by_silence(self) -> bool:
-        """True if the strategy measures how long each value of `by` has had no events.
-
-        `advance` then also receives the values that have more events to come.
-        """
-        return False
 
     @property
     def needs_heartbeats(self) -> bool:

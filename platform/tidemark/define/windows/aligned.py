@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
+from tidemark.base.instants import BEGINNING, INFINITY, checked_duration, describe, duration
 from tidemark.define.helper_columns import FIRST, helper
 from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
 
@@ -43,7 +43,7 @@ class Tumbling(Window):
     disjoint = True
 
     def __init__(self, size: str | timedelta, offset: str | timedelta = "0 seconds") -> None:
-        object.__setattr__(self, "size", _check_positive("size of a tumbling window", size))
+        object.__setattr__(self, "size", checked_duration("The size of a tumbling window", size))
         object.__setattr__(self, "offset", duration(offset))
 
     def __str__(self) -> str:
@@ -102,8 +102,8 @@ class Sliding(Window):
     def __init__(
         self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _check_positive("size of a sliding window", size))
-        object.__setattr__(self, "slide", _check_positive("slide of a sliding window", slide))
+        object.__setattr__(self, "size", checked_duration("The size of a sliding window", size))
+        object.__setattr__(self, "slide", checked_duration("The slide of a sliding window", slide))
         object.__setattr__(self, "offset", duration(offset))
         _check_overlap(str(self), self.size, self.slide)
 
@@ -186,8 +186,8 @@ class Cumulating(Window):
     def __init__(
         self, size: str | timedelta, step: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _check_positive("size of a cumulating window", size))
-        object.__setattr__(self, "step", _check_positive("step of a cumulating window", step))
+        object.__setattr__(self, "size", checked_duration("The size of a cumulating window", size))
+        object.__setattr__(self, "step", checked_duration("The step of a cumulating window", step))
         object.__setattr__(self, "offset", duration(offset))
         if self.size % self.step:
             raise DefinitionError(
@@ -268,13 +268,6 @@ def _is_first() -> Column:
     An event without a window has one row, which may have no position.
     """
     return (F.coalesce(_PLACE, F.lit(0)) == 0).alias(FIRST)
-
-
-def _check_positive(what: str, text: str | timedelta) -> int:
-    length = duration(text)
-    if length <= 0:
-        raise DefinitionError(f"The {what} must be greater than zero (got '{text}').")
-    return length
 
 
 def _check_overlap(window: str, size: int, step: int) -> None:

@@ -7,8 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, describe, duration
+from tidemark.base.instants import INFINITY, checked_duration, describe
 from tidemark.define.windows.kind import Window, with_window
 
 
@@ -38,11 +37,7 @@ class Session(Window):
     merges = True
 
     def __init__(self, gap: str | timedelta) -> None:
-        object.__setattr__(self, "gap", duration(gap))
-        if self.gap <= 0:
-            raise DefinitionError(
-                f"The gap of a session window must be greater than zero (got '{gap}')."
-            )
+        object.__setattr__(self, "gap", checked_duration("The gap of a session window", gap))
 
     def __str__(self) -> str:
         return f"session, gap {describe(self.gap)}"
