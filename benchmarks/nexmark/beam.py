@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
 
+from benchmarks.nexmark.peer import Peer, Row
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.launch import cache, jars
 from tidemark.engine.launch.java import find_java
-from tidemark_assets.nexmark.generator import EVENTS, RATE
+from tidemark_assets.nexmark.generator import RATE
 from tidemark_streaming.files.recording import ARRIVES
 
 HERE = Path(__file__).parent
 
-Row = tuple[object, ...]
 Value = Mapping[str, Any]
 
 
@@ -77,21 +76,11 @@ COMPARISONS: Mapping[str, Comparison] = {
 }
 
 
-@dataclass(frozen=True)
-class BeamRun:
-    """Beam's events and results.
+def run_beam(count: int) -> Peer:
+    """Generate events and compute the results of the models.
 
     Args:
-        events: the persons, auctions and bids, with the columns of the sources and `arrives`.
-        results: the rows of each query with a comparison.
-    """
-
-    events: Sequence[pd.DataFrame]
-    results: Mapping[str, Counter[Row]]
-
-
-def run_beam() -> BeamRun:
-    """Generate events and compute the results of the models.
+        count: the number of events.
 
     Raises:
         EngineError: Java can't compile, or a jar can't be fetched.
@@ -101,7 +90,7 @@ def run_beam() -> BeamRun:
     pinned = [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
     paths = jars.ensure(java, folder, pinned, Settings().maven_repository)
     command = [java.command, "-Xmx1g", "-cp", os.pathsep.join(map(str, paths))]
-    command += [str(HERE / "Beam.java"), str(EVENTS), str(RATE)]
+    command += [str(HERE / "Beam.java"), str(count), str(RATE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         output = done.stderr.strip().splitlines() or ["no output"]
@@ -114,16 +103,13 @@ def run_beam() -> BeamRun:
             continue
         if (row := comparison.row(each["value"], each["at"])) is not None:
             results[each["kind"]][row] += 1
-    return BeamRun(
-        [_frame([e for e in events if of in e]) for of in ("emailAddress", "itemName", "bidder")],
-        results,
+    of = ("emailAddress", "itemName", "bidder")
+    return Peer(
+        name="Beam",
+        events=[_frame([e for e in events if field in e]) for field in of],
+        rows={name: comparison.rows for name, comparison in COMPARISONS.items()},
+        results=results,
     )
-
-
-def differing(rows: DataFrame, expected: Counter[Row]) -> int:
-    """Return the number of rows that only Tidemark or only a model has."""
-    found = Counter(tuple(row) for row in rows.collect())
-    return ((found - expected) + (expected - found)).total()
 
 
 def _frame(events: Sequence[Value]) -> pd.DataFrame:
