@@ -28,11 +28,18 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(path: Path) -> tuple[Scenario, dict[str, Any]]:
-    return load(path), simulate(yaml.safe_load(path.read_text()))
+    content = yaml.safe_load(path.read_text())
+    oracle = derived_oracle.simulate if "sources" in content else simulate
+    return load(path), oracle(content)
 
 
 def own(name: str) -> tuple[Scenario, dict[str, Any]]:
-    return run(OWN / f"{name}.yaml")
+    return run(path_of(name))
+
+
+def path_of(name: str) -> Path:
+    paths = (folder / f"{name}.yaml" for folder in (OWN, DERIVED))
+    return next(path for path in paths if path.exists())
 
 
 def shapes(picture: str) -> Counter[str]:
@@ -136,60 +143,7 @@ minute; accumulating
     assert text(*own("late-every")) == expected
 
 
-SALES = {
-    "name": "an-unpaid-order",
-    "sources": {
-        name: {
-            "event_time": "at",
-            "columns": {"at": "timestamp", "id": "string", **columns},
-            "watermark": {"bounded_out_of_orderness": "10 minutes"},
-        }
-        for name, columns in {"orders": {"city": "string"}, "payments": {"amount": "int"}}.items()
-    },
-    "derived": {
-        "paid": {
-            "join": {
-                "left": "orders",
-                "right": "payments",
-                "on": ["id"],
-                "how": "left",
-                "within": ["-5 minutes", "1 hour"],
-            }
-        }
-    },
-    "arrivals": [
-        {
-            "source": "orders",
-            "rows": [
-                {"at": "2026-01-01 10:00", "id": "a", "city": "Ulm"},
-                {"at": "2026-01-01 10:30", "id": "b", "city": "Ulm"},
-            ],
-        },
-        {"source": "payments", "rows": [{"at": "2026-01-01 10:20", "id": "a", "amount": 5}]},
-        {
-            "source": "orders",
-            "rows": [
-                {"at": None, "id": "c", "city": "Ulm"},
-                {"at": "2026-01-01 09:30", "id": "d", "city": "Ulm"},
-            ],
-        },
-        {"source": "payments", "rows": [{"at": "2026-01-01 12:00", "id": "x", "amount": 1}]},
-    ],
-    "transform": {
-        "source": "paid",
-        "window": {"tumbling": {"size": "1 hour"}},
-        "keys": ["city"],
-        "aggregates": {"orders": "count", "paid": {"sum": "amount"}},
-    },
-}
-
-
-def run_derived(path: Path, content: dict[str, Any]) -> tuple[Scenario, dict[str, Any]]:
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return load(path), derived_oracle.simulate(content)
-
-
-def test_sources_and_the_arrivals_that_a_join_takes_are_drawn(tmp_path: Path) -> None:
+def test_sources_and_the_arrivals_that_a_join_takes_are_drawn() -> None:
     expected = """\
 an-unpaid-order
 tumbling 1 hour by city; lateness 0 seconds; fires on time, late each arrival; accumulating
@@ -213,7 +167,7 @@ payments, watermark newest event time - 10 minutes
 #2                                                                       (the stream ends)  ┊
                                                                                             └─────▶
 
-paid, computed from orders and payments
+paid_orders, computed from orders and payments
 #0 orders #0    (no rows)
 #1 payments #0                                     ●Ulm 5
                 ╌─┐
@@ -232,9 +186,8 @@ Ulm                                      [==========================)
 ● on time   ✕ too late   ∅ no event time   ┊ watermark
 [==) a published window, and its panes: TIMING #arrival: values
 """
-    scenario, result = run_derived(tmp_path / "sales.yaml", SALES)
-    assert text(scenario, result) == expected
-    found = shapes(svg(scenario, result))
+    assert text(*own("an-unpaid-order")) == expected
+    found = shapes(svg(*own("an-unpaid-order")))
     legend = 1
     assert found["watermark"] == 3 + legend
     assert found["on-time"] == 6 + legend
@@ -243,9 +196,7 @@ Ulm                                      [==========================)
 
 
 def test_retractions_of_a_chain_are_drawn_with_a_minus() -> None:
-    path = DERIVED / "chain-total-of-totals-changes.yaml"
-    result = derived_oracle.simulate(yaml.safe_load(path.read_text()))
-    lines = text(load(path), result).splitlines()
+    lines = text(*own("chain-total-of-totals-changes")).splitlines()
     (at,) = [n for n, line in enumerate(lines) if line.startswith("#3 s #3")]
     labels = [line.split("●")[1].strip(" ┊") for line in lines[at : at + 2]]
     assert labels == ["-12", "18"]
@@ -398,8 +349,7 @@ def as_float(watermark: int | None) -> float:
 
 @pytest.mark.parametrize("path", sorted(DERIVED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_case_of_derived_sources_can_be_drawn(path: Path) -> None:
-    scenario = load(path)
-    result = derived_oracle.simulate(yaml.safe_load(path.read_text()))
+    scenario, result = run(path)
     assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
     assert shapes(svg(scenario, result))["bar"] == len(result.get("windows", ()))
 
@@ -407,7 +357,9 @@ def test_every_case_of_derived_sources_can_be_drawn(path: Path) -> None:
 def test_the_picture_matches_the_result_for_random_derived_sources(tmp_path: Path) -> None:
     for seed in range(40):
         content = random_derived_scenario(seed, changes=seed % 2 == 0)
-        scenario, result = run_derived(tmp_path / "any.yaml", content)
+        path = tmp_path / "any.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        scenario, result = run(path)
         assert max(map(len, text(scenario, result).splitlines())) <= WIDTH, seed
         ElementTree.fromstring(svg(scenario, result))
         logs, expected = event_logs(scenario, result), derived_oracle.source_logs(content)
@@ -424,7 +376,8 @@ FIGURES = sorted(ROOT.glob("docs/images/*.svg"))
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda path: path.stem)
 def test_figures_in_the_docs_are_up_to_date(figure: Path) -> None:
-    again = f"tidemark simulate tests/scenarios/{figure.stem}.yaml --svg docs/images"
+    path = path_of(figure.stem).relative_to(ROOT)
+    again = f"tidemark simulate {path} --svg docs/images"
     assert figure.read_text() == svg(*own(figure.stem)), again
 
 
