@@ -136,9 +136,7 @@ class AssetResults:
         if self.chain.rows == "changes":
             # Any firing may have been taken, also of a window that is open.
             return INFINITY
-        if watermark is None or watermark == INFINITY:
-            return watermark
-        return watermark - self.chain.wait
+        return self.chain.settled_end(watermark)
 
     @cached_property
     def _released(self) -> list[int]:

@@ -151,16 +151,7 @@ def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
             f"'{source.name}' is computed from {bases}: erase the events there, as with `tidemark "
             f"erase {first} --where ...`. The erasure continues into '{source.name}'."
         )
-    derived = known.downstream(source)
-    for each in derived:
-        if not each.derivation.lineage:
-            raise DefinitionError(
-                f"The rows of '{each.name}' do not name all events that they were computed from, "
-                f"so an erasure can't continue into them. Drop it (`tidemark drop {each.name}`) "
-                "and remove it from the domain, erase the events, and then add it and ingest it "
-                "again."
-            )
-    return derived
+    return known.downstream(source)
 
 
 def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:

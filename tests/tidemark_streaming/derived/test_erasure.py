@@ -15,15 +15,20 @@ import pytest
 
 from helpers.data.searched import found
 from helpers.model.join_oracle import BaseArrival, join_by_definition
+from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY
 from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
+from tidemark.define.derived.as_of import as_of
+from tidemark.define.derived.chain import chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.join import Between, Join, join
 from tidemark.define.derived.union import union
+from tidemark.define.rollup import rollup
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.define.windows import Session, Tumbling
+from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import incremental
 from tidemark.run.erase import deletion, recovery
 from tidemark.run.erase.erase import ErasureReport, erase, list_tables
@@ -304,3 +309,174 @@ def killed_after(number: int, points: list[str]) -> Callable[[str], None]:
             raise KeyboardInterrupt
 
     return reach
+
+
+def asset(name: str, source: Source, window: Window, **given: Any) -> WindowedTransform:  # noqa: ANN401
+    options: dict[str, Any] = {
+        "aggregates": {"n": agg.count(), "newest": agg.max("id")},
+        "allowed_lateness": 0,
+        **given,
+    }
+    return WindowedTransform(
+        name=name,
+        source=source,
+        keys=("k",),
+        window=window,
+        description="",
+        function=same,
+        **options,
+    )
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Chains of an asset and of a roll-up, and everything that may be derived from them.
+
+    Args:
+        stages: derived sources and assets, each after those that it reads.
+    """
+
+    stages: Sequence[DerivedSource | Definition]
+
+    @classmethod
+    def of(cls, window: Window) -> "Chains":
+        orders = asset("orders_by_key", ORDERS, window, allowed_lateness=SECOND)
+        minutes = rollup(of=orders, name="minutes", window=Tumbling("12 seconds"))
+        final = chain(name="final", of=orders)
+        late: dict[str, Any] = {
+            "allowed_lateness": 3600 * SECOND,
+            "aggregates": {"windows": agg.count(), "n": agg.sum("n")},
+        }
+        changes = chain(name="changes", of=orders, rows="changes")
+        most = {"aggregates": {"n": agg.max("n"), "newest": agg.max("newest")}}
+        of_final = asset("of_final", final, Tumbling("8 seconds"), **most)
+        paid = join(
+            name="paid",
+            left=final,
+            right=PAYMENTS,
+            on=["k"],
+            within=Between("-2 seconds", "3 seconds"),
+            how="left",
+            rename={"payments.t": "paid_at"},
+        )
+        located = as_of(
+            name="located",
+            left=PAYMENTS,
+            right=ORDERS,
+            on=["k"],
+            how="left",
+            deleted="id LIKE '%3' OR id LIKE '%5'",
+            rename={f"orders.{c}": f"order_{c}" for c in ("t", "id")},
+        )
+        return cls(
+            [
+                orders,
+                final,
+                changes,
+                located,
+                of_final,
+                *([] if window.merges else [minutes, chain(name="of_minutes", of=minutes)]),
+                asset("of_changes", changes, Tumbling("8 seconds"), **late),
+                chain(name="second", of=of_final),
+                paid,
+                union(name="every", of=[paid, located]),
+                asset("of_paid", paid, Session("2 seconds")),
+            ]
+        )
+
+    @property
+    def derived(self) -> list[DerivedSource]:
+        return [each for each in self.stages if isinstance(each, DerivedSource)]
+
+    @property
+    def assets(self) -> list[Definition]:
+        return [each for each in self.stages if not isinstance(each, DerivedSource)]
+
+    def fill(self, warehouse: Warehouse, given: Given) -> None:
+        for base, arrivals in zip((ORDERS, PAYMENTS), given, strict=True):
+            list(ingest(warehouse, MemoryConnector(base, arrivals), batch=None))
+        for each in self.stages:
+            if isinstance(each, DerivedSource):
+                connector = DerivedConnector(each, warehouse.location, warehouse.database)
+                list(ingest(warehouse, connector, batch=None))
+            else:
+                incremental(warehouse, each)
+
+    def erase(
+        self, warehouse: Warehouse, source: Source, id_: str, *, dry_run: bool = False
+    ) -> ErasureReport:
+        own = [each for each in self.derived if reads(each, source)]
+        names = {source.name, *(each.name for each in own)}
+        assets = [each for each in self.assets if each.source.name in names]
+        return erase(warehouse, source, assets, f"id = '{id_}'", derived=own, dry_run=dry_run)
+
+    def check(self, warehouse: Warehouse) -> None:
+        for source in self.derived:
+            found = derived_parity(warehouse, source)
+            assert found.equal, (source.name, found)
+            assert erasures.find_unfinished(warehouse, source) == []
+        for each in self.assets:
+            assert parity(warehouse, each).equal, each.name
+        sources = [ORDERS, PAYMENTS, *self.derived]
+        assert integrity.check(warehouse.path(""), sources, self.assets) == []
+
+
+def reads(source: DerivedSource, other: Source) -> bool:
+    return any(
+        base.name == other.name or (isinstance(base, DerivedSource) and reads(base, other))
+        for base in source.bases
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "window"), [(1, Tumbling("4 seconds")), (2, Session("2 seconds"))]
+)
+def test_an_erasure_continues_through_chains_and_deletions(
+    warehouse: Warehouse, seed: int, window: Window
+) -> None:
+    chance = random.Random(seed)
+    given, shop, erased = draw(chance), Chains.of(window), set[str]()
+    shop.fill(warehouse, [side[:-2] for side in given])
+    for side, (source, name) in zip(given, ((ORDERS, "order"), (PAYMENTS, "payment")), strict=True):
+        known = [row[2] for one in side[:-2] for row in one.rows]
+        # A deletion leaves no trace in the rows of an as-of join.
+        chosen = sorted(known, key=lambda id_: id_[-1] not in "35")[: 2 if name == "order" else 1]
+        for id_ in chosen:
+            planned = shop.erase(warehouse, source, id_, dry_run=True)
+            done = shop.erase(warehouse, source, id_)
+            assert done.events == 1
+            deleted = {place.table for place in done.places if place.what != "recomputed"}
+            assert deleted <= {place.table for place in planned.places} | {"paid_log", "every_log"}
+            erased.add(id_)
+            shop.check(warehouse)
+    # Everything continues.
+    shop.fill(warehouse, given)
+    shop.check(warehouse)
+    for each in (ORDERS, PAYMENTS, *shop.derived):
+        list(purge(warehouse, list_tables(each, shop.assets), time.time_ns() // 1000))
+    place = Path(warehouse.path(""))
+    assert found(place, "-of-ann-")
+    assert found(place, *erased) == []
+
+
+def test_an_erasure_of_a_chain_without_its_asset_is_refused(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"))
+    final = chain(name="final", of=fives)
+    orders = [
+        ScenarioArrival(((0, "a", "o1"), (SECOND, "a", "o2")), 1),
+        ScenarioArrival(((20 * SECOND, "a", "o3"),), 2),
+    ]
+    shop = Chains([fives, final])
+    shop.fill(warehouse, [orders, []])
+    assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o2"]
+    shop.erase(warehouse, ORDERS, "o2")
+    assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o1"]
+    more = ScenarioArrival(((40 * SECOND, "b", "o4"),), 3)
+    shop.fill(warehouse, [[*orders, more], []])
+    assert [row["newest"] for row in warehouse.take(final.log_table).to_pylist()] == ["o1", "o3"]
+    for table in fives.tables:
+        warehouse.drop(table)
+    with pytest.raises(DataError, match=r"into 'final', .*'fives' was dropped\. Drop it"):
+        shop.erase(warehouse, ORDERS, "o1")
+    assert warehouse.take(ORDERS.log_table).num_rows == 3

@@ -2,7 +2,8 @@
 
 Derived rows of an erased event are *lost*. Their partners may then have no partner, or
 another one, which can only be among the rows with the same partner keys. So all rows of these keys
-are computed again along the recorded steps, and compared with those of the event log.
+are computed again along the recorded steps, and compared with those of the event log. All rows are,
+if a derivation has no partner keys that the derived rows name.
 
 The comparison does not need to know the erased events. It can therefore finish an erasure that was
 killed. Rows that stay keep their positions, because other tables refer to them.
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.derived.rows import read_steps
+from tidemark.compute.exact_json import exact_json
 from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
 from tidemark.define.helper_columns import helper
@@ -77,41 +79,41 @@ def find_changed_rows(
     """
     keep = partial(place.materialize_frame, few=few)
     warehouse, lineage = log.warehouse, source.derivation.lineage
+    keys = source.derivation.partner_keys
     timeline = log.timeline()
     positions = [arrival.position for arrival in timeline]
     steps = Steps.of_positions(bases, positions)
-    own = dict.fromkeys(c for each in lineage for c in (each.arrival, each.position, *each.only))
-    identity = F.to_json(F.struct(*own))
-    events = log.read(-1, timeline[-1].arrival).withColumn(_ID, identity)
+    events = _identify(log.read(-1, timeline[-1].arrival), source)
     letters = warehouse.read(source.dead_letters_table)
     letters = letters.select(*_PLACE, F.col("read_from").alias(_ID))
-    there = [_read_places(base, source, steps) for base in bases]
-    orphans = _union(
-        _of_base(events, own, rows, "left_anti") for own, rows in zip(lineage, there, strict=True)
-    )
-    orphans = keep(orphans.distinct())
-    found = _find_affected(there, orphans, gained, source.derivation.partner_keys)
-    near = [keep(rows) for rows in found]
-    partners = (
-        _of_base(events, own, rows, "left_semi") for own, rows in zip(lineage, near, strict=True)
-    )
-    touched = _union(rows.select(*_PLACE, _ID) for rows in (orphans, *partners)).distinct()
+    there = [_read_places(base, keys or (), steps) for base in bases]
+    if keys is None:
+        touched, logs = events.select(*_PLACE, _ID), bases
+    else:
+        orphans = _union(
+            _of_base(events, own, rows, "left_anti")
+            for own, rows in zip(lineage, there, strict=True)
+        )
+        orphans = keep(orphans.distinct())
+        near = [keep(rows) for rows in _find_affected(there, orphans, gained, keys)]
+        partners = (
+            _of_base(events, own, rows, "left_semi")
+            for own, rows in zip(lineage, near, strict=True)
+        )
+        touched = _union(rows.select(*_PLACE, _ID) for rows in (orphans, *partners)).distinct()
+        logs = [base.only(_places(rows)) for base, rows in zip(bases, near, strict=True)]
     touched = keep(touched.withColumn(_UNJOINED, F.lit(False)))
 
-    logs = [base.only(_places(rows)) for base, rows in zip(bases, near, strict=True)]
     computed = read_steps(warehouse, source, positions, logs).compute_rows()
     if DEAD not in computed.columns:
         computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
-    computed = computed.withColumns(
-        {
-            "arrival": F.col(STEP).cast("bigint"),
-            _UNJOINED: is_dead([DEAD]),
-            _ID: F.when(is_dead([DEAD]), F.col("read_from")).otherwise(identity),
-        }
+    dead, computed = is_dead([DEAD]), computed.withColumn("arrival", F.col(STEP).cast("bigint"))
+    computed = _identify(computed, source).withColumns(
+        {_UNJOINED: dead, _ID: F.when(dead, F.col("read_from")).otherwise(F.col(_ID))}
     )
-    computed = keep(computed.drop(STEP, "position"))
-    dead = letters.withColumn(_UNJOINED, F.lit(True))
-    known = _union(rows.select(*_SAME) for rows in (touched, dead))
+    computed = keep(computed.drop(STEP))
+    unjoined = letters.withColumn(_UNJOINED, F.lit(True))
+    known = _union(rows.select(*_SAME) for rows in (touched, unjoined))
     new = computed.join(known, _SAME, "left_anti")
     new = keep(_add_arrival(_number(new, events, letters), log))
     origins = _union(rows.select(_ID) for rows in there)
@@ -126,14 +128,30 @@ def find_changed_rows(
     )
 
 
-def _read_places(base: Log, source: DerivedSource, steps: Steps) -> DataFrame:
+def _identify(rows: DataFrame, source: DerivedSource) -> DataFrame:
+    """Return rows of a derived source with `_ID`: the rows of its bases that they name.
+
+    If they name none, it is their content. Equal rows of an arrival are then numbered.
+    """
+    lineage = source.derivation.lineage
+    if lineage:
+        named = dict.fromkeys(
+            c for each in lineage for c in (each.arrival, each.position, *each.only)
+        )
+        return rows.withColumn(_ID, F.to_json(F.struct(*named)))
+    rows = rows.withColumn(_ID, exact_json(*(F.col(f"`{name}`") for name in source.columns)))
+    same = Window.partitionBy("arrival", _ID).orderBy("position")
+    return rows.withColumn(_ID, F.concat_ws("#", _ID, F.row_number().over(same)))
+
+
+def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
     """Return the places, the origins and the partner keys of the rows that a base has given."""
     _, through = steps.span(base.source.name)
     return base.read(-1, through).select(
         F.col("arrival").alias(_ARRIVAL),
         F.col("position").alias(_POSITION),
         origin_of(base.source).alias(_ID),
-        *(f"`{key}`" for key in source.derivation.partner_keys),
+        *(f"`{key}`" for key in keys),
     )
 
 
@@ -171,7 +189,7 @@ def _number(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame
     """Return new rows with positions after those of their arrival."""
     taken = _union(each.select(*_PLACE) for each in (events, letters))
     newest = taken.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
-    order = Window.partitionBy("arrival").orderBy(_UNJOINED, _ID)
+    order = Window.partitionBy("arrival").orderBy(_UNJOINED, "position")
     position = F.coalesce(_NEWEST, F.lit(-1)) + F.row_number().over(order)
     return rows.join(newest, "arrival", "left").withColumn("position", position.cast("bigint"))
 

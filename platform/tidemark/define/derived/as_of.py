@@ -12,7 +12,6 @@ from tidemark.define import tables
 from tidemark.define.derived.derived_source import (
     NUMBER,
     DerivedSource,
-    Lineage,
     WatermarkOfBases,
 )
 from tidemark.define.derived.pairing import (
@@ -48,11 +47,12 @@ class AsOfJoin(Pairing):
     deleted: str | None
 
     added = LINEAGE
+    lineage = SIDES
 
     @property
-    def lineage(self) -> tuple[Lineage, ...]:
+    def partner_keys(self) -> tuple[str, ...] | None:
         # No row names an event that ended a version.
-        return SIDES if self.deleted is None else ()
+        return self.on if self.deleted is None else None
 
     @property
     def expressions(self) -> Mapping[str, str]:

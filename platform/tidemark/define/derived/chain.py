@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from tidemark.base.arguments import check_arguments
 from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY
 from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import INSTANT, DerivedSource, WatermarkOfBases
@@ -40,7 +41,7 @@ class Chain:
 
     added = (FIRST, LAST, RETRACTION)
     lineage = ()
-    partner_keys = ()
+    partner_keys = None
     expressions = MappingProxyType[str, str]({})
 
     @property
@@ -58,6 +59,12 @@ class Chain:
         An event within a gap of the end of a session can be on time and still join it.
         """
         return self.asset.allowed_lateness + self.asset.window.merge_gap
+
+    def settled_end(self, watermark: int | None) -> int | None:
+        """Return the end through which no event can change a window; None if there is none."""
+        if watermark is None or watermark == INFINITY:
+            return watermark
+        return watermark - self.wait
 
 
 @check_arguments

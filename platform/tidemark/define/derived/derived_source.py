@@ -63,11 +63,12 @@ class _Derivation(Protocol):
         ...
 
     @property
-    def partner_keys(self) -> tuple[str, ...]:
+    def partner_keys(self) -> tuple[str, ...] | None:
         """The columns, of all bases and the derived source, that rows of different bases share.
 
         A row of a base has no effect on derived rows with other values. Without such columns, each
-        derived row depends on one row of a base.
+        derived row depends on one row of a base. None if derived rows do not name all rows that
+        they depend on.
         """
         ...
 

@@ -42,7 +42,7 @@ class Pairing:
         return self.left, self.right
 
     @property
-    def partner_keys(self) -> tuple[str, ...]:
+    def partner_keys(self) -> tuple[str, ...] | None:
         return self.on
 
 

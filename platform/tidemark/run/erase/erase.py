@@ -32,7 +32,13 @@ from tidemark.run import runner
 from tidemark.run.erase import recovery
 from tidemark.run.erase.deletion import delete, rewrite
 from tidemark.run.erase.report import ErasureReport, build_report
-from tidemark.run.erase.search import SearchResult, find_counted, search, search_derived_source
+from tidemark.run.erase.search import (
+    SearchResult,
+    check_continuing,
+    find_counted,
+    search,
+    search_derived_source,
+)
 from tidemark.store import claims
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
@@ -71,6 +77,8 @@ def erase(
     # Check the condition before other runs have to wait.
     affected_by_erasure.find_events(log, last.arrival, where)
     work = _Work(log, _find_filled(warehouse, derived), definitions, on_progress)
+    for each in work.derived:
+        check_continuing(Log(warehouse, each), each)
     if dry_run:
         return work.plan(where, texts)
     with ExitStack() as locked:
@@ -174,13 +182,14 @@ class _Work:
             with temp_tables(self.warehouse) as place:
                 self.on_progress(f"search {each.name}")
                 found = search_derived_source(log, each, self.definitions, place, {})
-                if found.is_empty:
-                    continue
-                if report is not None:
-                    report = self._include(report, log, found, dry_run=False)
-                self.on_progress(f"delete the events from {each.name}")
-                rewrite(log, found, place)
-            recovery.recompute(log, self.definitions, found.erasure, self.on_progress)
+                if not found.is_empty:
+                    if report is not None:
+                        report = self._include(report, log, found, dry_run=False)
+                    self.on_progress(f"delete the events from {each.name}")
+                    rewrite(log, found, place)
+            if not found.is_empty:
+                recovery.recompute(log, self.definitions, found.erasure, self.on_progress)
+            recovery.renew_results(log, each)
         return report
 
     def _include(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, Row
@@ -12,18 +13,23 @@ from tidemark.base.errors import DataError
 from tidemark.base.failpoint import pass_fail_point
 from tidemark.compute.affected import by_erasure
 from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import Chain
+from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import Role
 from tidemark.engine.process import ProgressCallback
 from tidemark.quality import results
+from tidemark.quality.quarantine import RELEASED
 from tidemark.run import runner
 from tidemark.run.erase.deletion import discard_backup
 from tidemark.run.erase.search import list_owned
 from tidemark.store.asset import Asset
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import Equals, InRanges
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.committers.values import Merge
 from tidemark.store.event_log.arrival import Arrival, timeline_rows
 from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Step
+from tidemark.store.rows import to_micros
 from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import VOID, Erasure
@@ -161,6 +167,38 @@ def _count_added(log: Log, erasure: Erasure) -> None:
         )
     table, condition = source.timeline_table, erasures.arrival_condition(ranges)
     warehouse.replace(timeline_rows(arrivals), table, condition, erasure.app, 0)
+
+
+def renew_results(log: Log, source: DerivedSource) -> None:
+    """Record that a chain of final windows has read its asset's results as they are now.
+
+    Otherwise, its next ingest would refuse the windows that the erasure has recomputed.
+    """
+    chain, last = source.derivation, log.last()
+    if not isinstance(chain, Chain) or chain.rows != "final" or last is None:
+        return
+    warehouse, step = log.warehouse, Step.of_position(last.position)
+    if step.results is None:
+        return
+    base = Log(warehouse, chain.asset.source)
+    end = chain.settled_end(base.timeline(step.arrival - 1, step.arrival)[0].after)
+    released = list[int]()
+    if chain.asset.checks:
+        found = warehouse.take(
+            chain.asset.table, Equals("quality", RELEASED), columns=["window_end"]
+        )
+        released = to_micros(found["window_end"])
+    taken = replace(
+        step.results,
+        commit=Asset(warehouse, chain.asset).published_commit_number(),
+        released=0 if end is None else sum(each <= end for each in released),
+    )
+    if taken == step.results:
+        return
+    renewed = replace(last, position=replace(step, results=taken).to_position())
+    condition = erasures.arrival_condition(erasures.arrival_ranges([last.arrival]))
+    app = f"results/{uuid4().hex}"
+    warehouse.replace(timeline_rows([renewed]), source.timeline_table, condition, app, 0)
 
 
 def _aggregate(log: Log, table: str, erasure: Erasure, *more: Column) -> dict[int, Row]:

@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import iso
 from tidemark.compute.affected.by_erasure import find_windows_with_events
 from tidemark.define.definition import Definition
-from tidemark.run.erase.search import SearchResult
+from tidemark.run.erase.search import SearchResult, widen_ranges
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 
 _MAX_LISTED_WINDOWS = 1000
@@ -137,16 +136,12 @@ def _list_affected_tables(log: Log, found: SearchResult) -> list[_AffectedTable]
         for table in each.tables:
             if warehouse.exists(table):
                 # A roll-up's windows may start earlier than its base's.
-                some = _widen(ranges, each.window.max_extent if each.follows else 0)
+                some = widen_ranges(ranges, each.window.max_extent if each.follows else 0)
                 rows = warehouse.take(
                     table, InRanges("window_start", some), columns=["window_start"]
                 )
                 affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
     return [place for place in affected if place.rows]
-
-
-def _widen(ranges: Ranges, extent: int) -> Ranges:
-    return merge_ranges((start - extent, end) for start, end in ranges) if extent else ranges
 
 
 def _find_published(

@@ -3,20 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.affected import by_erasure as affected_by_erasure
-from tidemark.compute.derived.lost_rows import find_changed_rows
+from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
+from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
+from tidemark.define.derived.chain import FIRST
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.asset import Asset
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import Erasure
@@ -125,7 +130,11 @@ def search_derived_source(
             gained.append(_find_gained(base_log))
     few = all(each.few() for each in (log, *bases))
     with warehouse.planning(Planning.of(few)):
-        changed = find_changed_rows(log, source, bases, gained, place, few=few)
+        if planned and source.derivation.asset is not None:
+            _, found = planned[source.bases[0].name]
+            changed = _find_rows_of_windows(log, source.derivation.asset, found, place, few=few)
+        else:
+            changed = find_changed_rows(log, source, bases, gained, place, few=few)
     counted = find_counted(warehouse, source, definitions)
     added = changed.gained.select(*affected_by_erasure.PLACE)
     after = log.with_changes(added=changed.gained)
@@ -150,6 +159,59 @@ def search_derived_source(
         changed.gained,
         changed.gained_letters,
     )
+
+
+def check_continuing(log: Log, source: DerivedSource) -> None:
+    """Refuse a derived source into which an erasure can't continue.
+
+    Raises:
+        DataError: its rows can't be computed from its bases again.
+    """
+    warehouse, asset = log.warehouse, source.derivation.asset
+    last = log.last()
+    assert last is not None
+    try:
+        if asset is not None and not warehouse.exists(asset.table):
+            raise DataError(f"the asset '{asset.name}' was dropped")
+        columns = [f"`{name}`" for name in source.columns]
+        log.read(last.arrival - 1, last.arrival).select(*columns)
+        _ = read_steps(warehouse, source, [last.position]).compute_rows().schema
+    except (AnalysisException, DataError, DefinitionError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise DataError(
+            f"An erasure can't continue into '{source.name}', because its rows can't be computed "
+            f"again: {reason}. Drop it (`tidemark drop {source.name}`), erase the events, and then "
+            "ingest it again."
+        ) from None
+
+
+def _find_rows_of_windows(
+    log: Log, asset: Definition, found: SearchResult, place: TempTables, *, few: bool
+) -> ChangedRows:
+    """Return the rows of a chain that may change if the windows of its asset are recomputed.
+
+    Args:
+        found: the erasure that recomputes them.
+    """
+    last, ranges = log.last(), found.erasure.windows.get(asset.follows or asset.name)
+    rows = log.read(-1, -1 if last is None else last.arrival)
+    extent = asset.window.max_extent if asset.follows else 0
+    near = "false" if ranges is None else InRanges(FIRST, widen_ranges(ranges, extent)).sql()
+    lost = rows.where(near).select(*affected_by_erasure.PLACE)
+    letters = log.warehouse.read(log.source.dead_letters_table).where("false")
+    return ChangedRows(
+        lost=place.materialize_frame(lost, few=few),
+        lost_letters=letters.select(*affected_by_erasure.PLACE),
+        gained=rows.where("false"),
+        gained_letters=letters,
+    )
+
+
+def widen_ranges(ranges: Ranges, extent: int) -> Ranges:
+    """Return the starts of all windows of at most an extent that contain one that starts in a
+    range.
+    """
+    return merge_ranges((start - extent, end) for start, end in ranges) if extent else ranges
 
 
 def find_counted(
