@@ -194,8 +194,12 @@ def test_a_chain_is_ingested_and_compared(till: Settings, spark: Any) -> None:  
     refused = call("drop", "orders_hourly", "--yes")
     assert refused.exit_code != 0
     assert "Use `tidemark drop hours` first" in refused.stderr
-    refused = call("erase", "orders", "--where", "city = 'Ulm'", "--yes")
-    assert "an erasure can't continue into them" in refused.stderr
+    report = done("erase", "orders", "--where", "city = 'Ulm'", "--yes", "--json")["erased"]
+    deleted = [place["table"] for place in report["places"] if place["what"] == "deleted"]
+    assert "hours_log" in deleted
+    report = done("parity", "hours", "--json")
+    assert (report["equal"], report["rows"]) == (True, 1)
+    assert done("ingest", "hours", "--json")["arrivals"] == 0
 
 
 def test_a_changed_event_log_fails_parity(till: Settings, spark: Any) -> None:  # noqa: ANN401

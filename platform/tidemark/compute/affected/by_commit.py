@@ -1,8 +1,9 @@
 """Determine whether a commit changes windows that a chain has already read.
 
-Arrivals never change a final window. A correction, a complete backfill, an erasure and a promoted
-rebuild do. A backfill that excludes too-late events computes the same rows again, unless one of the
-commits that it replaces had another definition, or included too-late events.
+Arrivals never change a final window. A correction, a complete backfill, and a promoted rebuild do.
+A backfill that excludes too-late events computes the same rows again, unless one of the commits
+that it replaces had another definition, or included too-late events. The same is true of the
+recomputation after an erasure, which continues into the chain itself.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def _repeats(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
     """Return whether a commit computes the same rows that the earlier ones have computed."""
     return (
         isinstance(commit, Replacement)
-        and commit.cause is Cause.BACKFILL
+        and commit.cause is not Cause.CORRECTION
         and not commit.complete
         and all(
             each.definition == commit.definition and each.late_events == commit.late_events

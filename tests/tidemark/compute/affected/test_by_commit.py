@@ -48,7 +48,7 @@ EARLIER: list[StateCommit] = [FIRST, Increment(commit_number=1, definition="a")]
         (replacement(Cause.BACKFILL), False),
         (replacement(Cause.BACKFILL, complete=True), True),
         (replacement(Cause.BACKFILL, definition="b"), True),
-        (replacement(Cause.ERASURE, ranges=((0, 10),)), True),
+        (replacement(Cause.ERASURE, ranges=((0, 10),)), False),
         (Promotion(commit_number=2, definition="a", taken={}, kept={}), True),
     ],
 )
