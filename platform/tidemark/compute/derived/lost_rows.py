@@ -17,9 +17,9 @@ from operator import and_
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP, origin_of
 from tidemark.compute.derived.rows import read_steps
-from tidemark.compute.exact_json import exact_json
 from tidemark.compute.materialize import TempTables
 from tidemark.define.derived.derived_source import DerivedSource, Lineage
 from tidemark.define.helper_columns import helper
@@ -44,7 +44,7 @@ _NEWEST = helper("newest")
 
 
 @dataclass(frozen=True)
-class _ChangedRows:
+class ChangedRows:
     """The rows that a derived source loses and gains.
 
     Args:
@@ -68,7 +68,7 @@ def find_changed_rows(
     place: TempTables,
     *,
     few: bool,
-) -> _ChangedRows:
+) -> ChangedRows:
     """Return how a derived source that has arrivals differs from its bases.
 
     Args:
@@ -120,7 +120,7 @@ def find_changed_rows(
     lost = touched.join(computed, _SAME, "left_anti").select(*_PLACE)
     lost_letters = letters.join(origins, _ID, "left_anti").select(*_PLACE)
     columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
-    return _ChangedRows(
+    return ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),
         gained=fitting(new).select(*columns),
