@@ -26,7 +26,7 @@ from tidemark_streaming import starter
 from tidemark_streaming.cli import app
 from tidemark_streaming.home import domains
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.record_masking import protect_records
+from tidemark_streaming.kafka.intake import protect_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.payloads import Json
 

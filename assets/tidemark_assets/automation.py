@@ -10,12 +10,12 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.definition_check import current_check
 from tidemark_assets.checks.freshness_check import fresh_check
 from tidemark_assets.checks.stream_checks import stream_check
-from tidemark_assets.jobs import corrections, nightly, previews, rebuilds, replays
+from tidemark_assets.jobs import corrections, nightly, rebuilds, replays
 from tidemark_assets.sensors import arrivals, streams
+from tidemark_assets.sensors.frame import Reporter, reporting_sensor
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.lags import lag_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
-from tidemark_assets.sensors.reporting import Reporter, reporting_sensor
 from tidemark_assets.sensors.sinks import sink_check, sink_reporter
 from tidemark_assets.tables.windows import DagsterOptions
 from tidemark_streaming.home.domains import Domains
@@ -42,7 +42,6 @@ def automation(
         yield streams.streams(domain, transforms, names)
         yield nightly.nightly(domain, counted, partitions, names)
         yield corrections.corrections(domain, counted, partitions, names)
-        yield previews.previews(domain, counted, names)
         yield rebuilds.rebuilds(domain, counted, names)
         yield replays.replays(domain, counted, names)
         for transform in transforms.values():

@@ -14,11 +14,9 @@ from tidemark_assets.automation import automation
 from tidemark_assets.base.names import Names, with_prefix
 from tidemark_assets.base.resources import resource
 from tidemark_assets.jobs import decisions
-from tidemark_assets.jobs.decisions import AssetWithExpectations
 from tidemark_assets.jobs.maintenance import maintenance
-from tidemark_assets.tables.rollups import rollup_assets
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets, source_assets
-from tidemark_assets.tables.windows import DagsterOptions, transform_assets
+from tidemark_assets.tables.windows import DagsterOptions, rollup_assets, transform_assets
 from tidemark_streaming.base.extra import import_modules
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.home import domains as packages
@@ -84,7 +82,7 @@ def build_definitions(
         dg.Definitions(
             jobs=decisions.quarantine_jobs(
                 (
-                    AssetWithExpectations(transform, show.partitions_of(name))
+                    (transform, show.partitions_of(name))
                     for found, show in known.values()
                     for name, transform in found.transforms.items()
                     if transform.checks

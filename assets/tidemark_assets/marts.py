@@ -30,11 +30,10 @@ from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN, Names, with_prefix
 from tidemark_assets.base.resources import TidemarkResource, resource
 from tidemark_assets.base.steps import failing_with_message
-from tidemark_assets.sensors.builds import builds_reporter
-from tidemark_assets.sensors.reporting import reporting_sensor
+from tidemark_assets.sensors.frame import Report, Reporter, Tick, reporting_sensor
 from tidemark_assets.tables.windows import CARRY_ON
 from tidemark_streaming.dbt import marts
-from tidemark_streaming.dbt.marts import Marts
+from tidemark_streaming.dbt.marts import Build, Marts
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 
@@ -65,10 +64,6 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
 
     Args:
         key_prefix: as for `build_definitions`, for marts and the windows that they read.
-
-    Raises:
-        DefinitionError: dbt can't read the project; the message is dbt's. Or two tests of a model
-            have one name, by which Dagster identifies them.
     """
     if not marts.present(settings):
         return []
@@ -203,3 +198,39 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def builds_reporter(project: Marts, assets: dg.AssetsDefinition) -> Reporter:
+    """Return the part that reports builds of these assets on the command line."""
+
+    def report(tick: Tick) -> Report:
+        through: dict[str, int] = tick.memory or {}
+        new = project.builds(through.get(project.database, 0))
+        events = [event for build in new for event in _build_events(build, assets)]
+        if new:
+            through[project.database] = new[-1].at
+        summary = f"Reported {len(events)} marts and tests." if events else "No new builds."
+        return Report(summary, events, through)
+
+    return Reporter("builds", report)
+
+
+def _build_events(
+    build: Build, assets: dg.AssetsDefinition
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """Yield the events of one build, without models and tests that no longer exist."""
+    keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
+    for outcome in build.outcomes:
+        if outcome.kind == "model" and outcome.good and outcome.name in keys:
+            took = dg.MetadataValue.float(outcome.seconds)
+            metadata = {"made by": "the command line", "Execution Duration": took}
+            yield dg.AssetMaterialization(keys[outcome.name], metadata=metadata)
+        elif outcome.kind == "test" and outcome.status != "skipped" and outcome.name in tests:
+            check, warned = tests[outcome.name], outcome.status == "warn"
+            yield dg.AssetCheckEvaluation(
+                asset_key=check.asset_key,
+                check_name=check.name,
+                passed=outcome.status == "pass",
+                severity=dg.AssetCheckSeverity.WARN if warned else dg.AssetCheckSeverity.ERROR,
+                metadata={"made by": "the command line", "dbt says": outcome.message or "nothing"},
+            )

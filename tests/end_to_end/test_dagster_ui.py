@@ -62,8 +62,8 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
         stack.callback(services.service(settings, "webserver").stop)
         stack.callback(services.service(settings, "daemon").stop)
         services.start(settings, ROOT / "workspace.yaml")
-        url = services.await_webserver(settings)
-        services.await_daemon(settings)
+        url = services.await_ready(settings, "webserver")
+        services.await_ready(settings, "daemon")
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )

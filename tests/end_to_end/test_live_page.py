@@ -32,7 +32,7 @@ from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK
 from tidemark_streaming.home import services
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.streams import desired_streams, stream_status_file
+from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, TRIES, Stream
 from walled.transforms import clicks_by_10s
 from watched.transforms import by_minute
@@ -81,7 +81,7 @@ def page(settings: Settings, topics: Topics) -> Iterator[Page]:
         topics.create(3, "clicks")
         stack.callback(services.service(settings, "watch").stop)
         services.start_watch(settings)
-        url = services.await_watch(settings)
+        url = services.await_ready(settings, "watch")
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )
@@ -206,7 +206,7 @@ def test_states_of_streams_ingests_and_lanes_are_shown(
     now = time.time_ns() // 1000
     runs, lost = (desired_streams.request(settings, asset) for asset in ("by_minute", "by_hour"))
     why = "There is no topic 'x'."
-    stream_status_file.write_statuses(
+    supervisor.write_statuses(
         settings,
         "watched",
         {

@@ -47,8 +47,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         try:
             services.start_watch(settings)
             services.start(settings, workspace)
-            services.await_webserver(settings)
-            services.await_watch(settings)
+            services.await_ready(settings, "webserver")
+            services.await_ready(settings, "watch")
             yield settings
         finally:
             for name in ("webserver", "daemon", "watch"):

@@ -24,7 +24,7 @@ from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_assets.jobs.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.metadata import columns
+from tidemark_assets.metadata import describe
 from tidemark_assets.tables.source_assets import connector_asset
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
@@ -328,7 +328,7 @@ def test_column_lineage_ignores_case() -> None:
     shouted = replace(
         departures_hourly, aggregates={"delay": agg.mean("DEP_DELAY + dep_delay")}, expectations=()
     )
-    deps = columns.lineage(shouted, PLAIN).deps_by_column["delay"]
+    deps = describe.lineage(shouted, PLAIN).deps_by_column["delay"]
     assert [dep.column_name for dep in deps] == ["dep_delay"]
 
 

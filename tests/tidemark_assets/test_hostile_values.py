@@ -61,7 +61,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
         services.start(settings, workspace)
         patch.setenv("DAGSTER_HOME", str(settings.home / "dagster"))
         report(settings)
-        url = services.await_webserver(settings)
+        url = services.await_ready(settings, "webserver")
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=("--no-sandbox", "--disable-gpu", "--no-first-run")
         )

@@ -30,11 +30,7 @@ class TidemarkResource:
 
     @cached_property
     def address(self) -> str:
-        """The address of the engine, with the token; the engine is started unless it runs.
-
-        Raises:
-            EngineError: the engine can't be started or reached; the message says why.
-        """
+        """The address of the engine, with the token; the engine is started unless it runs."""
         return engine.ensure(self.settings)
 
     @cached_property

@@ -62,7 +62,6 @@ def find_closed_partitions(
 
 
 def _key_at(partitions: dg.TimeWindowPartitionsDefinition, at: int) -> str:
-    """Return the partition that contains an instant."""
     return partitions.get_partition_key_for_timestamp(at / 1e6)
 
 

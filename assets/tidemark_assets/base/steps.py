@@ -8,7 +8,7 @@ with any other error that a user can fix.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum, StrEnum
+from enum import StrEnum
 from types import GenericAlias
 from typing import Any
 from zlib import crc32
@@ -17,46 +17,14 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field, create_model
 
-from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
-from tidemark.base.instants import iso
+from tidemark.base.errors import ConflictError, EngineError, TidemarkError
 from tidemark.define.definition import Definition
-from tidemark.store.event_log.log import Log
 
-TRANSIENT_ERRORS = (ConflictError, EngineError)
+_TRANSIENT_ERRORS = (ConflictError, EngineError)
 """Errors that count as transient in any case."""
 
 RETRY_DELAYS_SECONDS = (5, 20, 60)
 """Seconds before each retry of a step."""
-
-
-class LateEvents(Enum):
-    """Whether a backfill counts events that were too late for their window."""
-
-    exclude = "exclude"
-    include = "include"
-
-
-class BackfillConfig(dg.Config):
-    """How to compute the windows of the selected partitions."""
-
-    late_events: LateEvents = Field(
-        default=LateEvents.exclude,
-        description="exclude counts the same events as a stream; include also counts the events "
-        "that were too late for their window.",
-    )
-
-
-class IngestConfig(dg.Config):
-    """The data to ingest into the log."""
-
-    play_days: int = Field(
-        default=0,
-        ge=0,
-        description=(
-            "First ingest this many days of the source's recorded data, counted from its first "
-            "day; 0 ingests only the pending data."
-        ),
-    )
 
 
 class OfAssets(dg.Config):
@@ -128,7 +96,7 @@ class Failures:
 
 def is_transient(error: Exception) -> bool:
     """Return whether an error may be transient."""
-    return isinstance(error, TRANSIENT_ERRORS) or (
+    return isinstance(error, _TRANSIENT_ERRORS) or (
         isinstance(error, TidemarkError) and error.retriable
     )
 
@@ -149,27 +117,3 @@ def _request_retry(error: Exception) -> None:
     tried = dg.OpExecutionContext.get().retry_number
     if tried < len(RETRY_DELAYS_SECONDS):
         raise dg.RetryRequested(len(RETRY_DELAYS_SECONDS), RETRY_DELAYS_SECONDS[tried]) from error
-
-
-def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
-    """Refuse a range of event time that lies before or after all events.
-
-    A range between events, such as a day without any, has no windows, which is a valid result.
-
-    Returns:
-        The oldest and the newest event time of all arrivals.
-    """
-    arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
-    times = [
-        (a.min_event_time, a.max_event_time)
-        for a in arrivals
-        if a.min_event_time is not None and a.max_event_time is not None
-    ]
-    oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
-    if times and oldest < end and newest >= start:
-        return oldest, newest
-    span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
-    raise DataError(
-        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({span}): "
-        "ingest more data, or choose other partitions."
-    )

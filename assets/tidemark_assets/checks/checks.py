@@ -37,7 +37,7 @@ _RECENT = 200
 
 Windows in quarantine fail the check at any age.
 """
-SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
+_SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
 def check_names(transform: Definition) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _evaluation(
         check_name=check_names(transform)[expectation.name],
         passed=passed,
         metadata=metadata,
-        severity=SEVERITY[expectation.level == WARNING],
+        severity=_SEVERITY[expectation.level == WARNING],
         description=description,
     )
 

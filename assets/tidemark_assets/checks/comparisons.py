@@ -19,7 +19,7 @@ from tidemark_assets.base.names import Names
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 PARITY = "parity"
-MAX_SHOWN_DIFFERENCES = 20
+_MAX_SHOWN_DIFFERENCES = 20
 """The number of differences that a result lists."""
 MAX_COMPARISONS_PER_TICK = 100
 """The maximum number of comparisons reported in a tick; later ticks report the rest."""
@@ -43,7 +43,7 @@ def parity_result(
     """
     rows = [
         (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
-        for d in verified.differences[:MAX_SHOWN_DIFFERENCES]
+        for d in verified.differences[:_MAX_SHOWN_DIFFERENCES]
     ]
     counts = [f"{name}: {count:,}" for name, count in verified.quarantined_by.items()]
     quarantined = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""

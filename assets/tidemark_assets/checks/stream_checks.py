@@ -14,13 +14,12 @@ from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_streaming.streams import desired_streams
-from tidemark_streaming.streams.stream_status_file import read_statuses
-from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream
+from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream, read_statuses
 
 KEEPS_RUNNING = "stream_keeps_running"
 
-NO_STREAM = "No stream should be running."
-NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
+_NO_STREAM = "No stream should be running."
+_NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
@@ -48,7 +47,7 @@ def check_stream(
         stream: the supervisor's status of it; None if there is none.
         unseen: without a status, whether it should run.
     """
-    passed, description = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
+    passed, description = not unseen, _NOT_SUPERVISED if unseen else _NO_STREAM
     if stream is not None:
         passed = not stream.failures
         description = f"The stream is {stream.state}."

@@ -14,7 +14,7 @@ from tidemark.define.source import lookup_name
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_assets.reports.run_events import AssetEvent
-from tidemark_assets.sensors.reporting import (
+from tidemark_assets.sensors.frame import (
     Report,
     Reporter,
     Tick,
@@ -24,7 +24,7 @@ from tidemark_assets.sensors.reporting import (
 from tidemark_assets.tables.source_assets import connector_asset, reference_assets
 from tidemark_assets.tables.windows import DagsterOptions
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
-from tidemark_streaming.extras.lane.status import LaneStatus, lane_status
+from tidemark_streaming.extras.lane.progress import LaneStatus, lane_status
 from tidemark_streaming.home.domains import Domains
 
 RUNS = "lane_runs"
@@ -87,7 +87,6 @@ def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
 
 
 def _checks(lane: Lane, names: Names) -> Iterator[dg.AssetChecksDefinition]:
-    """Yield the checks of a lane's topics."""
     description = f"If {lane} was started, it is running."
     for key in topic_keys(lane, names):
         yield page_check(

@@ -18,7 +18,7 @@ from tidemark_assets.base.spans import PartitionsOf
 from tidemark_assets.base.steps import of_assets
 from tidemark_assets.jobs.step_job import Step, asset_job
 
-SHOWN = 20
+_SHOWN = 20
 """The number of changes to list per asset."""
 
 
@@ -34,7 +34,7 @@ def corrections(
         """The assets to correct."""
 
     def correct(step: Step[CorrectConfig], transform: Definition) -> Correction | None:
-        found = run.correct(step.tidemark.warehouse, transform, most=SHOWN, reported=True)
+        found = run.correct(step.tidemark.warehouse, transform, most=_SHOWN, reported=True)
         if found is None:
             step.context.log.info(f"No window of {transform.name} is missing a too-late event.")
         else:
@@ -76,7 +76,6 @@ def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
 
 
 def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
-    """Return the first changed values of each asset."""
     metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         rows: list[tuple[object, ...]] = [

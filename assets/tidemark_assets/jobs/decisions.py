@@ -6,7 +6,6 @@ launched with the asset and, to select only some of its windows, with a range an
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import dagster as dg
 from pydantic import Field, create_model
@@ -23,15 +22,11 @@ from tidemark_assets.checks import checks
 from tidemark_assets.jobs.step_job import Step, step_job
 from tidemark_assets.metadata.provenance import find_definition, provenance_tags
 
-Action = Callable[[Warehouse, Definition, Choice], list[int]]
+_Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
 
-@dataclass(frozen=True)
-class AssetWithExpectations:
-    """A transform with expectations, and its partitions."""
-
-    transform: Definition
-    partitions: dg.TimeWindowPartitionsDefinition
+_Asset = tuple[Definition, dg.TimeWindowPartitionsDefinition]
+"""A transform with expectations, and its partitions."""
 
 
 class Decision(dg.Config):
@@ -48,11 +43,9 @@ class Decision(dg.Config):
     )
 
 
-def quarantine_jobs(
-    assets: Iterable[AssetWithExpectations], names: Names
-) -> list[dg.JobDefinition]:
+def quarantine_jobs(assets: Iterable[_Asset], names: Names) -> list[dg.JobDefinition]:
     """Return the two jobs; none if no transform has expectations."""
-    by_name = {j.transform.name: j for j in assets}
+    by_name = {asset[0].name: asset for asset in assets}
     if not by_name:
         return []
     return [
@@ -76,8 +69,8 @@ def quarantine_jobs(
 def _job(
     name: str,
     description: str,
-    action: Action,
-    assets: Mapping[str, AssetWithExpectations],
+    action: _Action,
+    assets: Mapping[str, _Asset],
     names: Names,
 ) -> dg.JobDefinition:
     asked = (choice("assets_with_expectations", assets), Field(description="The asset."))
@@ -86,15 +79,16 @@ def _job(
         """The asset, and its windows to decide about."""
 
     def decide(step: Step[DecisionConfig]) -> None:
-        tidemark, chosen = step.tidemark, assets[step.config.asset]
-        starts = action(tidemark.warehouse, chosen.transform, _choice(step.config))
-        made = find_definition(tidemark.warehouse, chosen.transform)
-        tags = provenance_tags(step.context, names, chosen.transform, made, step.context.run_id)
+        tidemark, (transform, partitions) = step.tidemark, assets[step.config.asset]
+        starts = action(tidemark.warehouse, transform, _choice(step.config))
+        made = find_definition(tidemark.warehouse, transform)
+        tags = provenance_tags(step.context, names, transform, made, step.context.run_id)
         step.context.log.info(
             f"{format_count(len(starts), 'window')} of {step.config.asset}: {step.context.op.name}."
         )
-        step.log(*_events(chosen, action, starts, tags, names))
-        step.log(*checks.current_results(names, tidemark.snapshot(), chosen.transform))
+        keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
+        step.log(*_events(names.key(transform.table), action, keys, tags))
+        step.log(*checks.current_results(names, tidemark.snapshot(), transform))
 
     verb = name.removesuffix("_quarantined")
     return step_job(names, name, verb, description, DecisionConfig, decide)
@@ -107,15 +101,9 @@ def _choice(config: Decision) -> Choice:
 
 
 def _events(
-    asset: AssetWithExpectations,
-    action: Action,
-    starts: list[int],
-    tags: Mapping[str, str],
-    names: Names,
+    table: dg.AssetKey, action: _Action, keys: Mapping[str, int], tags: Mapping[str, str]
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     """Yield one event per changed partition. A release is new data for all downstream assets."""
-    table, partitions = names.key(asset.transform.table), asset.partitions
-    keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
     for key, count in keys.items():
         if action is quarantine.release:
             released = {"released windows": count}

@@ -56,12 +56,12 @@ def _maintain(step: Step[MaintenanceConfig]) -> None:
         step.context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
         done.append(table)
     freed = sum(table.freed for table in done)
-    step.context.add_output_metadata({"tables": to_markdown(done), "bytes freed": freed})
+    step.context.add_output_metadata({"tables": _to_markdown(done), "bytes freed": freed})
     if (trouble := combine_errors(done)) is not None:
         raise trouble
 
 
-def to_markdown(done: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:
+def _to_markdown(done: Sequence[MaintenanceResult]) -> dg.TableMetadataValue:
     """Return the results as a table."""
     columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [

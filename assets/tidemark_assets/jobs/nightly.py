@@ -35,7 +35,7 @@ from tidemark_assets.metadata import run_metadata
 from tidemark_assets.metadata.provenance import provenance_tags
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
-DAYS = 3
+_DAYS = 3
 
 
 def nightly(
@@ -50,7 +50,7 @@ def nightly(
         """The assets and partitions to recompute."""
 
         days: int = Field(
-            default=DAYS,
+            default=_DAYS,
             ge=1,
             description="Number of closed partitions to recompute, counted back from the newest.",
         )
@@ -96,7 +96,7 @@ def parity_check(
     key = names.key(transform.table)
 
     def evaluate(tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
-        days = _closed_days(tidemark.warehouse, transform, partitions, DAYS)
+        days = _closed_days(tidemark.warehouse, transform, partitions, _DAYS)
         if not days:
             said = "No partition has closed yet."
             return dg.AssetCheckEvaluation(key, PARITY, passed=True, metadata={}, description=said)
@@ -107,7 +107,7 @@ def parity_check(
         key,
         names,
         PARITY,
-        f"The published windows of the last {DAYS} closed partitions are equal to a bounded "
+        f"The published windows of the last {_DAYS} closed partitions are equal to a bounded "
         "computation of the event log.",
         evaluate,
         ENGINE_POOL,

@@ -15,13 +15,13 @@ from tidemark_assets.base.steps import Failures, OfAssets, failing_with_message
 from tidemark_assets.reports.run_events import AssetEvent, log_events, log_run
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
-C = TypeVar("C", bound=dg.Config)
-A = TypeVar("A", bound=OfAssets)
-T = TypeVar("T")
+_C = TypeVar("_C", bound=dg.Config)
+_A = TypeVar("_A", bound=OfAssets)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Step(Generic[C]):
+class Step(Generic[_C]):
     """A step at work.
 
     Args:
@@ -31,7 +31,7 @@ class Step(Generic[C]):
     context: OpExecutionContext
     names: Names
     tidemark: TidemarkResource
-    config: C
+    config: _C
 
     def log(self, *events: AssetEvent) -> None:
         """Log events of assets, which then belong to this run of Dagster."""
@@ -52,8 +52,8 @@ def step_job(
     name: str,
     step: str,
     description: str,
-    config_type: type[C],
-    work: Callable[[Step[C]], None],
+    config_type: type[_C],
+    work: Callable[[Step[_C]], None],
     pool: str | None = ENGINE_POOL,
 ) -> dg.JobDefinition:
     """Return a job of one step. A user's error is one message, and retried if it may be transient.
@@ -79,11 +79,11 @@ def asset_job(
     name: str,
     step: str,
     description: str,
-    config_type: type[A],
+    config_type: type[_A],
     transforms: Mapping[str, Definition],
-    work: Callable[[Step[A], Definition], T],
-    describe: Callable[[Mapping[str, T]], Mapping[str, Any]],
-    choose: Callable[[Step[A]], Iterable[str]] = lambda step: step.config.assets,
+    work: Callable[[Step[_A], Definition], _T],
+    describe: Callable[[Mapping[str, _T]], Mapping[str, Any]],
+    choose: Callable[[Step[_A]], Iterable[str]] = lambda step: step.config.assets,
 ) -> dg.JobDefinition:
     """Return a job that works on one asset after the other, also if one of them fails.
 
@@ -92,8 +92,8 @@ def asset_job(
         choose: returns the assets; those of the config by default.
     """
 
-    def work_on_all(step: Step[A]) -> None:
-        assets, failures, done = choose(step), Failures(step.context), dict[str, T]()
+    def work_on_all(step: Step[_A]) -> None:
+        assets, failures, done = choose(step), Failures(step.context), dict[str, _T]()
         # If there is no engine, the step fails once, and not for each asset.
         _ = step.tidemark.warehouse
         for asset in assets:

@@ -158,6 +158,5 @@ def _stop_stream(settings: Settings, transform: Definition) -> bool:
 
 @contextmanager
 def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
-    """Yield the warehouse in the session of the transform's query."""
     with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
         yield Warehouse(spark, settings.warehouse, settings.database)

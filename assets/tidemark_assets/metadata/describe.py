@@ -1,8 +1,9 @@
 """Describe definitions as metadata of assets, before they have run."""
 
 import inspect
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -10,12 +11,14 @@ import dagster as dg
 from tidemark.base.instants import describe as span
 from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
-from tidemark.define.rollup import base_transform
+from tidemark.define.rollup import RollUp, base_transform
 from tidemark.define.source import Source
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, ARRIVAL_MEANINGS
-from tidemark.define.window_columns import WINDOW_MEANINGS
+from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS
 from tidemark_assets.base.names import Names
-from tidemark_assets.metadata import columns
+
+_QUOTED = re.compile(r"'[^']*'")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 Metadata = dict[str, Any]
 
@@ -85,7 +88,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
             "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
         ),
         "dagster/column_schema": columns_of(transform, window_columns.published_columns(transform)),
-        "dagster/column_lineage": columns.lineage(transform, names),
+        "dagster/column_lineage": lineage(transform, names),
         **_code(transform),
     }
 
@@ -123,3 +126,40 @@ def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableS
     return dg.TableSchema(
         [dg.TableColumn(n, t.lower(), description=meanings.get(n)) for n, t in columns.items()]
     )
+
+
+def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
+    """Return the columns of the log, or of a roll-up's base, from which each column is computed.
+
+    They are those that its aggregate names. A column that the transform creates under another name
+    has no lineage, because that is only known when the transform runs.
+    """
+    if isinstance(transform, RollUp):
+        same = [*BOUNDS, *transform.keys, *transform.aggregates, "events", "late_events"]
+        return _lineage(names.key(transform.base.table), {name: [name] for name in same})
+    source = transform.source
+    named = {
+        **{bound: [source.event_time] for bound in BOUNDS},
+        **{key: [key] for key in transform.keys},
+        **{name: _names_in(str(value)) for name, value in transform.aggregates.items()},
+    }
+    # SQL names are case-insensitive.
+    declared = {column.lower(): column for column in source.columns}
+    known = {
+        name: list(dict.fromkeys(declared[c.lower()] for c in of if c.lower() in declared))
+        for name, of in named.items()
+    }
+    return _lineage(names.key(source.log_table), known)
+
+
+def _lineage(key: dg.AssetKey, made_of: Mapping[str, Iterable[str]]) -> dg.TableColumnLineage:
+    deps = {
+        name: [dg.TableColumnDep(asset_key=key, column_name=column) for column in of]
+        for name, of in made_of.items()
+    }
+    return dg.TableColumnLineage({name: of for name, of in deps.items() if of})
+
+
+def _names_in(expression: str) -> list[str]:
+    """Return the names in a SQL expression, each once; string literals are ignored."""
+    return list(dict.fromkeys(_NAME.findall(_QUOTED.sub("", expression))))

@@ -19,11 +19,11 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 
-MAX_PICTURE_BYTES = 200_000
+_MAX_PICTURE_BYTES = 200_000
 """The size in bytes above which a picture is left out: metadata is stored with each event."""
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
-MAX_KEYS = 20
+_MAX_KEYS = 20
 """Maximum number of keys in a heat map; it shows the most frequent ones."""
 
 
@@ -58,7 +58,7 @@ def draw_windows(
         .agg(F.sum("events").alias("events"))
     )
     often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
-    shown = cells.join(often.limit(MAX_KEYS).select("key"), "key").toPandas()
+    shown = cells.join(often.limit(_MAX_KEYS).select("key"), "key").toPandas()
     return _draw({"windows, drawn": chart.heat_map(shown, unit)})
 
 
@@ -68,7 +68,7 @@ def _draw(
     found: dict[str, dg.MarkdownMetadataValue] = {}
     for name, drawn in charts.items():
         image = "" if drawn is None else chart.to_svg(drawn)
-        if 0 < len(image.encode()) <= MAX_PICTURE_BYTES:
+        if 0 < len(image.encode()) <= _MAX_PICTURE_BYTES:
             found[name] = embed_svg(name, image)
     return found
 

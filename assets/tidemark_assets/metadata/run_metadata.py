@@ -31,13 +31,13 @@ from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.side_tables import row_count, transform_side_tables
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
-QUARTER = 900_000_000
+_QUARTER = 900_000_000
 """The granularity of counts in microseconds: in all time zones, partitions begin at a multiple of a
 quarter of an hour.
 """
 
 ROWS = "dagster/partition_row_count"
-ALL_ROWS = "dagster/row_count"
+_ALL_ROWS = "dagster/row_count"
 RUN = "run"
 """The metadata key of the run in the ledger to which a materialization belongs."""
 
@@ -77,7 +77,7 @@ def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) 
 def count_rows(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
     """Return the row counts of a source's log and of its side tables."""
     return {
-        ALL_ROWS: sum(a.rows for a in timeline),
+        _ALL_ROWS: sum(a.rows for a in timeline),
         row_count(source.timeline_table): len(timeline),
         row_count(source.dead_letters_table): sum(a.dead_letters for a in timeline),
     }
@@ -202,7 +202,7 @@ def _quarters(
     warehouse: Warehouse, table: str, measures: Mapping[str, Column], within: InRanges
 ) -> list[Row]:
     start = F.unix_micros("window_start")
-    quarter = (start - F.pmod(start, F.lit(QUARTER))).alias("begin")
+    quarter = (start - F.pmod(start, F.lit(_QUARTER))).alias("begin")
     named = [value.alias(name) for name, value in measures.items()]
     return warehouse.read(table, within).groupBy(quarter).agg(*named).collect()
 

@@ -36,7 +36,7 @@ from tidemark_assets.reports.partition_changes import (
 
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
-MADE_BY = {
+_MADE_BY = {
     "incremental": "a stream or an incremental run",
     "backfill": "a backfill outside Dagster",
     "correction": "a correction",
@@ -66,7 +66,7 @@ def reports(
         together: tables that are reported in the same result.
     """
     common = {
-        "made by": made_by or MADE_BY[run["mode"]],
+        "made by": made_by or _MADE_BY[run["mode"]],
         RUN: run["run"],
         "up to date through arrival": run["through_arrival"],
         "watermark now": as_timestamp(run["watermark"]),

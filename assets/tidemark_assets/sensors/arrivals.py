@@ -31,8 +31,8 @@ from tidemark_assets.sensors.frame import create_sensor, is_running
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
 from tidemark_streaming.connector import Ingestion, in_warehouse
 from tidemark_streaming.home.orchestrator import catch_up
-from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.blocked_sources import blocking_error
+from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.ingest.ingest_files import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
 
@@ -50,7 +50,7 @@ def landing(ingestion: Ingestion, names: Names = PLAIN) -> dg.Definitions:
 
     def evaluate(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
-        polls.note(tidemark.settings, name)
+        ingest_files.record_poll(tidemark.settings, name)
         snapshot = tidemark.snapshot()
         timeline = snapshot.timeline(name)
         own = tidemark.settings
@@ -205,7 +205,6 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
 
 
 def _assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
-    """Return the assets of each source."""
     found: dict[str, list[str]] = {}
     for transform in transforms:
         found.setdefault(transform.source.name, []).append(transform.name)

@@ -1,17 +1,25 @@
 """The frame of all sensors: their set-up, and how errors appear in their ticks."""
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import is_wait_over
 from tidemark_assets.base.names import Names
+from tidemark_assets.base.resources import TidemarkResource
+from tidemark_assets.reports.run_events import AssetEvent
 
 TICK_SECONDS = 30
 """Seconds between two ticks."""
 
-UNFINISHED = [
+_UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -19,14 +27,14 @@ UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 
-TickResult = dg.SensorResult | dg.RunRequest | dg.SkipReason
+_TickResult = dg.SensorResult | dg.RunRequest | dg.SkipReason
 
 
 def create_sensor(
     names: Names,
     name: str,
     description: str,
-    evaluate: Callable[[SensorEvaluationContext], TickResult],
+    evaluate: Callable[[SensorEvaluationContext], _TickResult],
     *,
     job: str | None = None,
     needs: frozenset[str] | None = None,
@@ -48,7 +56,7 @@ def create_sensor(
         default_status=running if runs_by_default else stopped,
         description=description,
     )
-    def sensor(context: SensorEvaluationContext) -> TickResult:
+    def sensor(context: SensorEvaluationContext) -> _TickResult:
         try:
             return evaluate(context)
         except TidemarkError as error:
@@ -59,4 +67,120 @@ def create_sensor(
 
 def is_running(instance: dg.DagsterInstance, job: str) -> bool:
     """Return whether a run of a job is queued or running."""
-    return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
+    return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=_UNFINISHED)))
+
+
+REPORT_EVERY = 300.0
+"""Seconds between two reports of a state that does not change."""
+
+_REPORTERS_AT_ONCE = 8
+"""The number of parts that run at once."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a part in one tick.
+
+    Args:
+        message: the text that Dagster shows for the tick.
+        memory: the state for the next tick, as JSON.
+        failure: an error that users do not cause; it is raised after the events of all parts.
+    """
+
+    message: str
+    events: Sequence[AssetEvent] = ()
+    memory: object = None
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A tick of a sensor, with the memory of the tick before it; None at first."""
+
+    context: SensorEvaluationContext
+    names: Names
+    memory: Any
+
+    @property
+    def tidemark(self) -> TidemarkResource:
+        """The engine and the tables."""
+        return self.names.tidemark(self.context)
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """A part of a sensor that reports.
+
+    Args:
+        name: the name of the part in the cursor and in messages.
+    """
+
+    name: str
+    report: Callable[[Tick], Report]
+
+    def run(self, tick: Tick) -> Report:
+        """Return the report, or one of the error if a table or a service can't be read."""
+        try:
+            return self.report(tick)
+        except TidemarkError as error:
+            return Report(str(error), memory=tick.memory)
+        except Exception as error:
+            return Report(repr(error), memory=tick.memory, failure=error)
+
+
+def reporting_sensor(
+    names: Names,
+    name: str,
+    description: str,
+    reporters: Sequence[Reporter],
+    needs: frozenset[str] | None = None,
+) -> dg.SensorDefinition:
+    """Return a sensor that reports. A part that fails does not prevent the reports of the others.
+
+    Args:
+        needs: the resources of the sensor; the engine and the tables by default.
+    """
+
+    def evaluate(context: SensorEvaluationContext) -> dg.SensorResult:
+        memory: dict[str, Any] = json.loads(context.cursor or "{}")
+        # Opened here, because two threads would open them twice.
+        _ = context.instance, context.resources
+        ticks = [Tick(context, names, memory.get(part.name)) for part in reporters]
+        with ThreadPoolExecutor(_REPORTERS_AT_ONCE) as pool:
+            found = dict(
+                zip(
+                    (part.name for part in reporters),
+                    pool.map(Reporter.run, reporters, ticks),
+                    strict=True,
+                )
+            )
+        events = [event for report in found.values() for event in report.events]
+        failure = next((report.failure for report in found.values() if report.failure), None)
+        if failure is not None and not events:
+            raise failure
+        return dg.SensorResult(
+            skip_reason="\n".join(f"{part}: {report.message}" for part, report in found.items()),
+            cursor=json.dumps({part: report.memory for part, report in found.items()}),
+            asset_events=events,
+        )
+
+    return create_sensor(
+        names,
+        name,
+        f"{description} It launches nothing.",
+        evaluate,
+        needs=needs,
+        runs_by_default=True,
+    )
+
+
+def report_state(memory: Any, state: object, message: str, events: Sequence[AssetEvent]) -> Report:  # noqa: ANN401 (JSON)
+    """Return a report of a state: at once if it changed, otherwise every five minutes.
+
+    Args:
+        memory: the memory of the last report of this state.
+    """
+    now = time.time()
+    if memory and memory["state"] == state and not is_wait_over(REPORT_EVERY, memory["at"], now):
+        return Report(message, memory=memory)
+    return Report(message, events, {"at": now, "state": state})

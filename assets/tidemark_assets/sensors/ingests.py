@@ -14,7 +14,7 @@ from tidemark_assets.checks.source_checks import check_arrivals
 from tidemark_assets.metadata import run_metadata
 from tidemark_assets.metadata.provenance import data_version, log_data_version, version_tags
 from tidemark_assets.metadata.side_tables import row_count
-from tidemark_assets.sensors.reporting import Report, Reporter, Tick
+from tidemark_assets.sensors.frame import Report, Reporter, Tick
 
 
 def ingests_reporter(source: Source, names: Names = PLAIN) -> Reporter:

@@ -10,12 +10,12 @@ import dagster as dg
 
 from tidemark.base.errors import TidemarkError
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.sensors.reporting import Report, Reporter, Tick, report_state
+from tidemark_assets.sensors.frame import Report, Reporter, Tick, report_state
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector, losses
 
-LOST = "lost records"
+_LOST = "lost records"
 
 PATIENCE = 5.0
 """Seconds within which the brokers must respond."""
@@ -34,7 +34,7 @@ def lag_reporter(ingestion: Ingestion, names: Names = PLAIN) -> Reporter:
         found = _observe(connector, newest)
         summary = ", ".join(f"{key}: {value}" for key, value in found.items())
         observed = dg.AssetObservation(names.key(source.log_table), metadata=found)
-        return report_state(tick.memory, [found["brokers"], LOST in found], summary, [observed])
+        return report_state(tick.memory, [found["brokers"], _LOST in found], summary, [observed])
 
     return Reporter(f"{name}_lag", report)
 
@@ -51,5 +51,5 @@ def _observe(connector: KafkaConnector, newest: str | None) -> dict[str, str | i
         **{f"{t}-{n} lag": count for (t, n), count in sorted(lag.waiting.items())},
     }
     if lag.lost:
-        found[LOST] = losses.error_message(connector.source.name, lag.lost)
+        found[_LOST] = losses.error_message(connector.source.name, lag.lost)
     return found

@@ -13,11 +13,15 @@ share one home, each has all runs. The sensor also reports changes of the check 
 definition.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import dagster as dg
+
+from tidemark.base.instants import is_wait_over
 from tidemark.define.definition import Definition
 from tidemark.store.ledger import TABLE
 from tidemark_assets.base.names import PLAIN, Names
@@ -27,15 +31,16 @@ from tidemark_assets.checks.comparisons import ReportedComparisons, report_new_c
 from tidemark_assets.checks.definition_check import report_new_results
 from tidemark_assets.checks.freshness_check import freshness
 from tidemark_assets.metadata.provenance import find_definition
+from tidemark_assets.metadata.run_metadata import RUN
 from tidemark_assets.reports.partition_changes import (
     ChangedPartition,
     ReportPosition,
+    as_commit_range,
     closed_partitions,
     unreported_commits,
 )
 from tidemark_assets.reports.run_events import AssetEvent, reports
-from tidemark_assets.reports.self_reported_runs import overdue_runs, unreported_partitions
-from tidemark_assets.sensors.reporting import Report, Reporter, Tick
+from tidemark_assets.sensors.frame import Report, Reporter, Tick
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 MAX_PARTITIONS_PER_TICK = 400
@@ -57,6 +62,12 @@ UNREPORTED_RUN = "a run that did not report itself to Dagster"
 """The text for the origin of a run whose step was killed, or reported it under another prefix's
 keys.
 """
+
+REPORT_TIMEOUT_MICROS = 300_000_000
+"""Microseconds after which a step that has not reported its run counts as dead."""
+
+_PAGE = 200
+"""The number of materializations to read at a time."""
 
 
 def partitions_reporter(
@@ -203,12 +214,12 @@ class _Reporter:
         """Yield the partitions of runs whose own step should have reported them by now."""
         memory = self.memory
         own = [r for r in self.runs if r["asset"] in self.transforms]
-        overdue = overdue_runs(own, memory.heard)
+        overdue = _overdue_runs(own, memory.heard)
         for run in overdue[:MAX_SEARCHED_RUNS]:
             if (room := self.room) <= 0:
                 break
             transform = self.transforms[run["asset"]]
-            left = unreported_partitions(
+            left = _unreported_partitions(
                 self.tick.context.instance,
                 self.names,
                 self.snapshot,
@@ -279,3 +290,49 @@ def _describe(reported: Mapping[str, int]) -> str:
     if not reported:
         return "No new runs except those that report themselves."
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in reported.items())
+
+
+def _overdue_runs(
+    runs: Sequence[Mapping[str, Any]], heard: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Return the runs that have not reported themselves within `REPORT_TIMEOUT_MICROS`."""
+    now = time.time_ns() // 1000
+    return [
+        r
+        for r in runs
+        if r["reported"]
+        and r["run"] not in heard
+        and is_wait_over(REPORT_TIMEOUT_MICROS, r["ended_at"], now)
+    ]
+
+
+def _unreported_partitions(
+    instance: dg.DagsterInstance,
+    names: Names,
+    snapshot: Snapshot,
+    transform: Definition,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    run: Mapping[str, Any],
+) -> list[ChangedPartition]:
+    """Return the closed partitions of a run that Dagster's event log lacks."""
+    touched = list(
+        closed_partitions(snapshot, transform, partitions, [as_commit_range(snapshot, run)])
+    )
+    records_filter = dg.AssetRecordsFilter(
+        asset_key=names.key(transform.table),
+        asset_partitions=[t.key for t in touched],
+        after_timestamp=run["started_at"] / 1e6,
+    )
+    known, cursor, more = set[str | None](), None, bool(touched)
+    while more:
+        page = instance.fetch_materializations(records_filter, limit=_PAGE, cursor=cursor)
+        known |= {r.partition_key for r in page.records if _run_of(r) == run["run"]}
+        cursor, more = page.cursor, page.has_more
+    return [t for t in touched if t.key not in known]
+
+
+def _run_of(record: dg.EventLogRecord) -> object:
+    """Return the run in the ledger to which a materialization belongs."""
+    said = record.asset_materialization
+    found = said.metadata.get(RUN) if said is not None else None
+    return found.value if found is not None else None

@@ -22,25 +22,33 @@ from tidemark_assets.checks.stream_checks import check_stream
 from tidemark_assets.jobs.stream_jobs import start_job, start_op, stop_job
 from tidemark_assets.metadata.run_metadata import as_timestamp
 from tidemark_assets.sensors.frame import TICK_SECONDS, create_sensor, is_running
-from tidemark_assets.sensors.stream_logs import LoggedRuns, log_runs, log_state
 from tidemark_streaming.base import logs
 from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
 from tidemark_streaming.streams import desired_streams, supervisor
-from tidemark_streaming.streams.lease import renew
-from tidemark_streaming.streams.stream_status_file import write_statuses
-from tidemark_streaming.streams.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
+from tidemark_streaming.streams.desired_streams import renew_lease
+from tidemark_streaming.streams.supervisor import (
+    GIVEN_UP,
+    RUNNING,
+    STARTING,
+    WAITING,
+    Stream,
+    write_statuses,
+)
 
-LEASE_SECONDS = 4 * TICK_SECONDS
+_LEASE_SECONDS = 4 * TICK_SECONDS
 """Seconds after which a supervisor that has not renewed its lease counts as dead."""
 
-REPORT_EVERY = 300_000_000
+_REPORT_EVERY = 300_000_000
 """Microseconds between two reports of a stream that runs without changes."""
 
-REPORTS = 10
+_REPORTS = 10
 """The maximum number of reports per tick, each of which reads a few tables.
 
 Streams whose state changed come first.
 """
+
+_LoggedRuns = dict[str, tuple[str, int]]
+"""The table ID and the number of the last logged run, by asset."""
 
 
 def streams(
@@ -54,20 +62,20 @@ def streams(
         settings, now = tidemark.settings, time.time_ns() // 1000
         known, reported, ran = _known(context.cursor)
         lease = desired_streams.folder(settings) / f".{domain}_supervisor.lease"
-        renew(lease, f"Dagster in {context.instance.root_directory}", LEASE_SECONDS)
+        renew_lease(lease, f"Dagster in {context.instance.root_directory}", _LEASE_SECONDS)
         starting = is_running(context.instance, start.name)
         found = supervisor.look(settings, transforms, known, now, starting=starting)
         write_statuses(settings, domain, found, now)
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
         due = [
-            a for a in found if a not in changed and is_wait_over(REPORT_EVERY, reported[a], now)
+            a for a in found if a not in changed and is_wait_over(_REPORT_EVERY, reported[a], now)
         ]
         snapshot = tidemark.snapshot(*transforms.values())
         if logs.begin(settings, "supervisor", guest=True):
             for asset in changed:
-                log_state(asset, found[asset])
-            ran = log_runs(snapshot, found, ran)
-        seen = [*changed, *due][:REPORTS]
+                _log_state(asset, found[asset])
+            ran = _log_runs(snapshot, found, ran)
+        seen = [*changed, *due][:_REPORTS]
         reported |= dict.fromkeys(seen, now)
         events = [
             *(_observe(names, snapshot, transforms[asset], found[asset]) for asset in seen),
@@ -112,7 +120,7 @@ def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) ->
     return [a for a in {**known, **found} if key(known.get(a)) != key(found.get(a))]
 
 
-def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], LoggedRuns]:
+def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], _LoggedRuns]:
     memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
     ran = {
         asset: (table_id, commit_number)
@@ -182,3 +190,36 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} attempts{ended}"
     return f"{asset} is being started."
+
+
+def _log_state(asset: str, stream: Stream) -> None:
+    """Log the new state of a stream."""
+    log = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.log
+    log(
+        f"stream {stream.state}",
+        asset=asset,
+        query=stream.query,
+        failures=stream.failures,
+        restarts=stream.restarts,
+        error=stream.error,
+    )
+
+
+def _log_runs(snapshot: Snapshot, streams: Mapping[str, Stream], seen: _LoggedRuns) -> _LoggedRuns:
+    """Log the runs of streams since the last poll. Return the last logged run of each stream.
+
+    A stream that was stopped since is included. Runs before the first poll of a stream are not
+    logged.
+
+    Args:
+        seen: the result of the last poll.
+    """
+    found = _LoggedRuns()
+    for asset in {**seen, **streams}:
+        table_id, before = snapshot.table_id(asset) or "", seen.get(asset)
+        commit_number = before[1] if before is not None and before[0] == table_id else -1
+        runs = snapshot.runs_after(asset, commit_number)
+        for run in runs if before is not None else []:
+            logs.log("ran", **logs.of_run(run))
+        found[asset] = (table_id, runs[-1]["commit_number"] if runs else commit_number)
+    return {asset: found[asset] for asset in streams}

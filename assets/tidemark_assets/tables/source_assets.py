@@ -10,13 +10,14 @@ from typing import Any
 
 import dagster as dg
 from dagster import AssetExecutionContext
+from pydantic import Field
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import duration
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source, lookup_name
 from tidemark_assets.base.names import PLAIN, Names
-from tidemark_assets.base.steps import IngestConfig, failing_with_message
+from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.checks.page_checks import as_result
 from tidemark_assets.checks.source_checks import check_arrivals, source_checks
 from tidemark_assets.metadata import describe, run_metadata, side_tables
@@ -28,6 +29,19 @@ from tidemark_streaming.home.orchestrator import ENGINE_POOL
 from tidemark_streaming.ingest.ingest import furnish, ingest
 from tidemark_streaming.ingest.play import play
 from tidemark_streaming.kafka import KafkaConnector
+
+
+class IngestConfig(dg.Config):
+    """The data to ingest into the log."""
+
+    play_days: int = Field(
+        default=0,
+        ge=0,
+        description=(
+            "First ingest this many days of the source's recorded data, counted from its first "
+            "day; 0 ingests only the pending data."
+        ),
+    )
 
 
 def connector_asset(

@@ -9,28 +9,32 @@ contains none of its rules.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import dagster as dg
 from dagster import AssetExecutionContext
+from pydantic import Field
 
-from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import instant
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
+from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner as run
 from tidemark.store.event_log.log import Log
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.spans import spans
-from tidemark_assets.base.steps import BackfillConfig, check_arrived, failing_with_message
+from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.checks import checks
 from tidemark_assets.checks.page_checks import as_result
 from tidemark_assets.metadata import describe, run_metadata, side_tables
 from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.provenance import inputs, provenance_tags
 from tidemark_assets.parameter import WINDOWS
+from tidemark_assets.reports.run_events import log_run
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 __all__ = ["DagsterOptions"]
@@ -45,6 +49,23 @@ Other partitions that have never been computed do not prevent that.
 """
 
 StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+
+class LateEvents(Enum):
+    """Whether a backfill counts events that were too late for their window."""
+
+    exclude = "exclude"
+    include = "include"
+
+
+class BackfillConfig(dg.Config):
+    """How to compute the windows of the selected partitions."""
+
+    late_events: LateEvents = Field(
+        default=LateEvents.exclude,
+        description="exclude counts the same events as a stream; include also counts the events "
+        "that were too late for their window.",
+    )
 
 
 @dataclass(frozen=True)
@@ -121,7 +142,7 @@ def transform_assets(
         with failing_with_message():
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
-            oldest, newest = check_arrived(Log(warehouse, source), start, end)
+            oldest, newest = _check_arrived(Log(warehouse, source), start, end)
             facts = run.backfill(
                 warehouse,
                 transform,
@@ -229,3 +250,79 @@ def _log_metadata(
 def tags_of(source: Source, show: DagsterOptions) -> dict[str, str]:
     """Return the tags of a source's assets."""
     return {"tidemark/source": source.name, **show.tags}
+
+
+def rollup_assets(
+    transform: RollUp, group: str, show: DagsterOptions, names: Names = PLAIN
+) -> dg.AssetsDefinition:
+    """Return the asset of a roll-up's published windows.
+
+    A run for any range processes all runs of its base. It reports the requested partitions, and
+    others that closed or changed with it.
+    """
+    name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
+    expected = checks.specs(names, transform)
+    withheld_rows = side_tables.row_count(transform.quarantine_table)
+    published = windows_of(
+        names,
+        transform,
+        group,
+        show,
+        # The condition applies to any partition, not to the newest alone.
+        CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
+    )
+
+    @step(names, transform, published, expected, partitions)
+    def follow(context: AssetExecutionContext) -> Iterator[StepEvent]:
+        tidemark = names.tidemark(context)
+        asked = context.partition_time_window
+        start, end = instant(asked.start), instant(asked.end)
+        begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
+        with failing_with_message():
+            facts = run.incremental(tidemark.warehouse, transform, reported=True)
+            found = run_metadata.rollup_metadata(tidemark.warehouse, transform, facts, begins, end)
+        if facts is not None:
+            within = context.op_execution_context
+            log_run(within, names, tidemark, transform, partitions, facts, begins)
+        if not any(
+            run_facts[run_metadata.ROWS] or run_facts.get(withheld_rows)
+            for run_facts in found.values()
+        ):
+            raise dg.Failure(
+                f"No window of '{name}' from {iso(start)} to {iso(end)} is complete and closed. "
+                f"To get whole windows of '{name}', materialize '{base.name}' for that range "
+                "first.",
+                allow_retries=False,
+            )
+        own = names.key(transform.table)
+        for key, metadata in found.items():
+            context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
+        version = None if facts is None else dg.DataVersion(facts.run)
+        yield dg.MaterializeResult(asset_key=own, data_version=version)
+        yield from map(as_result, checks.current_results(names, tidemark.snapshot(), transform))
+
+    return follow
+
+
+def _check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
+    """Refuse a range of event time that lies before or after all events.
+
+    A range between events, such as a day without any, has no windows, which is a valid result.
+
+    Returns:
+        The oldest and the newest event time of all arrivals.
+    """
+    arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
+    times = [
+        (a.min_event_time, a.max_event_time)
+        for a in arrivals
+        if a.min_event_time is not None and a.max_event_time is not None
+    ]
+    oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
+    if times and oldest < end and newest >= start:
+        return oldest, newest
+    span = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
+    raise DataError(
+        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({span}): "
+        "ingest more data, or choose other partitions."
+    )

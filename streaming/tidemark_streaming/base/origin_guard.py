@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """The names by which this machine reaches itself."""
 
 _READS = frozenset({"GET", "HEAD"})
@@ -31,7 +31,7 @@ class OriginGuard:
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
         self._app = app
         self._public = frozenset(hosts)
-        self._hosts = self._public.union(LOOPBACK)
+        self._hosts = self._public.union(_LOOPBACK)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it with the reason."""

@@ -19,7 +19,7 @@ from tidemark.engine.process import ProgressCallback, ignore_progress
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry; each next wait is twice as long, up to the longest."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
 """Errors that may indicate an outage."""
@@ -66,7 +66,7 @@ class Outage:
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    def retry(self, error: Exception, attempt: Callable[[], T]) -> T:
+    def retry(self, error: Exception, attempt: Callable[[], _T]) -> _T:
         """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:

@@ -24,7 +24,7 @@ from tidemark_streaming.cli.marts import dbt_sources, marts
 from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
 from tidemark_streaming.cli.processing import compute, correct, replay, sink, stream
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Getting started": {
@@ -72,7 +72,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 }
 """The commands by help panel, in the order of `tidemark --help`."""
 
-CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
+_CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
 """Settings of the commands that pass their options on."""
 
 
@@ -92,7 +92,7 @@ class Commands(TyperGroup):
             print_error(str(error))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(_INTERRUPTED) from None
         except Exception as error:
             failed = _engine_failure(error) or _store_failure(error)
             if failed is None:
@@ -134,7 +134,7 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            context = CONTEXTS.get(name)
+            context = _CONTEXTS.get(name)
             app.command(name, rich_help_panel=panel, context_settings=context)(command)
 
 

@@ -22,7 +22,6 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.json_output import as_json
 
 NONE = "-"
 """Shown for a missing value."""
@@ -82,11 +81,6 @@ def confirm(what: str, question: str, otherwise: str) -> None:
     if not typer.confirm(question, err=True):
         err().print(otherwise)
         raise typer.Exit
-
-
-def print_json(value: object) -> None:
-    """Print a result as JSON."""
-    typer.echo(as_json(value, indent=2))
 
 
 class Step:

@@ -62,5 +62,4 @@ def _own(frame: FrameType | None) -> bool:
 
 
 def _name(frame: FrameType) -> str:
-    """Return the name of the frame's module."""
     return frame.f_globals.get("__name__", "")

@@ -1,16 +1,18 @@
 """The result of a command: as text for people, or as JSON with `--json`."""
 
+import base64
 import inspect
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import wraps
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from tidemark_streaming.cli.console import print_json
-
-P = ParamSpec("P")
+_P = ParamSpec("_P")
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on stdout, for scripts.")
@@ -32,11 +34,11 @@ class Output:
     failure: Exception | None = None
 
 
-def with_json(command: Callable[P, Output]) -> Callable[P, None]:
+def with_json(command: Callable[_P, Output]) -> Callable[_P, None]:
     """Return the command with the option `--json`. It prints its result."""
 
     @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
         json = kwargs.pop("json", False)
         result = command(*args, **kwargs)
         if json:
@@ -52,3 +54,43 @@ def with_json(command: Callable[P, Output]) -> Callable[P, None]:
     run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
     run.__annotations__ = {**command.__annotations__, "json": Json}
     return run
+
+
+def print_json(value: object) -> None:
+    """Print a result as JSON."""
+    typer.echo(as_json(value, indent=2))
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """Return any value of a table as JSON.
+
+    NaN and the infinities, which JSON lacks, are the texts `NaN`, `Infinity` and `-Infinity`, as
+    Spark writes them. Instants are ISO 8601, bytes are Base64. Values of other types that JSON
+    lacks, such as decimals, are text.
+    """
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case None | str() | bool() | int() | float():
+            return value
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {
+                name if isinstance(name, str) else as_json(name): _plain(each)
+                for name, each in value.items()
+            }
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+        case _:
+            return str(value)

@@ -18,7 +18,7 @@ from tidemark.engine.queries.requests import fetch
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dbt.marts import Marts
 
-MOST = 50
+_MOST = 50
 """The maximum number of a mart's rows to return."""
 
 
@@ -29,7 +29,7 @@ class MartRows:
     Args:
         mart: its name.
         by: the values that its rows for the window have; None if they are not known.
-        rows: these rows, `MOST` of them at most; none if the mart has not been built since.
+        rows: these rows, `_MOST` of them at most; none if the mart has not been built since.
     """
 
     mart: str
@@ -56,7 +56,7 @@ def resting_on(
             continue
         for name, value in by.items():
             rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(value)))
-        yield MartRows(mart, by, fetch(rows.limit(MOST)).to_pylist())
+        yield MartRows(mart, by, fetch(rows.limit(_MOST)).to_pylist())
 
 
 def _made_of(

@@ -141,11 +141,7 @@ class Marts:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The contents of the project, as dbt describes them.
-
-        Raises:
-            DefinitionError: dbt can't read the project; the message is dbt's.
-        """
+        """The contents of the project, as dbt describes them."""
         path = self.target / "manifest.json"
         if not path.exists():
             self._parse()
@@ -202,9 +198,6 @@ class Marts:
 
         Returns:
             The result of each model and test.
-
-        Raises:
-            DefinitionError: dbt did not start; the message is dbt's.
         """
         _ = self.manifest
         selected = ["--select", *(f"+{name}" for name in names)]

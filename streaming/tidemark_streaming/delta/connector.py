@@ -269,7 +269,6 @@ class DeltaConnector:
         return replace(done, files=()) if done.changes and not whole else done
 
     def _read_changes(self, table: DeltaTable, version: int) -> pa.Table:
-        """Return the change data feed of a version."""
         done = self._commit(version, whole=False)
         if done is None:
             raise self._lost([version], table.version())
@@ -299,7 +298,6 @@ class DeltaConnector:
             )
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
-        """Return the source's columns of `rows`, protected."""
         columns = {
             name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
             for name, field in zip(self.source.columns, self.source.fields, strict=True)

@@ -98,9 +98,6 @@ class Commit:
 def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
     """Return the effect of a version. Return None if its log entry or files that `part` requires no
     longer exist.
-
-    Raises:
-        DataError: its files are not in the table's folder.
     """
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
@@ -222,7 +219,6 @@ def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[s
 
 
 def _relative(table: str, path: str) -> str:
-    """Return the path of a file below the table's, from its URL in the transaction log."""
     if path.startswith("/") or urlsplit(path).scheme:
         raise DataError(
             f"Delta table '{table}' has files outside of its folder, like a shallow clone. Read "
@@ -331,7 +327,6 @@ def _file(table: str, add: dict[str, Any]) -> File:
 
 
 def _files(table: DeltaTable) -> list[File]:
-    """Return all files of a table."""
     by = table.metadata().partition_columns
     files = statistics.files(table)
     return [

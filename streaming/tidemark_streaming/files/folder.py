@@ -13,7 +13,7 @@ from tidemark.base.errors import DataError
 
 _CACHED_CHECKSUMS = 1 << 16
 
-Identity = tuple[int, int, str]
+_Identity = tuple[int, int, str]
 """The size, the modification time, and the checksum of a file."""
 
 
@@ -53,7 +53,7 @@ class File:
         }
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> _Identity:
         """What stays the same if the file is renamed or moved."""
         return self.size, self.modified, self.checksum
 
@@ -94,7 +94,7 @@ def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[Fi
     return {n for n, p in ingested.items() if looks.get(n) != (p["bytes"], p["modified"])}
 
 
-def identity_of(position: Mapping[str, Any]) -> Identity:
+def identity_of(position: Mapping[str, Any]) -> _Identity:
     """Return the identity of an ingested file."""
     return position["bytes"], position["modified"], position["sha256"]
 

@@ -33,7 +33,7 @@ from tidemark_streaming.payloads.payload import Decoded, Results
 
 _ZONE = "timeZone"
 
-Names = Mapping[str, str]
+_Names = Mapping[str, str]
 """The columns of a source that a file has, each with its name in the file."""
 
 
@@ -68,10 +68,6 @@ def read_parquet(
     Args:
         name: the path below the folder.
         chunk: the index of the file's arrival among the chunks that are read.
-
-    Raises:
-        DataError: the file can't be read, or one of its columns has another type.
-        DefinitionError: the key for tokens does not exist.
     """
     path, first = folder / name, 0
     for batch in _batches(folder, name, source):
@@ -82,12 +78,12 @@ def read_parquet(
         first += events.rows
 
 
-Batch = tuple[Names, pa.RecordBatch, pa.RecordBatch | None]
+_Batch = tuple[_Names, pa.RecordBatch, pa.RecordBatch | None]
 """Some rows of a file. The last part has its columns of the type INT96 once more, in nanoseconds;
 None if there are none."""
 
 
-def _batches(folder: Path, name: str, source: Source) -> Iterator[Batch]:
+def _batches(folder: Path, name: str, source: Source) -> Iterator[_Batch]:
     """Yield the rows of a file, at least one batch."""
     path = folder / name
     with explain_errors(path, source, "it is damaged, or not a Parquet file"), ExitStack() as open_:
@@ -112,7 +108,7 @@ def _batches(folder: Path, name: str, source: Source) -> Iterator[Batch]:
             yield {}, pa.RecordBatch.from_pydict({}), None
 
 
-def _names(path: Path, schema: pa.Schema, source: Source) -> Names:
+def _names(path: Path, schema: pa.Schema, source: Source) -> _Names:
     """Return the names in a file of the columns that are read; case is ignored."""
     found = dict[str, str]()
     for column in source.columns:
@@ -128,8 +124,7 @@ def _names(path: Path, schema: pa.Schema, source: Source) -> Names:
     return found
 
 
-def _decode(path: Path, batch: Batch, source: Source, zone: str) -> Decoded:
-    """Return the events in some rows of a file."""
+def _decode(path: Path, batch: _Batch, source: Source, zone: str) -> Decoded:
     names, rows, nanos = batch
     found = Results(rows.num_rows)
     for column, kind in source.columns.items():

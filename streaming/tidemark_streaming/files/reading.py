@@ -28,10 +28,6 @@ def read_text(
     Args:
         name: the path below the folder.
         chunk: the index of the file's arrival among the chunks that are read.
-
-    Raises:
-        DataError: the file can't be read, or its header does not match the source's columns.
-        DefinitionError: the key for tokens does not exist.
     """
     path, columns, place, begun = folder / name, dict(source.columns), 0, False
     for records in _records(path, source, form):
@@ -47,7 +43,6 @@ def read_text(
 
 
 def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
-    """Yield the records of a file in batches, and explain its errors."""
     with explain_errors(path, source, "it is damaged"):
         yield from read_records(path, form)
 

@@ -68,7 +68,6 @@ def main() -> None:
 
 
 def _warm_up(java_options: str) -> None:
-    """Start an engine with further Java options, run the typical first tasks, and stop it."""
     _print(f"this takes a minute, and 270 MB in {archive.FOLDER}")
     with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
         home = Path(folder)

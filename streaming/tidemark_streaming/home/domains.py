@@ -30,8 +30,8 @@ from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.derived import ingestion_of
 
 _MODULES = ("sources", "connectors", "transforms")
-T = TypeVar("T")
-P = TypeVar("P", bound=Pipeline)
+_T = TypeVar("_T")
+_P = TypeVar("_P", bound=Pipeline)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Domains:
     transforms: Mapping[str, Definition]
     pipelines: Sequence[Pipeline] = ()
 
-    def pipelines_of(self, kind: type[P]) -> Mapping[str, P]:
+    def pipelines_of(self, kind: type[_P]) -> Mapping[str, _P]:
         """Return the pipelines of a class."""
         return {each.name: each for each in self.pipelines if isinstance(each, kind)}
 
@@ -101,17 +101,13 @@ def transform(settings: Settings, name: str) -> Definition:
     return _find(settings, "asset", name, load(settings.domains).transforms)
 
 
-def pipeline(settings: Settings, what: str, name: str, kind: type[P]) -> P:
+def pipeline(settings: Settings, what: str, name: str, kind: type[_P]) -> _P:
     """Return the pipeline with a name, or raise a DefinitionError that lists all of its class."""
     return _find(settings, what, name, load(settings.domains).pipelines_of(kind))
 
 
 def load(domains: Iterable[str]) -> Domains:
-    """Import the domains and return the objects that they define.
-
-    Raises:
-        DefinitionError: a domain can't be imported, or two objects or tables have the same name.
-    """
+    """Import the domains and return the objects that they define."""
     found = [m for name in domains for m in _modules(name)]
     return _collect_domains(found)
 
@@ -120,9 +116,6 @@ def check_names(domains: Iterable[str]) -> None:
     """Refuse two tables with one name in different domains, even if each domain loads on its own.
 
     A domain that can't be imported is skipped: its own code location reports that.
-
-    Raises:
-        DefinitionError: two objects or tables have the same name.
     """
     found = list[ModuleType]()
     for name in domains:
@@ -176,12 +169,7 @@ def _modules(domain: str) -> Iterator[ModuleType]:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a user's module.
-
-    Raises:
-        TidemarkError: the module can't be imported; the message has the reason, the file and the
-            line.
-    """
+    """Import a user's module."""
     try:
         return import_module(module)
     except TidemarkError as error:
@@ -207,9 +195,9 @@ def _has(domain: str, module: str) -> bool:
 
 
 def _collect(
-    modules: Iterable[ModuleType], kind: type[T], name: Callable[[T], str]
-) -> dict[str, T]:
-    objects: dict[str, T] = {}
+    modules: Iterable[ModuleType], kind: type[_T], name: Callable[[_T], str]
+) -> dict[str, _T]:
+    objects: dict[str, _T] = {}
     for value in (v for m in modules for v in vars(m).values() if isinstance(v, kind)):
         other = objects.setdefault(name(value), value)
         if other is not value:
@@ -219,7 +207,7 @@ def _collect(
     return objects
 
 
-def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) -> T:
+def _find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
     if name not in objects:
         # This happens if a user works outside the project's folder.
         outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()

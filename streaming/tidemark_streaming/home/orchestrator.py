@@ -18,16 +18,16 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.home import domains as packages
 
-MARTS = "marts"
+_MARTS = "marts"
 """The code location of the marts."""
 
-Logs = Literal["text", "json"]
+_Logs = Literal["text", "json"]
 _LOGGING = {"text": [], "json": ["--log-format", "json"]}
 
 ENGINE_POOL = "tidemark_engine"
 """The pool of all steps that put load on the engine."""
 
-INSTANCE = f"""\
+_INSTANCE = f"""\
 # Tidemark wrote this file because there was none; you can edit it.
 # Dagster's telemetry and its newsletter offer are off.
 telemetry:
@@ -83,7 +83,7 @@ def prepare(home: Path) -> dict[str, str]:
     make_folder(folder)
     instance = folder / "dagster.yaml"
     if not instance.exists():
-        instance.write_text(INSTANCE)
+        instance.write_text(_INSTANCE)
     # The processes load definitions in a folder of their choice, so the home must be absolute.
     return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
 
@@ -98,12 +98,12 @@ def workspace(settings: Settings) -> Path:
     """
     found = packages.locations(settings.domains)
     if marts.present(settings) and not without_marts(settings):
-        if MARTS in found:
+        if _MARTS in found:
             raise DefinitionError(
-                f"A domain can't have the name '{MARTS}', which is the code location of the marts: "
+                f"A domain can't have the name '{_MARTS}', the code location of the marts: "
                 "rename its package."
             )
-        found[MARTS] = "tidemark_assets.marts"
+        found[_MARTS] = "tidemark_assets.marts"
     here = {"working_directory": str(Path.cwd())}
     modules = [
         {"python_module": {"module_name": module, "location_name": name, **here}}
@@ -120,7 +120,7 @@ def without_marts(settings: Settings) -> bool:
     return marts.present(settings) and bool(extras.missing_packages("marts"))
 
 
-def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
+def webserver(workspace: Path, port: int, logs: _Logs = "text") -> list[str]:
     """Return the command of the web interface, on loopback."""
     return [
         # `-P` keeps the working folder out of the module search path, as in Dagster's own programs.
@@ -135,7 +135,7 @@ def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
     ]
 
 
-def daemon(workspace: Path, logs: Logs = "text") -> list[str]:
+def daemon(workspace: Path, logs: _Logs = "text") -> list[str]:
     """Return the command of the daemon, which runs backfills, schedules, sensors and the queue."""
     return [*_program("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
 

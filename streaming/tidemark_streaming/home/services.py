@@ -23,7 +23,7 @@ from tidemark.engine.launch.java import find_java
 from tidemark.engine.ports import check_free
 from tidemark_streaming.home import orchestrator
 
-START_DEADLINE = 120.0
+_START_DEADLINE = 120.0
 _LAUNCH = """
 mutation($job: JobOrPipelineSelector!) {
   launchRun(executionParams: {selector: $job}) {
@@ -52,14 +52,10 @@ def watch_url(settings: Settings) -> str:
 
 
 def start(settings: Settings, workspace: Path) -> None:
-    """Start the web interface and the daemon, unless they run; `await_…` waits for them.
+    """Start the web interface and the daemon, unless they run; `await_ready` waits for them.
 
     Args:
         workspace: the file that lists their code locations.
-
-    Raises:
-        EngineError: another program uses the web interface's port, or the databases that both share
-            can't be created.
     """
     process = service(settings, "webserver")
     at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
@@ -78,25 +74,22 @@ def start(settings: Settings, workspace: Path) -> None:
         )
 
 
-def await_webserver(settings: Settings) -> str:
-    """Wait until the web interface responds. Return its address.
+def await_ready(settings: Settings, name: str) -> str:
+    """Wait until a process responds, and return its address; that of the daemon is empty.
 
-    Raises:
-        EngineError: it exited, or is not ready in time.
+    The web interface reports whether the daemon is healthy.
     """
-    webserver = service(settings, "webserver")
-    webserver.await_ready("web interface", lambda: _get(settings) is not None, START_DEADLINE)
-    return url(settings)
-
-
-def await_daemon(settings: Settings) -> None:
-    """Wait until the web interface reports that the daemon is healthy.
-
-    Raises:
-        EngineError: it exited, or is not healthy in time.
-    """
-    daemon = service(settings, "daemon")
-    daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
+    what, address, is_ready = {
+        "webserver": ("web interface", url(settings), lambda: _get(settings) is not None),
+        "daemon": ("daemon", "", lambda: _healthy(settings)),
+        "watch": (
+            "live page",
+            watch_url(settings),
+            lambda: _answers(f"{watch_url(settings)}/ready"),
+        ),
+    }[name]
+    service(settings, name).await_ready(what, is_ready, _START_DEADLINE)
+    return address
 
 
 def launch(settings: Settings, location: str, job: str) -> str:
@@ -114,11 +107,7 @@ def launch(settings: Settings, location: str, job: str) -> str:
 
 
 def start_watch(settings: Settings) -> None:
-    """Start the live page and the metrics, unless they run; `await_watch` waits for them.
-
-    Raises:
-        EngineError: another program uses their port.
-    """
+    """Start the live page and the metrics, unless they run; `await_ready` waits for them."""
     process = service(settings, "watch")
     at = (settings.watch_port, "live page", "watch_port", "tidemark down")
     if process.running_at(*at) is None:
@@ -127,26 +116,11 @@ def start_watch(settings: Settings) -> None:
         process.start(command, settings.watch_port, os.environ, Path.cwd())
 
 
-def await_watch(settings: Settings) -> str:
-    """Wait until the live page responds. Return its address.
-
-    Raises:
-        EngineError: it exited, or is not ready in time.
-    """
-    address = watch_url(settings)
-    watch = service(settings, "watch")
-    watch.await_ready("live page", lambda: _answers(f"{address}/ready"), START_DEADLINE)
-    return address
-
-
 def make_archive(settings: Settings) -> bool:
     """Start to create the engine's class data archive in the background, at low priority.
 
     Return False if it is not needed. It is called after an engine was stopped, because the machine
     is idle then.
-
-    Raises:
-        EngineError: Java or the jars are missing.
     """
     if not settings.engine_archive:
         return False

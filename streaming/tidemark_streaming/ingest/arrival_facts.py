@@ -1,7 +1,7 @@
-"""Summarize the rows of arrivals, and advance the watermark over them."""
+"""Summarize the rows of arrivals, refuse changed columns, and advance the watermark."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
@@ -20,6 +20,7 @@ from tidemark.store.event_log.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
+from tidemark_streaming.payloads.payload import MISFIT
 
 _AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
@@ -58,9 +59,6 @@ def observe(
 
     Args:
         rows: the rows as a connector reads them.
-
-    Raises:
-        DefinitionError: the source's watermark can't be computed from its columns.
     """
     if isinstance(rows, DataFrame) or not is_plain(source, rows):
         return _by_engine(source, frame(spark, rows), chunks, columns(rows))
@@ -79,7 +77,6 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
 
 
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
-    """Summarize rows without the engine."""
     if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
         return _with_dead_letters(source, rows, chunks)
     by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
@@ -116,7 +113,6 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
 
 
 def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
-    """Summarize rows that include dead letters."""
     dead = rows.filter(pc.is_valid(rows[DEAD]))
     found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
     reason = pc.struct_field(dead[DEAD], "reason")
@@ -253,3 +249,43 @@ def fold(
         )
         arrivals.append(last)
     return arrivals
+
+
+MANY_MISFITS = 100
+"""The minimum number of rows of an arrival that, if all of them fail, indicates a changed column.
+"""
+
+
+class ColumnChangedError(DataError):
+    """An arrival whose rows all fail on one column.
+
+    Args:
+        before: the number of the commit's arrivals that come before it.
+    """
+
+    def __init__(self, message: str, before: int) -> None:
+        super().__init__(message)
+        self.before = before
+
+
+def check_columns(source: str, facts: Mapping[int, Facts]) -> None:
+    """Refuse arrivals whose rows all fail on one column, because producers have changed its type.
+
+    A row that does not fit becomes a dead letter, and the stream continues without it. If many rows
+    arrive and all of them fail on the same column, the cause is not a few damaged rows, and
+    continuing would publish windows without any of them. A person must decide.
+
+    Args:
+        facts: the facts of the arrivals of a commit, by their index in it.
+    """
+    for place, found in sorted(facts.items()):
+        misfit = found.misfit or ""
+        if found.rows == 0 and found.dead_letters >= MANY_MISFITS and MISFIT.fullmatch(misfit):
+            raise ColumnChangedError(
+                f"All {found.dead_letters:,} rows of the next arrival of source '{source}' fail on "
+                f"one column: {misfit.removesuffix('.')}. The producers have probably changed this "
+                "column, so the source stops: the arrival is not ingested, and remains pending. "
+                "Restore the old type, or declare the new one. To write these rows to the dead "
+                f"letters instead, run `tidemark ingest {source} --allow-schema-change`.",
+                place,
+            )

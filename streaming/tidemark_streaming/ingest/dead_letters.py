@@ -101,10 +101,6 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     Args:
         connector: the source's connector, which decodes them.
         letters: rows of their table, in which `bytes` may be corrected.
-
-    Raises:
-        ConflictError: an ingest of the source is running.
-        DataError: the connector can't decode single rows, or the stream has ended.
     """
     if not letters.num_rows:
         return Outcome((), 0, {})
@@ -166,7 +162,6 @@ class _CorrectedLetters:
 
 
 def _to_position(letters: Iterable[Place]) -> str:
-    """Return the position of an arrival that reprocesses some dead letters."""
     ranges = list[list[int]]()
     for arrival, position in sorted(letters):
         if ranges and (ranges[-1][0], ranges[-1][2]) == (arrival, position - 1):

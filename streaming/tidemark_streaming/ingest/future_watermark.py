@@ -34,7 +34,7 @@ from tidemark.store.rows import INSTANT, frame, to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
 from tidemark_streaming.ingest.arrival_facts import Facts, observe
-from tidemark_streaming.ingest.ingest_lock import lock_ingest
+from tidemark_streaming.ingest.ingest_files import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FAR = duration("1 hour")
@@ -146,10 +146,6 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
     """Lower the recorded watermarks of a source to those that its definition gives for its log.
 
     A processing time after now becomes now. No stream of the source's assets may run.
-
-    Raises:
-        ConflictError: the source is being ingested.
-        DataError: the source has no arrivals.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table):
@@ -207,7 +203,6 @@ def _lower(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
 
 
 def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
-    """Write the watermarks and the processing times of the log's last arrivals."""
     warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
     app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
     table = warehouse.read(source.log_table, at_least("arrival", first))
@@ -227,12 +222,10 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def _only(arrival: int) -> list[Condition]:
-    """Return the condition for the rows of one arrival."""
     return [number_is("arrival", arrival)]
 
 
 def _read_from(snapshot: Snapshot, source: Source, arrival: int, event_time: int) -> str | None:
-    """Return where the event of an arrival with that event time was read."""
     dated = ds.field(source.event_time) == pa.scalar(as_datetime(event_time), INSTANT)
     found = snapshot.tables.read(source.log_table, ["read_from"], dated, _only(arrival))
     return None if found is None or not found.num_rows else found["read_from"][0].as_py()

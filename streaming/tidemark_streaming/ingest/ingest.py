@@ -49,14 +49,18 @@ from tidemark_streaming.connector import (
     in_warehouse,
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
-from tidemark_streaming.ingest.arrival_facts import fold, is_plain, observe
-from tidemark_streaming.ingest.blocked_sources import record_error
-from tidemark_streaming.ingest.changed_columns import ColumnChangedError, check
-from tidemark_streaming.ingest.ingest_lock import lock_ingest
+from tidemark_streaming.ingest.arrival_facts import (
+    ColumnChangedError,
+    check_columns,
+    fold,
+    is_plain,
+    observe,
+)
+from tidemark_streaming.ingest.ingest_files import lock_ingest, record_error
 from tidemark_streaming.ingest.silence import Silence
 from tidemark_streaming.ingest.value_checks import check_each, check_values
 
-FURNISHED = "furnish"
+_FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
 
 LOOK_EVERY = 0.2
@@ -95,11 +99,6 @@ def ingest(
     Args:
         batch: the number of arrivals per commit; None for all of them, a bulk load. The log is the
             same in every case.
-
-    Raises:
-        ConflictError: another ingest of this source is running.
-        DataError: the data can't be read, or the warehouse can't be written.
-        DefinitionError: the source's watermark can't be computed from its columns.
     """
     connector = in_warehouse(connector, warehouse.location, warehouse.database)
     with _open_log(warehouse, connector.source) as log:
@@ -207,11 +206,11 @@ def furnish(warehouse: Warehouse, ingestion: Ingestion) -> None:
         table = ingestion.source.lookup_table(name)
         # An existing table may be empty, because the process that created it was killed before it
         # filled it. The transaction that filled the table is what counts.
-        if warehouse.transaction(table, FURNISHED) < 0:
+        if warehouse.transaction(table, _FURNISHED) < 0:
             rows = load(warehouse.spark)
             if not warehouse.create(table, rows, f"Lookup tables of {ingestion.source.name}."):
                 warehouse.register(table)
-            warehouse.append(rows, table, FURNISHED, 0)
+            warehouse.append(rows, table, _FURNISHED, 0)
 
 
 def ingest_each(
@@ -254,7 +253,6 @@ def _poll(
 
 
 def _append_empty(log: Log, last: Arrival | None, chunk: Chunk) -> Arrival:
-    """Append an arrival without rows."""
     versions = json.dumps(current_versions(log.warehouse, log.source))
     arrivals = fold(log.source, last, [chunk], {}, versions, log.schema_version)
     log.append(pa.table({}), arrivals)
@@ -381,7 +379,7 @@ def _commit(
                     rows = place.gather(check_each(log.source, rows))
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(connector, "accept_change", True):
-                    check(log.source.name, facts)
+                    check_columns(log.source.name, facts)
                 if isinstance(connector, ReportsUndeclared):
                     seen = connector.undeclared_fields()
                     facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}

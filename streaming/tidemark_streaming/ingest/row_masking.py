@@ -25,11 +25,7 @@ def check(source: Source, what: str) -> None:
 
 
 def mask_columns(rows: pa.Table, source: Source) -> dict[str, Any]:
-    """Return a source's columns of rows, protected.
-
-    Raises:
-        DefinitionError: the key of tokens does not exist.
-    """
+    """Return a source's columns of rows, protected."""
     return {name: _column(rows, source, name) for name in source.columns}
 
 

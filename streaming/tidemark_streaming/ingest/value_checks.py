@@ -37,7 +37,7 @@ from tidemark.store.rows import compute as pc
 _DAY = 86_400_000_000
 _LOCAL = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 
-Array = Any
+_Array = Any
 """An Arrow array."""
 
 
@@ -54,7 +54,7 @@ class _Check:
 
     types: tuple[type[DataType], ...]
     reason: str
-    in_memory: Callable[[Array], Array | None]
+    in_memory: Callable[[_Array], _Array | None]
     in_engine: Callable[[Column, DataType], Column]
 
     def applies_to(self, kind: DataType) -> bool:
@@ -115,8 +115,7 @@ def _in_memory(source: Source, rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.column_names.index(DEAD), DEAD, both)
 
 
-def _failing(values: Array, check: _Check) -> Array:
-    """Return the numbers of the values that fail."""
+def _failing(values: _Array, check: _Check) -> _Array:
     kind, none = values.type, np.array([], np.int64)
     if isinstance(values, pa.ChunkedArray):
         ends = np.cumsum([0, *(len(chunk) for chunk in values.chunks)])
@@ -137,7 +136,7 @@ def _failing(values: Array, check: _Check) -> Array:
     return pc.indices_nonzero(pc.fill_null(fails, False)).to_numpy().astype(np.int64)
 
 
-def _is_out_of_range(values: Array) -> Array | None:
+def _is_out_of_range(values: _Array) -> _Array | None:
     kind = values.type
     if pa.types.is_date32(kind):
         least, most, counts = BEGINNING // _DAY, INFINITY // _DAY, pc.cast(values, pa.int32())
@@ -152,7 +151,7 @@ def _is_out_of_range(values: Array) -> Array | None:
     return pc.or_(pc.less(counts, least), pc.greater(counts, most))
 
 
-def _is_no_utf8(values: Array) -> Array | None:
+def _is_no_utf8(values: _Array) -> _Array | None:
     if not pa.types.is_string(values.type):
         return None
     try:
@@ -183,7 +182,6 @@ def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
 
 
 def _fails(value: Column, kind: DataType, check: _Check) -> Column:
-    """Return whether a value fails."""
     match kind:
         case ArrayType():
             return F.exists(value, lambda each: _fails(each, kind.elementType, check))

@@ -24,12 +24,12 @@ from tidemark.engine.ports import free_port
 from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark_streaming.kafka.client import client_properties
 
-HERE = Path(__file__).parent
+_HERE = Path(__file__).parent
 FOLDER = cache.folder("kafka")
 """The folder of the broker's jars: one copy for every home."""
 
-MEMORY = "512m"
-START_DEADLINE = 180.0
+_MEMORY = "512m"
+_START_DEADLINE = 180.0
 
 
 def broker_process(settings: Settings) -> ManagedProcess:
@@ -65,8 +65,8 @@ def start(
         on_progress("fetching the broker's jars" if not FOLDER.exists() else "starting")
         paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
         command = [
-            *(java.command, f"-Xmx{MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-            f"-Dlog4j2.configurationFile={HERE / 'broker.log4j2.properties'}",
+            *(java.command, f"-Xmx{_MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            f"-Dlog4j2.configurationFile={_HERE / 'broker.log4j2.properties'}",
             *("-cp", os.pathsep.join(map(str, paths))),
         ]
         file = _write_configuration(settings, properties or {})
@@ -74,12 +74,12 @@ def start(
         on_progress("starting")
         served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
-    broker.await_ready("broker", lambda: _responds(settings, patience=5.0), START_DEADLINE)
+    broker.await_ready("broker", lambda: _responds(settings, patience=5.0), _START_DEADLINE)
 
 
 def pinned_jars() -> list[jars.Jar]:
     """Return the broker's jars. The lock file has lines of `group:artifact:version sha256`."""
-    lines = (HERE / "broker.lock").read_text().splitlines()
+    lines = (_HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 
 
@@ -105,7 +105,7 @@ def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> P
     }
     file = folder / "server.properties"
     properties_text = "".join(f"{name}={value}\n" for name, value in own.items())
-    file.write_text((HERE / "broker.properties").read_text() + properties_text)
+    file.write_text((_HERE / "broker.properties").read_text() + properties_text)
     return file
 
 

@@ -33,7 +33,7 @@ _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
 _UNTRUSTED_CLIENT = re.compile(r"alert (bad certificate|certificate required|unknown ca)")
 _COUNTS = re.compile(r" \(after .*?\)$")
 _WHERE = "in the `client` properties"
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def check_secrets(client: Properties, what: str) -> None:
@@ -50,9 +50,6 @@ def check_secrets(client: Properties, what: str) -> None:
 def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     """Return the properties of a client, with its secrets. Its log output is off, because its
     errors are raised.
-
-    Raises:
-        DefinitionError: a secret, or a file that a property names, does not exist.
     """
     own: dict[str, Any] = {
         "bootstrap.servers": servers,
@@ -83,8 +80,8 @@ class Brokers:
         self._rejected_at: float | None = None
 
     def connect(
-        self, kind: Callable[[dict[str, Any]], T], usual: Properties | None = None, **fixed: object
-    ) -> T:
+        self, kind: Callable[[dict[str, Any]], _T], usual: Properties | None = None, **fixed: object
+    ) -> _T:
         """Create a client of this kind.
 
         Args:

@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.05
 """Seconds between two polls for a topic that was just created."""
 
 READ_COMMITTED = "read_committed"
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _LEADERLESS = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
 """Temporary errors of a partition that is new or whose leadership moves to another broker."""
@@ -67,9 +67,6 @@ class Cluster:
 
         Args:
             names: topics; a name that begins with `^` is a pattern that must match whole names.
-
-        Raises:
-            DataError: a topic does not exist, or the brokers do not answer.
         """
         existing = self._topics()
         found = [t for name in names for t in self._matching(name, existing)]
@@ -90,9 +87,6 @@ class Cluster:
     def ids(self, names: list[str]) -> dict[str, str]:
         """Return the IDs of topics by name, without missing ones. This is one request, which takes
         a millisecond.
-
-        Raises:
-            DataError: the brokers do not answer.
         """
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._patience)
         return {
@@ -102,20 +96,12 @@ class Cluster:
         }
 
     def has(self, *names: str) -> bool:
-        """Return whether all of the named topics exist.
-
-        Raises:
-            DataError: the brokers do not answer.
-        """
+        """Return whether all of the named topics exist."""
         existing = self._topics()
         return all(name in existing for name in names)
 
     def create(self, wanted: Sequence[NewTopic]) -> None:
-        """Create those of the wanted topics that are missing, and wait until they can be used.
-
-        Raises:
-            DataError: the brokers refuse or do not answer.
-        """
+        """Create those of the wanted topics that are missing, and wait until they can be used."""
         existing = self._topics()
         missing = [topic for topic in wanted if topic.topic not in existing]
         if not missing:
@@ -146,9 +132,6 @@ class Cluster:
     def end(self, name: str, partition: int, isolation: IsolationLevel) -> int:
         """Return the end offset of a partition at an isolation level. Records of open transactions
         lie before the end only with READ_UNCOMMITTED.
-
-        Raises:
-            DataError: the brokers do not answer.
         """
         return self._offsets({name: [partition]}, OFFSET_END, isolation)[name, partition]
 
@@ -222,7 +205,7 @@ class Cluster:
         except TimeoutError as late:
             return late
 
-    def _result(self, future: "Future[T]", topic: str) -> T:
+    def _result(self, future: "Future[_T]", topic: str) -> _T:
         try:
             return future.result(self._patience + 1)
         except (KafkaException, TimeoutError) as error:

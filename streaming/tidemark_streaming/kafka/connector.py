@@ -185,12 +185,6 @@ class KafkaConnector:
         }
         return Lag(waiting, losses.find_losses(self._configured_topics(at), available))
 
-    def waiting(
-        self, latest: str | None, patience: float = TIMEOUT_SECONDS
-    ) -> dict[tuple[str, int], int]:
-        """Return `Lag.waiting`: the number of offsets not ingested yet, by topic and partition."""
-        return {**self.lag(latest, patience).waiting}
-
     def decode(self, letters: pa.Table) -> pa.Table:
         names = {"value": "bytes", "chunk": CHUNK}
         values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}

@@ -46,7 +46,7 @@ PLACES: Mapping[str, Callable[[str, int], str]] = {
 """The columns of `RECORD` that depend only on topic and partition, with functions that render their
 values as text."""
 
-DEAD_LETTER_FIELDS = (
+_DEAD_LETTER_FIELDS = (
     "topic",
     "partition",
     "offset",
@@ -126,7 +126,6 @@ def decode_records(
 
 
 def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
-    """Return the metadata columns of the records that the source declares."""
     found = dict[str, Any]()
     for name in RECORD.keys() & source.columns.keys():
         if isinstance(source.mask.get(name), Drop):
@@ -155,7 +154,7 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
     """Return the dead letters of the records, null for decoded ones."""
     kept = [
-        name for name in DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
+        name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
     ]
     fields = {name: records[name] for name in kept}
     if not source.mask:
@@ -168,7 +167,6 @@ def _join_columns(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
 
 
 def _sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
-    """Return the original size of each record in bytes."""
     if "size" in records.column_names:
         return records["size"]
     lengths = [pc.fill_null(pc.binary_length(records[n]), 0) for n in ("key", "value")]

@@ -7,17 +7,18 @@ letter, the same records are therefore read again with all fields. Later reads f
 until one of them has no dead letter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 
-from tidemark.define.source import Source
+from tidemark.define.protection import Change
+from tidemark.define.source import CORRELATION, Source
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload, undeclared_fields
 from tidemark_streaming.payloads.undeclared_fields import Fields
@@ -86,3 +87,61 @@ class Intake:
         if self._source.mask:
             records = protect_records(records, self._source, self._correlation)
         return decode_records(records, self._source, self._payload, self._correlation)
+
+
+def protect_records(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
+    """Return records (`records.SCHEMA`) protected as their source declares, with `size`, their
+    original size in bytes.
+
+    Args:
+        correlation: the header that holds an event's correlation ID.
+    """
+    ways = {name: way.change() for name, way in source.mask.items()}
+    columns: dict[str, Any] = {
+        "key": _protected_key(records["key"], source),
+        "headers": [
+            _protected_headers(each, "kafka_headers" in source.columns, correlation, ways)
+            for each in records["headers"].to_pylist()
+        ],
+    }
+    keys, values = records["key"].to_pylist(), records["value"].to_pylist()
+    sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
+    for name, column in columns.items():
+        place, kind = records.column_names.index(name), records.schema.field(name).type
+        column = pa.array(column, kind) if isinstance(column, list) else column
+        records = records.set_column(place, name, column)
+    return records.append_column("size", pa.array(sizes, pa.int64()))
+
+
+def _protected_key(
+    keys: "pa.ChunkedArray[Any]", source: Source
+) -> "pa.Array[Any] | pa.ChunkedArray[Any]":
+    if "kafka_key" not in source.columns:
+        return pa.nulls(len(keys), keys.type)
+    way = source.mask.get("kafka_key")
+    return keys if way is None else way.protect(keys)
+
+
+def _protected_headers(
+    headers: Sequence[Mapping[str, Any]] | None,
+    kept: bool,
+    correlation: str | None,
+    ways: Mapping[str, Change],
+) -> list[dict[str, Any]] | None:
+    """Return the protected headers that the source keeps, and the header with the correlation ID.
+    That header is protected like the others unless it has a protection of its own. Return None if
+    the headers can't be read."""
+    if headers is None:
+        return None
+    usual = ways.get("kafka_headers", _keep)
+    own = ways.get(CORRELATION, usual)
+    pairs = [(h["key"], h["value"]) for h in headers]
+    return [
+        {"key": k, "value": None if v is None else (own if k == correlation else usual)(v)}
+        for k, v in pairs
+        if kept or k == correlation
+    ]
+
+
+def _keep(value: bytes) -> bytes:
+    return value

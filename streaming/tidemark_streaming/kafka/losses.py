@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tidemark_streaming.base.kafka_position import Position
 
-SHOWN_LOSSES = 5
+_SHOWN_LOSSES = 5
 
 
 class Loss(NamedTuple):
@@ -61,8 +61,8 @@ def find_losses(at: Position, available: Position) -> list[Loss]:
 
 def error_message(source: str, lost: Sequence[Loss]) -> str:
     """Return the error message that lists the losses and the command that accepts them."""
-    shown = "; ".join(loss.message for loss in lost[:SHOWN_LOSSES])
-    more = f"; and {len(lost) - SHOWN_LOSSES:,} more losses" if len(lost) > SHOWN_LOSSES else ""
+    shown = "; ".join(loss.message for loss in lost[:_SHOWN_LOSSES])
+    more = f"; and {len(lost) - _SHOWN_LOSSES:,} more losses" if len(lost) > _SHOWN_LOSSES else ""
     return (
         f"Kafka deleted records of source '{source}' before they were ingested: {shown}{more}. To "
         f"continue without them, run `tidemark ingest {source} --allow-data-loss`."

@@ -4,7 +4,7 @@ import socket
 import struct
 from contextlib import suppress
 
-DEADLINE = 3.0
+_DEADLINE = 3.0
 """Seconds that the port has to answer."""
 
 _NUMBER = 7
@@ -12,7 +12,7 @@ _ASKED = struct.pack(">hhih", 18, 0, _NUMBER, -1)
 """An ApiVersions request without a client ID, which a Kafka broker answers before anything else."""
 
 
-def speaks_kafka(host: str, port: int, deadline: float = DEADLINE) -> bool:
+def speaks_kafka(host: str, port: int, deadline: float = _DEADLINE) -> bool:
     """Return whether the port answers an ApiVersions request."""
     with suppress(OSError), socket.create_connection((host, port), timeout=deadline) as connection:
         connection.settimeout(deadline)

@@ -114,8 +114,6 @@ def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iter
 
 
 class _Sender:
-    """Sends each span in a transaction."""
-
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         own = {"transactional.id": f"tidemark_play_{stage.topic}", "linger.ms": 5}

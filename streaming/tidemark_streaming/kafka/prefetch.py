@@ -6,22 +6,22 @@ from functools import cached_property
 from threading import Event
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-Read = Callable[[Sequence[str], Event], T]
+_Read = Callable[[Sequence[str], Event], _T]
 """A function that reads the records at positions; it gives up once the event is set."""
 
 
-class Prefetcher(Generic[T]):
+class Prefetcher(Generic[_T]):
     """Reads one request ahead in a thread, never two at once.
 
     Args:
         read: must return the same result whenever it gets the same positions.
     """
 
-    def __init__(self, read: Read[T]) -> None:
+    def __init__(self, read: _Read[_T]) -> None:
         self._read = read
-        self._begun: tuple[Sequence[str], Future[T]] | None = None
+        self._begun: tuple[Sequence[str], Future[_T]] | None = None
         self._enough = Event()
 
     def begin(self, positions: Sequence[str]) -> None:
@@ -33,7 +33,7 @@ class Prefetcher(Generic[T]):
         if positions:
             self._begun = positions, self._thread.submit(self._read, positions, self._enough)
 
-    def take(self, positions: Sequence[str]) -> T:
+    def take(self, positions: Sequence[str]) -> _T:
         """Return the result for the given positions. If it is not ready, wait for it or read now.
 
         Raises:

@@ -22,18 +22,16 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
 from tidemark_streaming.base.origin_guard import OriginGuard
 from tidemark_streaming.monitor import metrics, page
-from tidemark_streaming.monitor.backlogs import EVERY
 from tidemark_streaming.monitor.overview import Monitor, Overview
+from tidemark_streaming.monitor.polls import EVERY
 
 FRESH = 0.9
 """Seconds for which an overview is reused."""
 
-STATIC = Path(__file__).parent / "static"
+_STATIC = Path(__file__).parent / "static"
 
 
 class _OverviewCache:
-    """The newest overview, shared by all requests."""
-
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="watch")
@@ -100,7 +98,7 @@ def application(settings: Settings, monitor: Monitor) -> Starlette:
     def file(name: str) -> Route:
         path = "/" if name == "index.html" else f"/{name}"
         headers = {"cache-control": "no-cache"}
-        return Route(path, lambda _: FileResponse(STATIC / name, headers=headers))
+        return Route(path, lambda _: FileResponse(_STATIC / name, headers=headers))
 
     return Starlette(
         routes=[

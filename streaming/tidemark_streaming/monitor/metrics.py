@@ -20,15 +20,13 @@ from prometheus_client.registry import Collector
 
 from tidemark.base.instants import INFINITY
 from tidemark_streaming.base.extra import find_extras
-from tidemark_streaming.monitor.outputs import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
+from tidemark_streaming.monitor.polls import SinkOverview
 from tidemark_streaming.snapshot.history import Histogram
 from tidemark_streaming.streams.supervisor import RUNNING
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
-
-Sample = tuple[tuple[str, ...], float | int | Histogram | None]
+_Sample = tuple[tuple[str, ...], float | int | Histogram | None]
 """The values of the labels, and the measured value; None is not exposed."""
 
 
@@ -39,86 +37,96 @@ class MetricDefinition:
     Args:
         name: the name in Prometheus; a counter's ends in `_total`.
         meaning: the help text.
+        is_histogram: true if its values are histograms.
     """
 
     name: str
-    kind: str
     labels: tuple[str, ...]
     meaning: str
-    samples: Callable[[Overview], Iterable[Sample]]
+    samples: Callable[[Overview], Iterable[_Sample]]
+    is_histogram: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type of the metric: `histogram`, `counter` or `gauge`."""
+        counts = "counter" if self.name.endswith("_total") else "gauge"
+        return "histogram" if self.is_histogram else counts
 
 
 def _source(
     name: str,
-    kind: str,
     meaning: str,
     value: Callable[[SourceOverview], float | None],
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[Sample]:
+    def samples(overview: Overview) -> Iterator[_Sample]:
         return (((source.name,), value(source)) for source in overview.sources)
 
-    return MetricDefinition(f"tidemark_source_{name}", kind, ("source",), meaning, samples)
+    return MetricDefinition(f"tidemark_source_{name}", ("source",), meaning, samples)
 
 
 def _asset(
     name: str,
-    kind: str,
     meaning: str,
     value: Callable[[AssetOverview], float | Histogram | None],
+    *,
+    is_histogram: bool = False,
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[Sample]:
+    def samples(overview: Overview) -> Iterator[_Sample]:
         return (((asset.name,), value(asset)) for asset in overview.assets)
 
-    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset",), meaning, samples)
+    return MetricDefinition(f"tidemark_asset_{name}", ("asset",), meaning, samples, is_histogram)
 
 
 def _of_assets(
     name: str,
-    kind: str,
     labels: tuple[str, ...],
     meaning: str,
     values: Callable[[AssetOverview], Mapping[tuple[str, ...], float | Histogram]],
+    *,
+    is_histogram: bool = False,
 ) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[Sample]:
+    def samples(overview: Overview) -> Iterator[_Sample]:
         for asset in overview.assets:
             yield from (((asset.name, *more), value) for more, value in values(asset).items())
 
-    return MetricDefinition(f"tidemark_asset_{name}", kind, ("asset", *labels), meaning, samples)
+    return MetricDefinition(
+        f"tidemark_asset_{name}", ("asset", *labels), meaning, samples, is_histogram
+    )
 
 
 def _tables(name: str, meaning: str, attribute: str) -> MetricDefinition:
-    def samples(overview: Overview) -> Iterator[Sample]:
+    def samples(overview: Overview) -> Iterator[_Sample]:
         return (((table,), getattr(size, attribute)) for table, size in overview.tables.items())
 
-    return MetricDefinition(f"tidemark_table_{name}", GAUGE, ("table",), meaning, samples)
+    return MetricDefinition(f"tidemark_table_{name}", ("table",), meaning, samples)
 
 
-def _kafka_lag(overview: Overview) -> Iterator[Sample]:
+def _kafka_lag(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         waiting = {} if source.backlog is None else source.backlog.waiting
         for (topic, partition), count in sorted(waiting.items()):
             yield (source.name, topic, str(partition)), count
 
 
-def _lag_of_bases(overview: Overview) -> Iterator[Sample]:
+def _lag_of_bases(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         for base, count in source.snapshot.lag_arrivals.items():
             yield (source.name, base), count
 
 
-def _unjoined_rows(overview: Overview) -> Iterator[Sample]:
+def _unjoined_rows(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         if source.snapshot.lag_arrivals:
             yield (source.name,), source.snapshot.unjoined
 
 
-def _kafka_up(overview: Overview) -> Iterator[Sample]:
+def _kafka_up(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         if source.backlog is not None:
             yield (source.name,), int(not source.backlog.silent)
 
 
-def _access_errors(overview: Overview) -> Iterator[Sample]:
+def _access_errors(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
         if source.backlog is not None:
             yield (source.name,), int(source.backlog.refused)
@@ -127,25 +135,23 @@ def _access_errors(overview: Overview) -> Iterator[Sample]:
 def _extra(name: str) -> Iterator[MetricDefinition]:
     """Yield the metrics of an extra's pipelines."""
 
-    def up(overview: Overview) -> Iterator[Sample]:
+    def up(overview: Overview) -> Iterator[_Sample]:
         for each in overview.pipelines[name]:
             yield (each.pipeline.name,), None if each.state is None else int(each.state == RUNNING)
 
-    def lag(overview: Overview) -> Iterator[Sample]:
+    def lag(overview: Overview) -> Iterator[_Sample]:
         for each in overview.pipelines[name]:
             for (topic, partition), count in sorted((each.waiting or {}).items()):
                 yield (each.pipeline.name, topic, str(partition)), count
 
     yield MetricDefinition(
         f"tidemark_{name}_up",
-        GAUGE,
         (name,),
         f"1 while a {name} runs, 0 if it should run and does not, or waits.",
         up,
     )
     yield MetricDefinition(
         f"tidemark_{name}_consumer_lag",
-        GAUGE,
         (name, "topic", "partition"),
         f"Offsets in Kafka that are not in the newest checkpoint of a {name}, which may be some "
         "time old; absent before the first one, and while the brokers do not answer.",
@@ -155,7 +161,7 @@ def _extra(name: str) -> Iterator[MetricDefinition]:
 
 def _sinks(
     value: Callable[[SinkOverview, Overview], float | None],
-) -> Callable[[Overview], Iterable[Sample]]:
+) -> Callable[[Overview], Iterable[_Sample]]:
     return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.sinks)
 
 
@@ -164,79 +170,68 @@ def _seconds(instant: int | None) -> float | None:
 
 
 METRICS: tuple[MetricDefinition, ...] = (
-    _source("events_total", COUNTER, "Events that have arrived.", lambda s: s.snapshot.events),
-    _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
-    _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.bytes),
+    _source("events_total", "Events that have arrived.", lambda s: s.snapshot.events),
+    _source("arrivals_total", "Arrivals in the timeline.", lambda s: s.snapshot.arrivals),
+    _source("bytes_total", "Bytes that were read.", lambda s: s.bytes),
     _source(
         "dead_letters",
-        GAUGE,
         "Dead letters of the source, including those that were replayed.",
         # Start at 0: Prometheus does not count an increase that a new series begins with.
         lambda s: s.dead_letters,
     ),
     _source(
         "undeclared_fields",
-        GAUGE,
         "JSON fields in Kafka records that the source does not declare and that were ignored "
         "(sampled).",
         lambda s: len(s.snapshot.undeclared),
     ),
     _source(
         "last_arrival_timestamp_seconds",
-        GAUGE,
         "Processing time of the newest arrival that is not a heartbeat.",
         lambda s: _seconds(s.snapshot.arrived_at),
     ),
     _source(
         "newest_event_timestamp_seconds",
-        GAUGE,
         "Event time of the newest event.",
         lambda s: _seconds(s.snapshot.newest_event),
     ),
     _source(
         "watermark_timestamp_seconds",
-        GAUGE,
         "The watermark; absent before the first event, and after the end of the source.",
         lambda s: _seconds(s.snapshot.watermark),
     ),
     _source(
         "watermark_lag_seconds",
-        GAUGE,
         "Lag of the watermark behind the source's clock: the wall clock, or the newest event "
         "of a recording.",
         lambda s: s.lag,
     ),
     _source(
         "watermark_ahead_seconds",
-        GAUGE,
         "How far the watermark is ahead of the processing clock of the newest arrival; 0 if it is "
         "not.",
         lambda s: s.ahead,
     ),
     MetricDefinition(
         "tidemark_source_lag_arrivals",
-        GAUGE,
         ("source", "base"),
         "Arrivals of a base that a derived source, such as a join, has not taken yet.",
         _lag_of_bases,
     ),
     MetricDefinition(
         "tidemark_source_unjoined_rows",
-        GAUGE,
         ("source",),
         "Rows of the bases that take no part in a derived source; absent for other sources.",
         _unjoined_rows,
     ),
     MetricDefinition(
         "tidemark_kafka_up",
-        GAUGE,
         ("source",),
         "1 if the brokers of a Kafka source answer, else 0.",
         _kafka_up,
     ),
     MetricDefinition(
         "tidemark_source_access_error",
-        GAUGE,
         ("source",),
         "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
         "right, a wrong password or certificate; the live page shows the reason.",
@@ -244,7 +239,6 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_kafka_consumer_lag",
-        GAUGE,
         ("source", "topic", "partition"),
         "Offsets in Kafka that are not in the event log yet; absent while the brokers do not "
         "answer.",
@@ -252,7 +246,6 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_ingest_up",
-        GAUGE,
         ("source",),
         "1 while an ingest of the source runs on this machine; 0 if `tidemark ingest --follow` "
         "exited without being stopped; absent otherwise.",
@@ -262,7 +255,6 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_source_blocked",
-        GAUGE,
         ("source",),
         "1 if the newest ingest of the source was refused and needs manual action, such as for "
         "an incompatible change or expired records; else 0.",
@@ -270,28 +262,24 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_sink_up",
-        GAUGE,
         ("asset", "topic"),
         "1 if the publishing progress of an asset's topic is known, else 0.",
         _sinks(lambda o, _: int(o.trouble is None)),
     ),
     MetricDefinition(
         "tidemark_sink_lag_versions",
-        GAUGE,
         ("asset", "topic"),
         "Versions of the published table that its topic lacks; absent while that is unknown.",
         _sinks(lambda o, _: o.behind),
     ),
     MetricDefinition(
         "tidemark_sink_lag_seconds",
-        GAUGE,
         ("asset", "topic"),
         "How long the first of these versions has waited; 0 if the topic lacks none.",
         _sinks(lambda o, s: o.waits(s.at)),
     ),
     MetricDefinition(
         "tidemark_sink_process_up",
-        GAUGE,
         ("asset",),
         "1 while `tidemark sink --follow` publishes; 0 while it waits, or if it exited without "
         "being stopped; absent otherwise.",
@@ -300,7 +288,6 @@ METRICS: tuple[MetricDefinition, ...] = (
     *(metric for extra in find_extras() for metric in _extra(extra.name)),
     _of_assets(
         "events_total",
-        COUNTER,
         ("mode", "verdict"),
         "Events that runs have classified, by the run's mode and the event's lateness in the first "
         "of its windows to end. An event counts once, even if windows overlap.",
@@ -308,56 +295,52 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     _of_assets(
         "runs_total",
-        COUNTER,
         ("mode",),
         "Runs that have ended.",
         lambda a: {(mode,): count for mode, count in a.runs.ended.items()},
     ),
     _of_assets(
         "run_seconds",
-        HISTOGRAM,
         ("mode",),
         "Duration of runs.",
         lambda a: {(mode,): seconds for mode, seconds in a.runs.seconds.items()},
+        is_histogram=True,
     ),
     _of_assets(
         "run_step_seconds",
-        HISTOGRAM,
         ("mode", "step"),
         "Duration of the steps of runs.",
         lambda a: {(m, step): seconds for (m, step), seconds in a.runs.steps.items()},
+        is_histogram=True,
     ),
     _asset(
         "last_run_timestamp_seconds",
-        GAUGE,
         "End of the newest run.",
         lambda a: _seconds(a.runs.ended_at),
     ),
     _asset(
         "arrival_to_published_seconds",
-        HISTOGRAM,
         "Time from an arrival with events to the end of the run that processed it. Absent for "
         "recordings.",
         lambda a: None if a.source.played else a.runs.from_arrival,
+        is_histogram=True,
     ),
     _asset(
         "event_to_published_seconds",
-        HISTOGRAM,
         "Time from the newest event of an arrival to the end of the run that processed it. "
         "Absent for recordings.",
         lambda a: None if a.source.played else a.runs.from_event,
+        is_histogram=True,
     ),
     _asset(
         "lag_arrivals",
-        GAUGE,
         "Arrivals of its source that the asset has not processed yet. Arrivals without events "
         "count only if they change a window.",
         lambda a: a.snapshot.behind,
     ),
-    _asset("lag_rows", GAUGE, "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
+    _asset("lag_rows", "Events of these arrivals.", lambda a: a.snapshot.rows_waiting),
     _of_assets(
         "rate_limited_runs_total",
-        COUNTER,
         ("limit",),
         "Runs that left arrivals for the next run because of a limit of arrivals, rows or "
         "bytes per run.",
@@ -365,46 +348,39 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     _asset(
         "watermark_timestamp_seconds",
-        GAUGE,
         "The watermark through which the asset has processed its source.",
         lambda a: _seconds(a.snapshot.watermark),
     ),
     _asset(
         "watermark_lag_seconds",
-        GAUGE,
         "Lag of that watermark behind the source's clock.",
         lambda a: a.lag,
     ),
-    _asset("published_rows", GAUGE, "Rows of the published table.", lambda a: a.snapshot.windows),
+    _asset("published_rows", "Rows of the published table.", lambda a: a.snapshot.windows),
     _asset(
         "final_rows",
-        GAUGE,
         "Published rows that no late event can change any more.",
         lambda a: a.snapshot.final,
     ),
     _asset(
         "open_rows",
-        GAUGE,
         "Rows of open windows, whose end the watermark has not passed; for a roll-up, "
         "those that it has published early.",
         lambda a: a.snapshot.open,
     ),
     _of_assets(
         "quarantined_rows",
-        GAUGE,
         ("status",),
         "Rows in quarantine: quarantined, or discarded manually.",
         lambda a: {("quarantined",): a.quarantined_count, ("discarded",): a.discarded},
     ),
     _asset(
         "quarantined_rows_total",
-        COUNTER,
         "Rows that runs have put into quarantine, counted each time.",
         lambda a: a.runs.quarantined,
     ),
     MetricDefinition(
         "tidemark_stream_up",
-        GAUGE,
         ("asset",),
         "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
         "saw it in the last two minutes; any other stream, and an asset of `ingest --follow "
@@ -413,14 +389,12 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_stream_consecutive_failures",
-        GAUGE,
         ("asset",),
         "Consecutive failures: how often the stream has ended or could not be started.",
         lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
     ),
     MetricDefinition(
         "tidemark_stream_restarts_total",
-        COUNTER,
         ("asset",),
         "Restarts since the stream was requested, including those without a failure: its "
         "worker or engine was killed, or its definition has changed.",
@@ -428,7 +402,6 @@ METRICS: tuple[MetricDefinition, ...] = (
     ),
     MetricDefinition(
         "tidemark_process_up",
-        GAUGE,
         ("process",),
         "1 if a process of the home runs: engine (a server listens at its address), webserver, "
         "daemon, and kafka if a broker was started.",
@@ -440,28 +413,24 @@ METRICS: tuple[MetricDefinition, ...] = (
     _tables("version", "The number of a table's newest commit.", "version"),
     MetricDefinition(
         "tidemark_disk_free_bytes",
-        GAUGE,
         (),
         "Free space on the disk of the warehouse, or of the home if the warehouse is elsewhere.",
         lambda s: [((), s.services.disk_free)],
     ),
     MetricDefinition(
         "tidemark_disk_size_bytes",
-        GAUGE,
         (),
         "The size of that disk.",
         lambda s: [((), s.services.disk_size)],
     ),
     MetricDefinition(
         "tidemark_exporter_read_errors",
-        GAUGE,
         (),
         "Sources and assets that could not be read; the live page shows the reason.",
         lambda s: [((), len(s.troubles))],
     ),
     MetricDefinition(
         "tidemark_exporter_collect_seconds",
-        GAUGE,
         (),
         "Duration of the newest refresh of the tables.",
         lambda s: [((), s.seconds)],
@@ -487,13 +456,13 @@ def exposition(overview: Overview) -> bytes:
 
 def _family(metric: MetricDefinition, overview: Overview) -> Metric:
     samples = [(labels, value) for labels, value in metric.samples(overview) if value is not None]
-    if metric.kind == HISTOGRAM:
+    if metric.is_histogram:
         family = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
         for labels, value in samples:
             assert isinstance(value, Histogram)
             family.add_metric(labels, value.buckets(), value.sum)
         return family
-    kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(metric.name, metric.meaning, labels=metric.labels)
     for labels, value in samples:
         assert not isinstance(value, Histogram)

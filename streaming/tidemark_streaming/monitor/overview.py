@@ -25,8 +25,7 @@ from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.home import domains
 from tidemark_streaming.ingest.future_watermark import find, is_far_ahead
 from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.monitor.backlogs import Backlog, Backlogs
-from tidemark_streaming.monitor.outputs import Outputs, SinkOverview
+from tidemark_streaming.monitor.polls import Backlog, Backlogs, SinkOverview, Sinks
 from tidemark_streaming.monitor.services import ServiceMonitor, Services
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import Runs, lag
@@ -34,10 +33,10 @@ from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, Source
 from tidemark_streaming.snapshot.tables import Listing, Tables, instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 
-SHOWN = 5
+_SHOWN = 5
 """The number of an asset's newest quarantined windows that are listed."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -221,7 +220,7 @@ class Monitor:
         self._snapshot = Snapshot(settings, found.transforms.values(), recordings, tables.REST)
         self._tables = self._snapshot.tables
         self._services = ServiceMonitor(settings, named)
-        self._outputs = Outputs(settings, found.transforms.values())
+        self._outputs = Sinks(settings, found.transforms.values())
         self._pipelines = {
             extra.name: extra.monitor(settings, found.pipelines) for extra in find_extras()
         }
@@ -236,7 +235,7 @@ class Monitor:
         """Return the current overview."""
         begun, now, troubles = time.monotonic(), time.time_ns() // 1000, dict[str, str]()
 
-        def attempt(name: str, read: Callable[[], T]) -> T | None:
+        def attempt(name: str, read: Callable[[], _T]) -> _T | None:
             try:
                 return read()
             except (DeltaError, OSError, pa.ArrowException, TidemarkError) as error:
@@ -264,7 +263,6 @@ class Monitor:
         )
 
     def _names(self) -> list[str]:
-        """Return the names of all tables that may exist."""
         found = [ledger.TABLE, results.TABLE]
         for source in self._sources.values():
             found += [source.log_table, source.timeline_table, source.dead_letters_table]
@@ -368,8 +366,8 @@ def _read_quarantine(
             ),
         )
         for start, row in zip(
-            to_micros(quarantined_rows["window_start"][:SHOWN]),
-            quarantined_rows.slice(0, SHOWN).to_pylist(),
+            to_micros(quarantined_rows["window_start"][:_SHOWN]),
+            quarantined_rows.slice(0, _SHOWN).to_pylist(),
             strict=True,
         )
     ]

@@ -8,8 +8,8 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
 from tidemark_streaming.base.extra import PipelineOverview
-from tidemark_streaming.monitor.outputs import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
+from tidemark_streaming.monitor.polls import SinkOverview
 from tidemark_streaming.monitor.services import CommandState, IngestState, Services
 from tidemark_streaming.snapshot.history import Run, lag
 
@@ -19,7 +19,7 @@ SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
 POINTS = 60
 """The number of points of a chart."""
 
-HELD = 20
+_HELD = 20
 """Seconds for which a chart continues the last known value."""
 
 
@@ -53,7 +53,7 @@ class Axis:
     def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
         """Return the highest level in each span.
 
-        A level holds until the next one, for `HELD` seconds at most.
+        A level holds until the next one, for `_HELD` seconds at most.
 
         Args:
             known: instants with their levels, in order.
@@ -67,7 +67,7 @@ class Axis:
         last, left = None, 0
         for place, level in enumerate(found):
             if level is not None:
-                last, left = level, HELD // self.step
+                last, left = level, _HELD // self.step
             elif left:
                 found[place], left = last, left - 1
         return found
@@ -236,7 +236,6 @@ def _stream(asset: AssetOverview, overview: Overview, axis: Axis) -> dict[str, A
 
 
 def _longest(runs: Sequence[Run]) -> float | None:
-    """Return the longest latency of some runs."""
     return max((r.latency for r in runs if r.latency is not None), default=None)
 
 
@@ -249,7 +248,6 @@ def _lag(run: Run, source: SourceOverview) -> float | None:
 
 
 def _share(runs: Sequence[Run], verdict: str) -> float | None:
-    """Return the share of the runs' events with a lateness class."""
     events = _sum(r.events for r in runs)
     return _sum(getattr(r, verdict) for r in runs) / events if events else None
 

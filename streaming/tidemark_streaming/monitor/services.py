@@ -15,17 +15,16 @@ from tidemark.engine import ManagedProcess
 from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, STREAM, Command
-from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.blocked_sources import blocking_error
-from tidemark_streaming.ingest.ingest_lock import is_ingesting
-from tidemark_streaming.streams import desired_streams, stream_status_file
+from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.ingest.ingest_files import blocking_error, is_ingesting
+from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.supervisor import RUNNING
 
 EVERY = 2.0
 """Seconds for which a result is reused."""
 
 ENGINE, BROKER = "engine", "kafka"
-NAMES = (ENGINE, "webserver", "daemon", BROKER)
+_NAMES = (ENGINE, "webserver", "daemon", BROKER)
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class ServiceMonitor:
                     is_ingesting(settings, name),
                     of.get((INGEST, name)),
                     blocking_error(settings, name),
-                    by_sensor=polls.recent(settings, name, time.time()),
+                    by_sensor=ingest_files.was_polled(settings, name, time.time()),
                 )
                 for name in self._sources
             },
@@ -152,7 +151,7 @@ class ServiceMonitor:
 
 
 def _processes(settings: Settings) -> dict[str, bool]:
-    up = {name: ManagedProcess(settings.home, name).running() is not None for name in NAMES}
+    up = {name: ManagedProcess(settings.home, name).running() is not None for name in _NAMES}
     if ManagedProcess(settings.home, BROKER).read_record() is None:
         del up[BROKER]
     up[ENGINE] = _engine(settings, up[ENGINE])
@@ -165,7 +164,7 @@ def _streams(
     """Return the streams that should run: requested ones, and those of running commands."""
     found, seen = (
         dict[str, StreamState](),
-        stream_status_file.read_statuses(settings, time.time_ns() // 1000),
+        supervisor.read_statuses(settings, time.time_ns() // 1000),
     )
     for asset, request in desired_streams.read_all(settings).items():
         stream = seen.get(asset)
@@ -183,14 +182,12 @@ def _streams(
 
 
 def _stream_of(command: Command, *, engine: bool) -> StreamState:
-    """Return the state of a command's stream."""
     waits = "waiting" if engine else "engine down"
     state = (RUNNING if engine and not command.error else waits) if command.runs else "ended"
     return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
 
 
 def _command_state(command: Command) -> CommandState:
-    """Return the state of a sink's command."""
     if not command.runs:
         return CommandState("ended", command.error)
     return CommandState("waiting" if command.error else RUNNING, command.error)

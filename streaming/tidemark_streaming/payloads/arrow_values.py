@@ -14,7 +14,7 @@ from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.base.local_times import in_utc, zone_of
 
-Array = Any
+_Array = Any
 """An Arrow array."""
 
 _WHOLE_NUMBERS = pa.decimal128(38, 0)
@@ -24,7 +24,7 @@ class OtherTypeError(Exception):
     """Values have a type whose values no column of the wanted type takes."""
 
 
-def fit_values(values: Array, kind: pa.DataType, zone: str) -> tuple[Array, list[int]]:
+def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, list[int]]:
     """Return values as another type, and the rows of those that do not fit, which are null.
 
     Args:
@@ -62,7 +62,7 @@ def find_name(names: Sequence[str], wanted: str) -> int | None:
     return found[0] if found else None
 
 
-def _fit(values: Array, kind: pa.DataType, zone: str) -> Array:
+def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
     """Return values as another type.
 
     Raises:
@@ -107,7 +107,7 @@ def _is_text_or_bytes(kind: pa.DataType) -> bool:
     return is_text or is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
 
 
-def _fit_times(values: Array, kind: pa.DataType, zone: str) -> Array:
+def _fit_times(values: _Array, kind: pa.DataType, zone: str) -> _Array:
     """Return days or instants as another type of times."""
     if pa.types.is_date(kind) and pa.types.is_date(values.type):
         return pc.cast(values, kind)
@@ -121,7 +121,7 @@ def _fit_times(values: Array, kind: pa.DataType, zone: str) -> Array:
     return in_utc(micros, zone_of(zone, "The option 'timeZone'")) if is_local else micros
 
 
-def _fit_parts(values: Array, kind: pa.DataType, zone: str) -> Array:
+def _fit_parts(values: _Array, kind: pa.DataType, zone: str) -> _Array:
     """Return lists, maps or structs as another type of that form."""
     held, is_, missing = values.type, pa.types, values.is_null()
     if is_.is_map(kind) and is_.is_map(held):
@@ -146,7 +146,7 @@ def _fit_parts(values: Array, kind: pa.DataType, zone: str) -> Array:
     raise OtherTypeError
 
 
-def rows_finer_than_micros(values: Array, nanos: Array) -> list[int]:
+def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
     """Return the rows of timestamps, at any depth, whose digits beyond microseconds were dropped.
 
     Args:
@@ -171,7 +171,6 @@ def rows_finer_than_micros(values: Array, nanos: Array) -> list[int]:
     return np.flatnonzero(pc.fill_null(differs, False)).tolist()
 
 
-def _pairs(values: Array) -> Array:
-    """Return maps as lists of their keys and values."""
+def _pairs(values: _Array) -> _Array:
     kind = values.type
     return values.cast(pa.list_(pa.struct({"key": kind.key_type, "value": kind.item_type})))

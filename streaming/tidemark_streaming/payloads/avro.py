@@ -24,7 +24,7 @@ from tidemark_streaming.payloads.payload import (
     decode_each,
 )
 from tidemark_streaming.payloads.registry import Registry, split_id
-from tidemark_streaming.payloads.schema import Schema
+from tidemark_streaming.payloads.server import Schema
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
@@ -170,7 +170,6 @@ def _parse_with_references(schema: Schema, known: dict[str, Any]) -> Any:  # noq
 
 
 def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
-    """Return the parsed form of a user's schema, from a file or a text."""
     is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
     try:
         text = str(schema) if is_text else Path(schema).read_text()

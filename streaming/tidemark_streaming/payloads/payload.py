@@ -19,7 +19,7 @@ from tidemark.define.source import Source
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 Columns = Mapping[str, str | None]
@@ -172,11 +172,6 @@ def decode_protected(
 
     Args:
         columns: the columns of the source that are in the records.
-
-    Raises:
-        DataError: something needed for decoding, such as a schema registry, is unavailable at the
-            moment.
-        DefinitionError: the key for tokens does not exist.
     """
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
     fields = {name: source.field_of(name) for name in columns}
@@ -200,10 +195,6 @@ def decode_each(
 
     Args:
         decode: returns the fields of a value, or raises UndecodableError.
-
-    Raises:
-        DataError: something needed for decoding, such as a schema registry, is unavailable at the
-            moment.
     """
     found, events = Results(len(values)), list[Event]()
     for row, value in enumerate(values.to_pylist()):
@@ -274,7 +265,7 @@ def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
     return bool(single == 0 or (np.isinf(single) and not math.isinf(value)))
 
 
-def _require_type(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
+def _require_type(value: Any, kind: type[_T]) -> _T:  # noqa: ANN401 (what formats give)
     """Return the value if it has this type; Arrow would accept a text as a list of its characters.
 
     Raises:

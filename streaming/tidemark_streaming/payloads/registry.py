@@ -16,7 +16,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.secret import secret
 from tidemark.base.settings import Settings
 from tidemark_streaming.payloads.payload import UndecodableError
-from tidemark_streaming.payloads.schema import Schema
+from tidemark_streaming.payloads.server import Schema
 
 _HEAD = struct.Struct(">bI")
 _RETRY_SECONDS = 30.0
@@ -84,8 +84,6 @@ def _source(place: str | Path | None) -> Callable[[int], Schema | None]:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder of schemas."""
-
     path: Path
 
     def schema(self, number: int) -> Schema | None:

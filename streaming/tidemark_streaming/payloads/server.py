@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +11,22 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from tidemark.base.errors import DataError
-from tidemark_streaming.payloads.schema import Schema
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema as its registry has it.
+
+    Args:
+        kind: AVRO, PROTOBUF or JSON.
+        text: the schema.
+        references: the schemas that it refers to, which must be parsed before it.
+    """
+
+    kind: str
+    text: str
+    references: "tuple[Schema, ...]" = ()
+
 
 _TIMEOUT_SECONDS = (5, 10)
 _RETRIABLE = (429, 500, 502, 503, 504)

@@ -22,17 +22,17 @@ from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.base.local_times import in_utc, zone_of
 
-Texts = Any
+_Texts = Any
 """An Arrow array or chunked array of STRING."""
 
 DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
-TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
-OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
+_TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
+_OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
 """The offset of a time: at most 17:59, because Spark, which decodes the records of lanes, does not
 read larger ones."""
 
-WITH_OFFSET = f"^{DAY}[T ]{TIME}{OFFSET}$"
-WITHOUT_OFFSET = f"^{DAY}(?:[T ]{TIME})?$"
+WITH_OFFSET = f"^{DAY}[T ]{_TIME}{_OFFSET}$"
+WITHOUT_OFFSET = f"^{DAY}(?:[T ]{_TIME})?$"
 FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
 """Matches a time with zeros beyond microseconds, which can be dropped without loss."""
 
@@ -43,7 +43,7 @@ _NO_NUMBER = r"^(?i:nan|[+-]?inf(?:inity)?)$"
 ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
-def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
+def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
     """Return texts parsed to a type; null for a text that is not a value of that type.
 
     Args:
@@ -80,7 +80,7 @@ def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(map(_text, values.to_pylist()), pa.string())])
 
 
-def decode_base64(texts: Texts) -> "pa.Array[Any]":
+def decode_base64(texts: _Texts) -> "pa.Array[Any]":
     """Return base64 texts as bytes; null if a text is not base64."""
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
@@ -102,9 +102,6 @@ class TimeFormats:
             `epochMicros` or `epochNanos`, for integers.
         date: the pattern of DATE.
         zone: the time zone of a TIMESTAMP without an offset.
-
-    Raises:
-        DefinitionError: a pattern has other letters or no day, or the time zone is unknown.
     """
 
     timestamp: str | None = None
@@ -159,7 +156,7 @@ class TimeFormats:
         pattern = self.date if pa.types.is_date(kind) else self.timestamp
         return None if pattern is None else Pattern(pattern)
 
-    def as_iso(self, texts: Texts, kind: pa.DataType) -> Texts:
+    def as_iso(self, texts: _Texts, kind: pa.DataType) -> _Texts:
         """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
         pattern = self.pattern(kind)
         return texts if pattern is None else pattern.as_iso(texts)
@@ -235,7 +232,7 @@ class Pattern:
             *((rf"{b}(\d){a}", rf"{b}0\1{a}".removesuffix("$")) for b, a in shorts),
         ]
 
-    def as_iso(self, texts: Texts) -> Texts:
+    def as_iso(self, texts: _Texts) -> _Texts:
         iso = _matching(texts, self.expression)
         for expression, replacement in self.replacements:
             iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
@@ -249,13 +246,12 @@ def _pattern_error(pattern: str) -> DefinitionError:
     )
 
 
-def _matching(texts: Texts, expression: str) -> Texts:
-    """Return the texts that match; null for the others."""
+def _matching(texts: _Texts, expression: str) -> _Texts:
     matches = pc.match_substring_regex(texts, expression)
     return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
 
 
-def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
+def _times(texts: _Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
     """Return times by their own offset. Without one, they are in `zone`, or local if the type has
     no zone."""
     with_zone = kind == INSTANT
@@ -270,8 +266,7 @@ def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[
     return _in_calendar(pc.coalesce(zoned, in_utc(local, zone)))
 
 
-def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
-    """Return times and days in the years 1 to 9999; null for the others."""
+def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":
     micros = pc.cast(pc.cast(times, pa.timestamp("us")), pa.int64())
     is_in_range = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
     return (
@@ -279,7 +274,7 @@ def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
     )
 
 
-def _integers(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+def _integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     if pc.any(pc.starts_with(texts, "+")).as_py():
         texts = pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
     found = pc.cast(_matching(texts, _WHOLE), pa.int64())
@@ -293,7 +288,7 @@ def _integers(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     return pc.cast(pc.if_else(fits, found, None), kind)
 
 
-def _floats(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+def _floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     numbers = pc.cast(_matching(texts, _NUMBER), kind)
     lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, ZERO)))
     fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
@@ -304,7 +299,7 @@ def _floats(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     return pc.coalesce(found, pc.cast(pc.if_else(others, texts, None), kind))
 
 
-def _decimals(texts: Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
+def _decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
     numbers = _matching(texts, _NUMBER)
     fits = rf"^[+-]?0*\d{{0,{kind.precision - kind.scale}}}(?:\.\d{{0,{kind.scale}}})?$"
     easy = pc.match_substring_regex(numbers, fits)
@@ -327,7 +322,7 @@ def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
 
 
 def _cast(
-    texts: Texts,
+    texts: _Texts,
     kind: pa.DataType,
     alone: "Callable[[str], Any] | None" = None,
 ) -> "pa.ChunkedArray[Any]":

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-SAMPLED_VALUES = 50
+_SAMPLED_VALUES = 50
 """The sample size of an arrival, in values."""
 
-MAX_NAMES = 20
+_MAX_NAMES = 20
 """The maximum number of fields to report per arrival. An object whose field names are data has any
 number.
 """
@@ -30,7 +30,7 @@ def merge_samples(found: Iterable[Fields]) -> Fields:
     for each in found:
         for chunk, some in each.items():
             names.setdefault(chunk, set()).update(some)
-    return {chunk: tuple(sorted(some)[:MAX_NAMES]) for chunk, some in names.items()}
+    return {chunk: tuple(sorted(some)[:_MAX_NAMES]) for chunk, some in names.items()}
 
 
 def sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
@@ -39,10 +39,10 @@ def sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():
         mine = np.flatnonzero(numbers == chunk)
-        some = mine[:: -(-len(mine) // SAMPLED_VALUES)]
+        some = mine[:: -(-len(mine) // _SAMPLED_VALUES)]
         values = records["value"].take(pa.array(some)).to_pylist()
         if names := {name for value in values for name in _fields(value)} - known:
-            found[chunk] = tuple(sorted(names)[:MAX_NAMES])
+            found[chunk] = tuple(sorted(names)[:_MAX_NAMES])
     return found
 
 

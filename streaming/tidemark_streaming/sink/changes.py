@@ -16,7 +16,7 @@ from tidemark.base import thresholds
 from tidemark.store.rows import to_display
 
 Row = dict[str, Any]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _OLD = ("delete", "update_preimage")
 _NEW = ("insert", "update_postimage")
@@ -75,7 +75,7 @@ def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
         yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
 
-def _pieces(whole: list[T]) -> Iterator[list[T]]:
+def _pieces(whole: list[_T]) -> Iterator[list[_T]]:
     return (
         whole[n : n + thresholds.SINK_BATCH_WINDOWS]
         for n in range(0, len(whole), thresholds.SINK_BATCH_WINDOWS)

@@ -16,14 +16,14 @@ from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.base.outage import engine_lost
 from tidemark_streaming.sink.writer import PublishResult, SinkWriter
 
-POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 """Seconds between two polls of the table, which take a millisecond."""
 
 MAX_WAIT_SECONDS = 30.0
 """The longest wait after a failure, in seconds. It is also the time between two checks of the topic
 while the table does not change, because the topic may be deleted or recreated."""
 
-CONFLICT_WAIT_SECONDS = 10.0
+_CONFLICT_WAIT_SECONDS = 10.0
 """Seconds to wait while another process publishes the asset."""
 
 _followed: dict[str, threading.Thread] = {}
@@ -43,7 +43,7 @@ def follow(
             from a failure.
         on_failure: takes the error whenever publishing failed.
     """
-    writer, wait, done, fails = SinkWriter(warehouse, transform), POLL_SECONDS, None, False
+    writer, wait, done, fails = SinkWriter(warehouse, transform), _POLL_SECONDS, None, False
     looked = time.monotonic()
     while not stop.is_set():
         try:
@@ -53,10 +53,10 @@ def follow(
                 published = writer.publish()
                 if published.transactions or fails:
                     on_published(published)
-                done, wait, fails, looked = head, POLL_SECONDS, False, time.monotonic()
+                done, wait, fails, looked = head, _POLL_SECONDS, False, time.monotonic()
         except ConflictError as error:
             on_failure(error)
-            wait, fails = CONFLICT_WAIT_SECONDS, True
+            wait, fails = _CONFLICT_WAIT_SECONDS, True
         except TidemarkError as error:
             on_failure(error)
             wait, fails = min(wait * 2, MAX_WAIT_SECONDS), True

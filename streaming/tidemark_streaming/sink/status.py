@@ -33,13 +33,7 @@ class SinkStatus:
 
 
 def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
-    """Return the publishing progress of an asset's topic.
-
-    Raises:
-        DataError: the brokers do not answer.
-        DefinitionError: the asset does not publish to a topic, or the topic has an asset of this
-            name from another database.
-    """
+    """Return the publishing progress of an asset's topic."""
     name, way = topic_of(transform).name, open_topic(transform, warehouse)
     known, topic = way.position(), way.find_topic()
     head = warehouse.head(transform.table)

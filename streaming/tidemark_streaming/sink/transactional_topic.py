@@ -63,7 +63,7 @@ _POLL_SECONDS = 0.05
 _TAIL_RECORDS = 100
 """The number of records at the end of the topic of positions that are read first."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class TransactionalTopic:
@@ -89,11 +89,7 @@ class TransactionalTopic:
         return self._producer is not None
 
     def find_topic(self) -> Topic | None:
-        """Return the current topic; None if the topic or its topic of positions does not exist.
-
-        Raises:
-            DataError: the brokers do not answer.
-        """
+        """Return the current topic; None if the topic or its topic of positions does not exist."""
         name, positions = self.topic.name, self.topic.positions
         if not self._cluster.has(name, positions):
             return None
@@ -118,10 +114,6 @@ class TransactionalTopic:
             wait_for_transactions: wait until open transactions of other assets in the topic of
                 positions have ended. Brokers hide records that were committed after such a
                 transaction began.
-
-        Raises:
-            DataError: the brokers do not answer, or such a transaction does not end in time.
-            DefinitionError: the position belongs to an asset in another database.
         """
         self._brokers.forget_errors()
         if wait_for_transactions:
@@ -162,11 +154,7 @@ class TransactionalTopic:
         return None
 
     def open(self) -> None:
-        """Create the missing topics, open the producer, and fence earlier producers.
-
-        Raises:
-            DataError: the brokers do not answer, or refuse.
-        """
+        """Create the missing topics, open the producer, and fence earlier producers."""
         self._brokers.forget_errors()
         self._create_topics()
         usual = {
@@ -187,13 +175,7 @@ class TransactionalTopic:
         self._producer = begin(self._name)
 
     def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
-        """Produce records and the new position in one transaction. Return the number of records.
-
-        Raises:
-            ConflictError: another process now publishes the asset.
-            DataError: the brokers do not answer. The position shows whether the transaction was
-                committed.
-        """
+        """Produce records and the new position in one transaction. Return the number of records."""
         producer = self._producer
         assert producer is not None
         self._brokers.forget_errors()
@@ -315,8 +297,8 @@ class TransactionalTopic:
             consumer.close()
 
     def _ask(
-        self, question: Callable[[], T], *passed_over: int, making: str | None = None
-    ) -> T | None:
+        self, question: Callable[[], _T], *passed_over: int, making: str | None = None
+    ) -> _T | None:
         try:
             return question()
         except KafkaException as failure:
@@ -341,7 +323,6 @@ class TransactionalTopic:
             raise self._retriable_write_error("no response") from None
 
     def _permission_error(self, error: KafkaError, making: str | None) -> DataError:
-        """Return the error for a missing permission."""
         user = self._brokers.user
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return self._forbidden_error("write with", "Write", self._name, "transactional-id")

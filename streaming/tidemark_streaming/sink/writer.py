@@ -71,11 +71,7 @@ class PublishResult:
 
 
 class SinkWriter:
-    """Publishes an asset's panes to its topic.
-
-    Raises:
-        DefinitionError: the asset does not publish to a topic.
-    """
+    """Publishes an asset's panes to its topic."""
 
     def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
         self.topic = topic_of(transform)
@@ -90,12 +86,6 @@ class SinkWriter:
 
         Args:
             reset: begin a new epoch, with the table as it is.
-
-        Raises:
-            ConflictError: another process publishes the asset as well.
-            DataError: the brokers do not answer, or refuse.
-            DefinitionChangedError: another definition made the table, with other columns.
-            DefinitionError: the topic has an asset of this name from another database.
         """
         head = self._head()
         if head is None:

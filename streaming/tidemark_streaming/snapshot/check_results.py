@@ -1,28 +1,76 @@
-"""Results of expectations, quarantined rows, and open failures, read without the engine.
+"""Results of expectations, quarantined rows, open failures and faults, read without the engine.
 
 A result describes the windows as they were at its run. A failure is open in three cases: its window
 is in quarantine because of it; the run published the window with a warning, and no later run has
 recomputed it; or the window has no row, and no later run found it valid. Failures of rows that were
-released or discarded manually are closed.
+released or discarded manually are closed. An open failure of `matches_log()` or `unique_key()`
+indicates a fault in Tidemark itself.
 """
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Context, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import QUARANTINED, Choice
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.store.commits.conditions import at_least
+from tidemark.store.commits.conditions import Equals, at_least, text_field
 from tidemark.store.key_choice import choose
 from tidemark.store.rows import to_display
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.snapshot.snapshot import Snapshot
-from tidemark_streaming.snapshot.window_keys import Types, keys_of_json, keys_of_row
+
+Types = Mapping[str, pa.DataType]
+"""The types of an asset's keys, by name."""
+_EXACT = Context(prec=76)
+
+
+def keys_of_row(row: Mapping[str, Any], types: Types) -> str:
+    """Return the text that identifies the keys of a row of a table, or of a recorded result.
+
+    A result is JSON, which has fewer types than a table: a TIMESTAMP, a BINARY, NaN, or 1.50 of a
+    DECIMAL are other values there. The types of the columns determine which values they are.
+    """
+    plain = {name: _plain_key(row[name], kind) for name, kind in types.items()}
+    return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def keys_of_json(keys: str, types: Types) -> str:
+    """Return the text that identifies keys, which the engine has written as JSON."""
+    return keys_of_row(json.loads(keys, parse_float=str), types)
+
+
+def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value of a column, and JSON)
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _plain_key(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_plain_key(each, kind.value_type) for each in value]
+    if pa.types.is_floating(kind):
+        number = float(value)
+        # Keys have one zero: the engine groups by it.
+        return str(float(np.float32(number)) if kind == pa.float32() else number + 0.0)
+    if pa.types.is_decimal(kind):
+        return str(Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT))
+    if pa.types.is_timestamp(kind):
+        return iso(instant(value))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+
 
 Place = tuple[int, str]
-"""A window: its start, and the text of its keys (`window_keys`)."""
+"""A window: its start, and the text of its keys (`keys_of_row`)."""
 
 
 def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
@@ -36,11 +84,7 @@ def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[Check
 def read_quarantine(
     snapshot: Snapshot, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows in quarantine, by window and keys.
-
-    Raises:
-        DefinitionError: the asset does not have one of the keys, or a value is not of its type.
-    """
+    """Return the rows in quarantine, by window and keys."""
     chosen = choice or Choice()
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)
@@ -133,3 +177,69 @@ def _place(row: Mapping[str, Any], types: Types) -> Place:
     start = row["window_start"]
     where = start if isinstance(start, int) else instant(start)
     return where, keys_of_row(row, types)
+
+
+@dataclass(frozen=True)
+class IntegrityFault:
+    """Windows of one asset that currently fail an integrity check.
+
+    Args:
+        expectations: the expectations that they fail.
+        windows: the number of windows.
+        first: the start of the first of them, in microseconds.
+        since: when a run found the first of them.
+        remedy: an instruction that resolves them.
+    """
+
+    asset: str
+    expectations: list[str]
+    windows: int
+    first: int
+    since: datetime
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return the fault as one message."""
+        some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
+        return (
+            f"{self.asset}: {some} {' and '.join(self.expectations)} since "
+            f"{self.since:%Y-%m-%d %H:%M} UTC, the first at {iso(self.first)}; this is "
+            f"{FAULT_TEXT}: {self.remedy}"
+        )
+
+
+def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> IntegrityFault | None:
+    """Return the open integrity failures of an asset; None if there are none.
+
+    Without failures, that takes one read of the results.
+    """
+    own = text_field("expectation").isin(list(INTEGRITY_CHECKS))
+    asset = [Equals("asset", transform.name)]
+    failed = snapshot.tables.read(TABLE, ["asset"], own & ~ds.field("success"), asset)
+    if failed is None or not failed.num_rows:
+        return None
+    found = snapshot.tables.read(TABLE, None, own, asset)
+    last = snapshot.last_run(transform.name)
+    rows = [] if found is None or last is None else found.to_pylist()
+    table_id = "" if last is None else last["table_id"]
+    results = sorted(
+        (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
+    )
+    failing, types = open_failures(snapshot, transform, results), key_types(snapshot, transform)
+    blamed = {place for r in results for place in failed_windows(r, types)}
+    at_fault = {
+        place: names
+        for place in blamed
+        if (names := INTEGRITY_CHECKS.intersection(failing.get(place, ())))
+    }
+    if not at_fault:
+        return None
+    reporting = [r for r in results if not failed_windows(r, types).keys().isdisjoint(at_fault)]
+    return IntegrityFault(
+        asset=transform.name,
+        expectations=sorted({e for es in at_fault.values() for e in es}),
+        windows=len(at_fault),
+        first=min(start for start, _ in at_fault),
+        since=min(r.at for r in reporting),
+        remedy=remedy(transform),
+    )

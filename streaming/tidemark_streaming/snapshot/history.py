@@ -21,7 +21,7 @@ from tidemark.store.rows import compute, to_dicts, to_micros
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.snapshot.tables import Tables
 
-BOUNDS = (
+_BOUNDS = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )
 """Upper bounds of the buckets for the durations of runs and steps, in seconds."""
@@ -34,7 +34,7 @@ LATENCIES = (
 stream, because Prometheus estimates a quantile from its bucket.
 """
 
-RECENT = 20_000
+_RECENT = 20_000
 """The number of an asset's runs that the live page can show."""
 
 Place = tuple[int, int]
@@ -43,7 +43,7 @@ Place = tuple[int, int]
 REPROCESSED = "replayed"
 """The field of an arrival's position that lists the dead letters that it reprocessed."""
 
-VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
+_VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
@@ -59,7 +59,7 @@ _RUNS = (
         "through_arrival",
         "window_from",
     ),
-    *("started_at", "watermark", "windows", "quarantined", *VERDICTS, *ledger.ENDED.values()),
+    *("started_at", "watermark", "windows", "quarantined", *_VERDICTS, *ledger.ENDED.values()),
     "limited_by",
 )
 
@@ -71,7 +71,7 @@ class Histogram:
         bounds: the upper bounds of the buckets.
     """
 
-    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
+    def __init__(self, bounds: Sequence[float] = _BOUNDS) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
@@ -188,7 +188,6 @@ def reprocessed_letters(place: str) -> Iterator[Place]:
 
 
 def _whole(instants: pa.ChunkedArray) -> list[int | None]:
-    """Return instants in microseconds, or None."""
     return instants.cast(pa.int64()).to_pylist()
 
 
@@ -254,7 +253,7 @@ class Runs:
     steps: dict[tuple[str, str], Histogram] = field(default_factory=dict)
     from_arrival: Histogram = field(default_factory=_latencies)
     from_event: Histogram = field(default_factory=_latencies)
-    recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: deque[Run] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def add(self, row: Mapping[str, Any], arrivals: Timeline, *, played: bool) -> None:
         """Add a row of the ledger.
@@ -275,7 +274,7 @@ class Runs:
         steps = {step: (end - start) / 1e6 for step, start, end in ledger.spans(row)}
         for step, lasted in steps.items():
             self.steps.setdefault((mode, step), Histogram()).observe(lasted)
-        for verdict in VERDICTS:
+        for verdict in _VERDICTS:
             self.counted[mode, verdict] += row[verdict]
         whole = mode == "incremental" or row["window_from"] is None
         if whole:
@@ -289,7 +288,7 @@ class Runs:
                 since = max(0, ended - arrivals.event[n]) / 1e6
                 self.from_event.observe(since)
                 latency = max(latency or 0.0, since)
-        events = sum(row[verdict] for verdict in VERDICTS)
+        events = sum(row[verdict] for verdict in _VERDICTS)
         self.recent.append(
             Run(
                 ended_at=ended,

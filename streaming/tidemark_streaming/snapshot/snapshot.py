@@ -464,3 +464,25 @@ def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
     """Return the newest run of an asset in the ledger; -1 before the first."""
     commit_number = runs.transaction_version(app)
     return -1 if commit_number is None else commit_number
+
+
+class NewRuns:
+    """Remembers the newest run of an asset that was returned."""
+
+    def __init__(self, snapshot: Snapshot, asset: str) -> None:
+        self._snapshot = snapshot
+        self._asset = asset
+        self._last: tuple[str | None, int] = None, -1
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the ledger's rows of the runs since the last call, in order.
+
+        The first call returns all runs, and so does one after the asset was recreated.
+        """
+        table_id, (before, commit_number) = self._snapshot.table_id(self._asset), self._last
+        rows = self._snapshot.runs_after(self._asset, commit_number if table_id == before else -1)
+        # The asset may be recreated between the two reads.
+        found = [row for row in rows if row["table_id"] == table_id]
+        if found:
+            self._last = table_id, found[-1]["commit_number"]
+        return found

@@ -29,7 +29,7 @@ duration. The process therefore uses a twentieth of a core at most.
 _SETTLED = 1.0
 """Seconds after which a folder's next change gets another modification time, on any file system."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Tables:
         return (log.st_ino, log.st_mtime_ns, None if settled else time.monotonic_ns())
 
     def read_if_changed(
-        self, key: Hashable, tables: Sequence[str], find: Callable[[], T], also: object = None
-    ) -> T:
+        self, key: Hashable, tables: Sequence[str], find: Callable[[], _T], also: object = None
+    ) -> _T:
         """Return the result of `find`, which reads some tables.
 
         Call it again only if one of the tables or the value of `also` has changed, and after the

@@ -11,7 +11,7 @@ from typing import Literal
 from tidemark.base.errors import DefinitionError
 from tidemark.define.tidemark_columns import EVENT_TABLES, WINDOW_TABLES, find_table
 
-Kind = Literal["files", "kafka"]
+_Kind = Literal["files", "kafka"]
 
 TEMPLATE = {
     "domain": "shop",
@@ -21,10 +21,10 @@ TEMPLATE = {
     "value": "amount",
 }
 """The names for which the template is written."""
-FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
+_FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
 """Names that the project's package can't have, because files next to it have them. `marts` is a
 code location in Dagster."""
-USED_NAMES = (
+_USED_NAMES = (
     "agg",
     "between",
     "complete",
@@ -35,7 +35,7 @@ USED_NAMES = (
     "presentation",
 )
 """Names that the project's modules already use."""
-COLUMNS = ("counted", "day", "highest", "mean", "total")
+_COLUMNS = ("counted", "day", "highest", "mean", "total")
 """Names of the project's own columns."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
@@ -55,9 +55,6 @@ class Choices:
         columns: the types of all columns, in order, by default just these three.
         rename: fields of the data whose columns have another name.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
-
-    Raises:
-        DefinitionError: a name is not valid for its purpose, or a column is given twice.
     """
 
     domain: str
@@ -65,7 +62,7 @@ class Choices:
     time: str = TEMPLATE["time"]
     key: str = TEMPLATE["key"]
     value: str = TEMPLATE["value"]
-    kind: Kind = "files"
+    kind: _Kind = "files"
     columns: Mapping[str, str] | None = None
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     begins: str = "2026-01-01"
@@ -88,35 +85,23 @@ class Choices:
 
 
 def check_domain(name: str) -> None:
-    """Refuse a name that a package can't have here.
-
-    Raises:
-        DefinitionError: the reason.
-    """
+    """Refuse a name that a package can't have here."""
     _check_name("project", name)
-    if name in FOLDERS:
+    if name in _FOLDERS:
         raise _name_error("project", name, "a folder of the project has that name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
         raise _name_error("project", name, "a Python module of that name already exists")
 
 
 def check_events(name: str) -> None:
-    """Refuse a name that a source can't have, or that the project's code uses for something else.
-
-    Raises:
-        DefinitionError: the reason.
-    """
+    """Refuse a name that a source can't have, or that the project's code uses otherwise."""
     _check_name("source of events", name)
-    if name in USED_NAMES:
+    if name in _USED_NAMES:
         raise _name_error("source of events", name, "the project's code already uses that name")
 
 
 def check_column(name: str) -> None:
-    """Refuse a name that a column can't have, or that a column of the project's tables has.
-
-    Raises:
-        DefinitionError: the reason.
-    """
+    """Refuse a name that a column can't have, or that a column of the project's tables has."""
     reason = name_problem(name)
     if reason is not None:
         raise _name_error("column", name, reason)
@@ -126,7 +111,7 @@ def name_problem(column: str) -> str | None:
     """Return why a column can't be one of the three chosen ones, or None if it can."""
     if not _COLUMN.fullmatch(column):
         return "use letters, digits and '_', and do not begin with a digit"
-    if column.lower() in COLUMNS or find_table(column, WINDOW_TABLES, EVENT_TABLES):
+    if column.lower() in _COLUMNS or find_table(column, WINDOW_TABLES, EVENT_TABLES):
         return "the project's tables already have a column of that name"
     return None
 

@@ -20,7 +20,7 @@ from tidemark_streaming.payloads.record_files import read_records
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
 from tidemark_streaming.starter.choices import name_problem
 
-TYPE_SHARE = 0.9
+_TYPE_SHARE = 0.9
 """The share of a column's values that determines its type; the others count as errors in the
 file."""
 
@@ -136,13 +136,12 @@ def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     candidates = [(k, parse_texts(filled, arrow_type(k), TimeFormats())) for k in _KINDS]
     kind, values = min(candidates, key=lambda found: found[1].null_count)
     odd = values.null_count - filled.null_count
-    if not count or odd > (1 - TYPE_SHARE) * count:
+    if not count or odd > (1 - _TYPE_SHARE) * count:
         return "STRING", texts, 0
     return kind, values, odd
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
-    """Refuse columns that a source can't have."""
     lower = [name.lower() for name in names]
     for name in names:
         if not name.strip():

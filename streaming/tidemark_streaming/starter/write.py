@@ -49,9 +49,9 @@ def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
     for path, name in _templates(choices.kind):
         if sample is not None and name.parts[0] in _SAMPLES:
             continue
-        to = place / replace_names(str(name), choices)
+        to = place / _replace_names(str(name), choices)
         to.parent.mkdir(parents=True, exist_ok=True)
-        text = replace_names(path.read_text(encoding="utf-8"), choices)
+        text = _replace_names(path.read_text(encoding="utf-8"), choices)
         to.write_text(_fill_in_choices(name, text, choices), encoding="utf-8")
     if sample is not None:
         to = place / "landing" / choices.events
@@ -69,7 +69,7 @@ def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
                 yield path, path.relative_to(root)
 
 
-def replace_names(text: str, choices: Choices) -> str:
+def _replace_names(text: str, choices: Choices) -> str:
     """Return a text with the chosen names instead of the template's. Parts of longer names are
     replaced too, as in `orders_hourly`."""
     names = choices.names

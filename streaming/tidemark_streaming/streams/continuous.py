@@ -31,16 +31,17 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.identity.fingerprint import fingerprint
 from tidemark.define.rollup import base_transform
+from tidemark.run import takeover
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
+from tidemark.store.asset import Asset
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals, read_arrivals
 from tidemark.store.refusals import explain_unwritable
 from tidemark.store.state import State
 from tidemark.store.upkeep import checkpoints
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.sink.follow import follow_in_background
-from tidemark_streaming.streams import resuming
 from tidemark_streaming.streams.query_owner import is_orphaned, owned_by_process
 
 _STARTS = 4
@@ -72,10 +73,6 @@ def start(
         admission: the limits of a run, by default none, as always for a roll-up.
         available_now: stop when all available arrivals are processed.
         watched: the query belongs to this process, which will stop it (`query_owner`).
-
-    Raises:
-        DataError: the source was never ingested, or the query's checkpoint can't be changed.
-        EngineError: the query is already running in this session, or its worker does not start.
     """
     if find(warehouse, transform) is not None:
         if not is_orphaned(warehouse.spark):
@@ -84,7 +81,7 @@ def start(
             )
         stop(warehouse, transform)
     table = _followed_table(warehouse, transform)
-    resuming.clear(warehouse, transform, table)
+    _clear_stale_checkpoint(warehouse, transform, table)
     writer = (
         warehouse.spark.readStream.format("delta")
         .option("failOnDataLoss", "false")
@@ -258,3 +255,37 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
         is_pinned = known
 
     return run
+
+
+def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: str) -> None:
+    """Remove the checkpoint of the asset's query if the query, which must not run, can't resume.
+
+    Spark creates no batch for rows that its checkpoint has read, even if the asset has changed
+    since: it was dropped or rolled back, a run of it was killed before it published, or a roll-up
+    has other windows now. Spark also refuses the checkpoint of another table than the query reads:
+    the source had another name, or its log was recreated.
+
+    Args:
+        table: the table that the query reads.
+    """
+    if not _is_checkpoint_of(warehouse, transform, table) or _is_behind(warehouse, transform):
+        checkpoints.remove(warehouse, transform.name)
+
+
+def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
+    """Return whether the checkpoint belongs to that table and to no other."""
+    head = warehouse.head(table)
+    read_tables = {read.table for read in checkpoints.read(warehouse, transform.name)}
+    return head is not None and read_tables == {head.table_id}
+
+
+def _is_behind(warehouse: Warehouse, transform: Definition) -> bool:
+    """Return whether the asset has not processed all arrivals, or not published all runs."""
+    asset = Asset(warehouse, transform)
+    last = asset.state.last()
+    if asset.published_commit_number() < last.commit_number:
+        return True
+    if asset.rolls_up and takeover.is_renewed(asset):
+        return True
+    newest = None if asset.rolls_up else asset.log.last()
+    return newest is not None and last.after.at.arrival < newest.arrival

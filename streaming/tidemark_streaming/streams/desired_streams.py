@@ -6,14 +6,19 @@ stream is to write a file, to cancel it is to delete the file; both are atomic. 
 a request records the query that was started last for it.
 """
 
+import fcntl
 import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tidemark.base.errors import ConflictError
 from tidemark.base.files import atomic
-from tidemark.base.files.private import make_folder
+from tidemark.base.files.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
 
@@ -117,3 +122,33 @@ def _read(file: Path) -> str:
     except FileNotFoundError:
         # The stream was not requested, or its request was canceled since the files were listed.
         return ""
+
+
+def renew_lease(file: Path, owner: str, lasts: float) -> None:
+    """Take or keep the lease in `file`, which makes its owner the supervisor for `lasts` seconds.
+
+    Unlike a lock, a lease lasts for a time. A supervisor that renews it every half minute holds it
+    in between, and one that died loses it after a while. A renewal time far in the future means
+    that the clock was set back since, so that lease has expired too. A renewal time slightly in the
+    future is valid, because the clocks of two machines may differ.
+    """
+    with _lock_lease(file):
+        now = time.time()
+        lease: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
+        if lease["owner"] != owner and abs(now - lease["at"]) < lasts:
+            raise ConflictError(
+                f"Another supervisor is responsible for these streams, {lease['owner']} (seen "
+                f"{max(now - lease['at'], 0):.0f} seconds ago): this one, {owner}, is idle."
+            )
+        atomic.write(file, json.dumps({"owner": owner, "at": now}))
+
+
+@contextmanager
+def _lock_lease(file: Path) -> Iterator[None]:
+    make_folder(file.parent)
+    lock = open_lock(file.with_name(f".{file.name}.lock"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -75,10 +75,6 @@ class Direct:
 
         Args:
             recent: the arrivals of the last commit; none at the start.
-
-        Raises:
-            DefinitionChangedError: another definition has run an asset since the first run here.
-            TidemarkError: as `incremental`.
         """
         rows = sum(a.rows for a in recent.arrivals)
         with warehouse.planning(

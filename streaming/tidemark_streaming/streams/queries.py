@@ -64,7 +64,6 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
 def _of_session(
     stub: "SparkConnectServiceStub", session_id: str, metadata: list[tuple[str, str]]
 ) -> dict[str, Query]:
-    """Return the running queries of a session, by name."""
     from pyspark.sql.connect import proto
 
     ask = proto.StreamingQueryManagerCommand(active=True)

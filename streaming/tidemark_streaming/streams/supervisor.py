@@ -13,9 +13,11 @@ killed. If it happens again before the stream has worked steadily, it waits like
 definitions alternate, or the stream needs more memory than there is.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.errors import PySparkException
@@ -23,6 +25,8 @@ from pyspark.sql.connect.streaming.query import StreamingQuery
 
 from tidemark import engine
 from tidemark.base.errors import EngineError
+from tidemark.base.files import atomic
+from tidemark.base.files.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.queries import Query
@@ -221,3 +225,38 @@ def _endings(
                     blameless = continuous.is_outdated(failure) or continuous.has_crashed(failure)
                     found[asset] = Ending(continuous.failure_reason(failure), blameless)
     return found
+
+
+STALE_STATUS = 120_000_000
+"""The microseconds after which a status is stale."""
+
+
+def write_statuses(
+    settings: Settings, domain: str, streams: Mapping[str, Stream], now: int
+) -> None:
+    """Store the status of a domain's streams."""
+    file = _status_folder(settings) / f"{domain}.json"
+    make_folder(file.parent)
+    content = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
+    atomic.write(file, json.dumps(content))
+
+
+def read_statuses(settings: Settings, now: int, lasts: int = STALE_STATUS) -> dict[str, Stream]:
+    """Return the latest status of streams, by asset, without a stale one.
+
+    A status from the future is stale too: the clock was set back, so its age is unknown.
+
+    Args:
+        now: the time, in microseconds.
+        lasts: the microseconds after which a status is stale.
+    """
+    found: dict[str, Stream] = {}
+    for file in sorted(_status_folder(settings).glob("[!.]*.json")):
+        content = json.loads(file.read_text())
+        if 0 <= now - content["at"] <= lasts:
+            found |= {asset: Stream(**stream) for asset, stream in content["streams"].items()}
+    return found
+
+
+def _status_folder(settings: Settings) -> Path:
+    return desired_streams.folder(settings) / "status"

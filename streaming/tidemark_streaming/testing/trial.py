@@ -6,7 +6,8 @@ run a failed one. It runs through the same code as every scenario.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cached_property
 from io import StringIO
 from itertools import pairwise
@@ -14,8 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import yaml
 from rich.console import Console
 
+from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.draw.text import svg, text
@@ -27,11 +30,12 @@ from tidemark_streaming.scenario.run.compare import (
     find_differences,
 )
 from tidemark_streaming.scenario.run.simulate import Result, simulate
-from tidemark_streaming.testing.scenario_file import Row, items, write_scenario
 
 __all__ = ["Trial", "Trials"]
 
 _WIDTH = 100
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Trials:
             "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
             **({} if lookups is None else {"lookups": lookups}),
             **({} if clock_start is None else {"clock_start": clock_start}),
-            "arrivals": items(arrivals),
+            "arrivals": _items(arrivals),
             "open": not ends,
         }
         number = len(list(self.folder.glob("*.yaml"))) + 1
@@ -164,7 +168,7 @@ class Trial:
         return result
 
     def _load(self, content: Row) -> Scenario:
-        write_scenario(self._path, content)
+        _write_scenario(self._path, content)
         return load(self._path, lambda _: self._transform)
 
     def _drawn(
@@ -204,3 +208,32 @@ def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
         if cut not in found:
             found.append(cut)
     return found
+
+
+def _write_scenario(path: Path, content: Row) -> None:
+    """Write a scenario that is given as Python values."""
+    path.write_text(
+        yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=1000),
+        encoding="utf-8",
+    )
+
+
+def _items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
+    """Return the items of a scenario's `arrivals`: a list of rows becomes one arrival."""
+    return [a if isinstance(a, Mapping) else {"rows": list(a)} for a in arrivals]
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    match value:
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case datetime():
+            return iso(instant(value))
+        case date() | Decimal():
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)

@@ -8,7 +8,7 @@ import dagster as dg
 from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.sensors.reporting import Reporter, reporting_sensor
+from tidemark_assets.sensors.frame import Reporter, reporting_sensor
 
 QUIET = {"telemetry": {"enabled": False}}
 """The configuration of Dagster instances in tests: no telemetry."""

@@ -10,7 +10,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.base.extra import Pipeline
 from tidemark_streaming.home.domains import Domains
-from tidemark_streaming.monitor import outputs, overview
+from tidemark_streaming.monitor import overview, polls
 from tidemark_streaming.monitor.metrics import exposition
 from tidemark_streaming.monitor.overview import Monitor
 
@@ -48,7 +48,7 @@ def watcher(
     """Return a monitor of a domain with only these assets and pipelines."""
     found = Domains({}, {}, {asset.name: asset for asset in assets}, pipelines)
     monkeypatch.setattr(overview.domains, "load", lambda _: found)
-    monkeypatch.setattr(outputs, "EVERY", 0.0)
+    monkeypatch.setattr(polls, "EVERY", 0.0)
     return Monitor(settings)
 
 

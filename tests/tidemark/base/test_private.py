@@ -21,8 +21,8 @@ from tidemark.engine.server import stop
 from tidemark.store import lock_files
 from tidemark_streaming.base import foreground
 from tidemark_streaming.home import orchestrator
-from tidemark_streaming.ingest import ingest_lock
-from tidemark_streaming.streams import desired_streams, lease
+from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.streams import desired_streams
 
 LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 
@@ -40,7 +40,7 @@ def used(tmp_path: Path) -> Settings:
         foreground.running(settings, foreground.STREAM, "some"),
         lock_folder(home / "alone" / "made"),
     ):
-        lease.renew(home / "leases" / "some", "me", 60)
+        desired_streams.renew_lease(home / "leases" / "some", "me", 60)
         desired_streams.request(settings, "some")
         orchestrator.prepare(home)
         process = ManagedProcess(home, "process")
@@ -102,7 +102,7 @@ def test_object_store_locks_follow_no_links_in_temporary_folders(
     monkeypatch.setattr(lock_files, "_SHARED", tmp_path / "own")
     warehouse: Any = SimpleNamespace(location="s3://bucket/path", database="some")
     source: Any = SimpleNamespace(name="orders")
-    with ingest_lock.lock_ingest(warehouse, source):
+    with ingest_files.lock_ingest(warehouse, source):
         assert [*victim.iterdir(), *temporary.glob("*/*")] == []
         for lock in (tmp_path / "own").rglob("*.lock"):
             assert (mode(lock), mode(lock.parent)) == (0o600, 0o700)

@@ -18,7 +18,7 @@ from tidemark.store.commits.conditions import Equals
 from tidemark.store.committers.file_list import load
 from tidemark.store.key_choice import choose, key_condition
 from tidemark_streaming.cli.console import format_time
-from tidemark_streaming.cli.json_output import as_json
+from tidemark_streaming.cli.output import as_json
 
 _TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {

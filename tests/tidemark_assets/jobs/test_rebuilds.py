@@ -21,8 +21,7 @@ from tidemark.verify.parity import parity
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.definition_check import CURRENT, SAME, compare_definitions
-from tidemark_assets.jobs.previews import NONE, previews
-from tidemark_assets.jobs.rebuilds import rebuilds
+from tidemark_assets.jobs.rebuilds import NONE, rebuilds
 from tidemark_assets.sensors.partitions import partitions_reporter
 
 ARRIVALS = some_arrivals(count=4, size=24)
@@ -39,7 +38,6 @@ def launch(
     **more: bool,
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
-        previews("some", {"per_minute": transform}),
         rebuilds("some", {"per_minute": transform}),
         dg.Definitions(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor

@@ -16,7 +16,6 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base import steps
 from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.jobs.previews import previews
 from tidemark_assets.jobs.rebuilds import rebuilds
 from tidemark_assets.jobs.replays import replays
 
@@ -42,7 +41,7 @@ def launch(
 @pytest.mark.parametrize(
     ("made", "job", "op"),
     [
-        (previews, "some_diff", "some_previews"),
+        (rebuilds, "some_diff", "some_previews"),
         (replays, "some_replay", "some_replays"),
         (rebuilds, "some_rebuild", "some_rebuilds"),
     ],

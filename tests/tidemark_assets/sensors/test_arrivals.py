@@ -29,8 +29,8 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.sensors import arrivals, ingest_attempts
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files.folder import list_files
-from tidemark_streaming.ingest import polls
-from tidemark_streaming.ingest.blocked_sources import record_error
+from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.ingest.ingest_files import record_error
 from tidemark_streaming.monitor.services import ServiceMonitor
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams
@@ -110,9 +110,11 @@ def test_only_an_active_sensor_is_shown_as_the_ingest(
     ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     ticks.skipped()
     assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
-    assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
+    assert not ingest_files.was_polled(
+        settings, name, time.time() + ingest_files.POLL_STALE_SECONDS + 1
+    )
     # The clock was set back, so the age of the last tick is unknown.
-    assert not polls.recent(settings, name, time.time() - 10)
+    assert not ingest_files.was_polled(settings, name, time.time() - 10)
 
 
 def test_no_run_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:

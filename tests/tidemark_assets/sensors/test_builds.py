@@ -6,7 +6,7 @@ import pytest
 from helpers.dagster.built import leaving
 from helpers.dagster.ticks import of_part
 from tidemark.base.settings import Settings
-from tidemark_assets.sensors.builds import builds_reporter
+from tidemark_assets.marts import builds_reporter
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Marts
 

@@ -11,7 +11,7 @@ from helpers.kafka.topics import CLICKS, Topics, clicks
 from helpers.processes.clocks import shift_clock
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark_assets.sensors import lags, reporting
+from tidemark_assets.sensors import frame, lags
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.kafka import KafkaConnector
 
@@ -40,7 +40,7 @@ def test_consumer_lag_is_reported_by_partition_at_intervals(
     topics.send(name, clicks(4), 0)
     assert "lag in records: 4" in ticks.skipped()
     assert len(observed(instance)) == 1, "not with each tick"
-    monkeypatch.setattr(reporting, "REPORT_EVERY", 0.0)
+    monkeypatch.setattr(frame, "REPORT_EVERY", 0.0)
     ticks.skipped()
     assert [o["lag in records"] for o in observed(instance)] == [3, 4]
 

@@ -18,7 +18,6 @@ from tidemark.define.windows import Tumbling
 from tidemark_assets.base.names import PLAIN, with_prefix
 from tidemark_assets.checks.freshness_check import FRESH
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.reports import self_reported_runs
 from tidemark_assets.sensors import partitions
 from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_assets.tables.windows import CARRY_ON
@@ -319,7 +318,7 @@ def test_a_step_gets_time_to_report_its_partitions(
     # This holds even if a later run is reported in the meantime.
     run(settings, 2, DAY[2], DAY[1], ended_at=now + timedelta(seconds=1))
     assert ticks.skipped() == "hourly: 1 partitions reported"
-    with patch.object(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0):
+    with patch.object(partitions, "REPORT_TIMEOUT_MICROS", 0):
         assert ticks.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01"]
 

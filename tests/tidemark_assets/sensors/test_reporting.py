@@ -13,7 +13,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
-from tidemark_assets.sensors.reporting import Report, Reporter, Tick, reporting_sensor
+from tidemark_assets.sensors.frame import Report, Reporter, Tick, reporting_sensor
 
 
 @pytest.fixture

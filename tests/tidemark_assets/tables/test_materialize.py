@@ -26,7 +26,6 @@ from tidemark_assets.flights.sources import flights
 from tidemark_assets.flights.transforms import carrier_months, departures_hourly
 from tidemark_assets.metadata import side_tables
 from tidemark_assets.metadata.describe import UNKNOWN_TYPE
-from tidemark_assets.reports import self_reported_runs
 from tidemark_assets.sensors import partitions
 from tidemark_assets.sensors.ingests import ingests_reporter
 from tidemark_assets.sensors.partitions import partitions_reporter
@@ -197,11 +196,11 @@ def test_an_increment_after_full_backfills_changes_nothing(
     found = load(["tidemark_assets.flights"])
     sensor = partitions_reporter(found.transforms, presentation.partitions_of, 10**12)
     ticks = of_part(sensor, platform.instance, settings)
-    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 10**15)
+    monkeypatch.setattr(partitions, "REPORT_TIMEOUT_MICROS", 10**15)
     assert ticks.skipped() == "No new runs except those that report themselves."
     # All steps reported their runs, but no step reported the backfill with `reported=True`.
     # Its second day has been recomputed since, and its third has not closed.
-    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0)
+    monkeypatch.setattr(partitions, "REPORT_TIMEOUT_MICROS", 0)
     assert ticks.skipped() == "departures_hourly: 1 partitions reported"
     assert (
         recorded(platform, "departures_hourly", "2013-01-01")["made by"]

@@ -15,7 +15,7 @@ from tidemark.base.files import locks
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, STREAM, commands
-from tidemark_streaming.ingest.ingest_lock import ingest_file, is_ingesting
+from tidemark_streaming.ingest.ingest_files import ingest_file, is_ingesting
 
 FOLLOWING = """
 import sys, time

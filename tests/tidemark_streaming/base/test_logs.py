@@ -171,7 +171,7 @@ def test_the_live_pages_service_logs_objects_too(
     (broken / "00000000000000000000.json").write_text("no commit\n")
     try:
         services.start_watch(own)
-        services.await_watch(own)
+        services.await_ready(own, "watch")
     finally:
         services.service(own, "watch").stop()
     lines = parsed(services.service(own, "watch").log)

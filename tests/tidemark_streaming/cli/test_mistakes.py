@@ -15,8 +15,7 @@ from helpers.processes.commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.ingest.blocked_sources import record_error
-from tidemark_streaming.ingest.ingest_lock import ingest_file
+from tidemark_streaming.ingest.ingest_files import ingest_file, record_error
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 ASSET = "departures_hourly"

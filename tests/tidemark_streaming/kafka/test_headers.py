@@ -15,7 +15,7 @@ from tidemark_streaming.base.kafka_position import Topic, to_json
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decode_records
-from tidemark_streaming.kafka.record_masking import protect_records
+from tidemark_streaming.kafka.intake import protect_records
 from tidemark_streaming.kafka.records import Reader
 from tidemark_streaming.payloads import Json
 

@@ -27,7 +27,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
-from tidemark_streaming.ingest.changed_columns import MANY, ColumnChangedError
+from tidemark_streaming.ingest.arrival_facts import MANY_MISFITS, ColumnChangedError
 from tidemark_streaming.ingest.dead_letters import replay
 from tidemark_streaming.ingest.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaConnector
@@ -407,7 +407,7 @@ def test_only_committed_transactions_are_read(warehouse: Warehouse, topics: Topi
     topics.settled(name)
     *_, newest = bring(warehouse, topics.connector(name))
     assert numbers(warehouse) == [0, 1, 4, 5]
-    assert topics.connector(name).waiting(newest.position) == {(name, 0): 0}
+    assert topics.connector(name).lag(newest.position).waiting == {(name, 0): 0}
 
 
 def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
@@ -424,7 +424,7 @@ def test_read_uncommitted_ingests_records_of_open_and_aborted_transactions(
     connector = topics.connector(name, client={"isolation.level": "read_uncommitted"})
     bring(warehouse, connector)
     assert numbers(warehouse) == [0, 1]
-    assert connector.waiting(None) == {(name, 0): 3}
+    assert connector.lag(None).waiting == {(name, 0): 3}
     producer.abort_transaction()
     bring(warehouse, connector)
     assert numbers(warehouse) == [0, 1]
@@ -523,23 +523,24 @@ def test_a_changed_column_type_stops_the_source_unless_accepted(
     warehouse: Warehouse, topics: Topics
 ) -> None:
     name, connector = topics.create(), topics.connector
-    topics.send(name, clicks(*range(MANY)))
-    changed = [value.replace(b'"n": ', b'"n": "a') for value in clicks(*range(MANY))]
+    topics.send(name, clicks(*range(MANY_MISFITS)))
+    changed = [value.replace(b'"n": ', b'"n": "a') for value in clicks(*range(MANY_MISFITS))]
     changed = [value.replace(b"}", b'"}') for value in changed]
     topics.send(name, changed)
-    told = rf"All {MANY} rows of .* source 'clicks' fail on one column: .* is not a valid INT\. "
+    rows = f"All {MANY_MISFITS} rows of .* source 'clicks'"
+    told = rf"{rows} fail on one column: .* is not a valid INT\. "
     for _ in range(2):
         with pytest.raises(ColumnChangedError, match=told):
-            bring(warehouse, connector(name, rows=MANY))
-        assert numbers(warehouse) == list(range(MANY))
+            bring(warehouse, connector(name, rows=MANY_MISFITS))
+        assert numbers(warehouse) == list(range(MANY_MISFITS))
         (arrival,) = Log(warehouse, CLICKS).timeline()
-        assert (arrival.rows, arrival.dead_letters) == (MANY, 0)
-    (arrival,) = bring(warehouse, connector(name, rows=MANY, accept_change=True))
-    assert (arrival.rows, arrival.dead_letters) == (0, MANY)
+        assert (arrival.rows, arrival.dead_letters) == (MANY_MISFITS, 0)
+    (arrival,) = bring(warehouse, connector(name, rows=MANY_MISFITS, accept_change=True))
+    assert (arrival.rows, arrival.dead_letters) == (0, MANY_MISFITS)
     # If one record is valid, the others are dead letters.
-    topics.send(name, [*changed, *clicks(MANY)])
+    topics.send(name, [*changed, *clicks(MANY_MISFITS)])
     (arrival,) = bring(warehouse, connector(name))
-    assert (arrival.rows, arrival.dead_letters) == (1, MANY)
+    assert (arrival.rows, arrival.dead_letters) == (1, MANY_MISFITS)
 
 
 def test_undeclared_fields_are_recorded_in_the_timeline(

@@ -27,8 +27,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink, client
 from tidemark_streaming.kafka.client import Brokers
-from tidemark_streaming.monitor import backlogs
-from tidemark_streaming.monitor.backlogs import Backlogs
+from tidemark_streaming.monitor import polls
+from tidemark_streaming.monitor.polls import Backlogs
 from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.record import Record
@@ -255,7 +255,7 @@ def test_monitoring_reports_a_rejection_and_not_an_outage(
     sentence: str,
 ) -> None:
     # Wait for the result of the first request.
-    monkeypatch.setattr(backlogs, "PATIENCE", 30.0)
+    monkeypatch.setattr(polls, "PATIENCE", 30.0)
     told = {**connector(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
     wrong = KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)

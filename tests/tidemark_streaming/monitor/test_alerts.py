@@ -275,7 +275,7 @@ def test_dead_letters_alert_in_a_real_prometheus(
         raise AssertionError((tmp_path / "log").read_text())
 
     try:
-        services.await_watch(settings)
+        services.await_ready(settings, "watch")
         (before,) = asked_for("tidemark_source_dead_letters")
         assert before["value"][1] == "0"
         letters = pa.table({"arrival": [1, 1], "position": [0, 1]})

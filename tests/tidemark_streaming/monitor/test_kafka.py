@@ -14,11 +14,11 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.monitor import backlogs, overview
-from tidemark_streaming.monitor.backlogs import Backlog, Backlogs
+from tidemark_streaming.monitor import overview, polls
 from tidemark_streaming.monitor.metrics import exposition
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.monitor.page import state
+from tidemark_streaming.monitor.polls import Backlog, Backlogs
 
 
 def watcher(
@@ -37,11 +37,11 @@ def test_the_consumer_lag_is_reported_by_partition(
     name = topics.create(partitions=2)
     connector = topics.connector(name)
     settings = engine.model_copy(update={"database": warehouse.database})
-    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    monkeypatch.setattr(polls, "EVERY", 0.0)
     watching = watcher(monkeypatch, settings, connector)
     topics.send(name, clicks(*range(5)), 0)
     topics.send(name, [*clicks(1), b'{"n": 2, "other": 3}'], 1)
-    assert connector.waiting(None) == {(name, 0): 5, (name, 1): 2}
+    assert connector.lag(None).waiting == {(name, 0): 5, (name, 1): 2}
     list(ingest(warehouse, connector))
     topics.send(name, clicks(3, 4, 5), 1)
     seen = watching.read()
@@ -80,9 +80,9 @@ def test_silent_brokers_are_reported_and_do_not_block(
 ) -> None:
     connector = KafkaConnector(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
     with pytest.raises(DataError, match="can't be read"):
-        connector.waiting(None, 0.5)
+        connector.lag(None, 0.5)
     settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
-    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    monkeypatch.setattr(polls, "EVERY", 0.0)
     watching = watcher(monkeypatch, settings, connector)
     text = exposition(watching.read()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
@@ -93,7 +93,7 @@ def test_silent_brokers_are_reported_and_do_not_block(
         assert time.monotonic() < deadline
     with held(monkeypatch, KafkaConnector, "waiting") as waiting:
         # A poll that waited for the next response would take longer than the response is held back.
-        monkeypatch.setattr(backlogs, "PATIENCE", LONG)
+        monkeypatch.setattr(polls, "PATIENCE", LONG)
         while not waiting.asked.is_set():
             assert _backlog(watching).silent
             assert time.monotonic() < deadline
@@ -111,7 +111,7 @@ def _backlog(watching: Monitor) -> Backlog:
 def test_the_known_lag_is_cleared_when_brokers_become_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    monkeypatch.setattr(polls, "EVERY", 0.0)
     answers = [{("clicks", 0): 7}]
 
     def waiting(*_: object) -> dict[tuple[str, int], int]:

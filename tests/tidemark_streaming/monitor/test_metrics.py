@@ -30,13 +30,13 @@ from tidemark.store.upkeep.dropping import drop
 from tidemark.store.upkeep.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest.ingest import ingest
-from tidemark_streaming.ingest.ingest_lock import lock_ingest
+from tidemark_streaming.ingest.ingest_files import lock_ingest
 from tidemark_streaming.monitor import page
-from tidemark_streaming.monitor.metrics import HISTOGRAM, METRICS, exposition
+from tidemark_streaming.monitor.metrics import METRICS, exposition
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import LATENCIES, Histogram, Ledger, Runs, Timeline
-from tidemark_streaming.streams import desired_streams, stream_status_file
+from tidemark_streaming.streams import desired_streams, supervisor
 from tidemark_streaming.streams.supervisor import RUNNING, Stream
 from watched.transforms import by_hour, by_minute
 
@@ -382,14 +382,14 @@ def test_stream_metrics_follow_the_supervisor(tmp_path: Path, engine: Settings) 
         found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 0
         stream = Stream(since=request.since, state=RUNNING, failures=2, restarts=5)
-        stream_status_file.write_statuses(settings, "watched", {"by_minute": stream}, now)
+        supervisor.write_statuses(settings, "watched", {"by_minute": stream}, now)
         found = scraped(Monitor(settings))
         assert value(found, "tidemark_stream_up", asset="by_minute") == 1
         assert value(found, "tidemark_stream_consecutive_failures", asset="by_minute") == 2
         assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
         # The last poll is old, or in the future because the clock was set back.
-        for at in (now - 2 * stream_status_file.STALE, now + stream_status_file.STALE):
-            stream_status_file.write_statuses(settings, "watched", {"by_minute": stream}, at)
+        for at in (now - 2 * supervisor.STALE_STATUS, now + supervisor.STALE_STATUS):
+            supervisor.write_statuses(settings, "watched", {"by_minute": stream}, at)
             found = scraped(Monitor(settings))
             assert value(found, "tidemark_stream_up", asset="by_minute") == 0
     finally:
@@ -431,7 +431,7 @@ def expressions() -> Iterable[tuple[str, str]]:
 def test_rules_and_dashboard_use_existing_metrics_and_labels() -> None:
     known = {metric.name: set(metric.labels) for metric in METRICS}
     for metric in METRICS:
-        if metric.kind == HISTOGRAM:
+        if metric.is_histogram:
             known[f"{metric.name}_bucket"] = {*metric.labels, "le"}
             known |= {f"{metric.name}_{part}": set(metric.labels) for part in ("sum", "count")}
             del known[metric.name]

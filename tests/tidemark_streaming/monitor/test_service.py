@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
 
 def test_the_service_starts_responds_and_stops(home: Settings) -> None:
     services.start_watch(home)
-    address = services.await_watch(home)
+    address = services.await_ready(home, "watch")
     with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
@@ -95,5 +95,5 @@ def test_a_missing_domain_is_reported(home: Settings, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TIDEMARK_DOMAINS", "nowhere")
     services.start_watch(home)
     with pytest.raises(EngineError, match="There is no domain package 'nowhere'"):
-        services.await_watch(home)
+        services.await_ready(home, "watch")
     assert "Traceback" not in services.service(home, "watch").log.read_text()

@@ -10,7 +10,7 @@ from helpers.data.judgements import NOW, judged, publish, withhold
 from helpers.data.support import MINUTE, T0
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
-from tidemark_streaming.snapshot.integrity_faults import IntegrityFault, find_integrity_fault
+from tidemark_streaming.snapshot.check_results import IntegrityFault, find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidemark.base.settings import Settings
 from tidemark.store.rows import INSTANT, to_display
-from tidemark_streaming.cli.json_output import as_json
+from tidemark_streaming.cli.output import as_json
 from tidemark_streaming.snapshot.tables import Tables
 
 LISTS = [[], [None], ["a"], ["a", None], [None, "a"], None]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.compute.compare import keys_as_json
 from tidemark.engine.queries.requests import fetch
-from tidemark_streaming.snapshot.window_keys import keys_of_json, keys_of_row
+from tidemark_streaming.snapshot.check_results import keys_of_json, keys_of_row
 
 KEYS: dict[str, list[Any]] = {
     "STRING": ["", "NaN", "null", 'a"b\\', "é", "\u2028", "None", None],

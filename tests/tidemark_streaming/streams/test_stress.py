@@ -12,7 +12,7 @@ from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
+from tidemark_streaming.snapshot.check_results import find_integrity_fault
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 # Runs three streams and a process of increments twelve times.

@@ -10,7 +10,7 @@ from helpers.processes.clocks import shift_clock
 from tidemark.base.errors import ConflictError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.streams import desired_streams, supervisor
-from tidemark_streaming.streams.lease import renew
+from tidemark_streaming.streams.desired_streams import renew_lease
 from tidemark_streaming.streams.queries import Query
 from tidemark_streaming.streams.supervisor import (
     GIVEN_UP,
@@ -220,16 +220,16 @@ def test_running_streams_stay_running_if_the_engine_is_silent(
 
 def test_a_lease_has_one_owner_until_it_expires(tmp_path: Path) -> None:
     lease = tmp_path / "folder" / "lease"
-    renew(lease, "this", 0.2)
-    renew(lease, "this", 0.2)
+    renew_lease(lease, "this", 0.2)
+    renew_lease(lease, "this", 0.2)
     with pytest.raises(
         ConflictError, match=r"Another supervisor .*, this \(seen \d+ seconds ago\)"
     ):
-        renew(lease, "that", 60)
+        renew_lease(lease, "that", 60)
     time.sleep(0.25)
-    renew(lease, "that", 0.2)
+    renew_lease(lease, "that", 0.2)
     with pytest.raises(ConflictError, match="this one, this, is idle"):
-        renew(lease, "this", 60)
+        renew_lease(lease, "this", 60)
 
 
 def test_a_lease_is_lost_if_the_clock_is_set_back(
@@ -238,11 +238,11 @@ def test_a_lease_is_lost_if_the_clock_is_set_back(
     lease = tmp_path / "lease"
     with monkeypatch.context() as ahead:
         shift_clock(ahead, 1)
-        renew(lease, "this", 120)
-    renew(lease, "that", 120)
+        renew_lease(lease, "this", 120)
+    renew_lease(lease, "that", 120)
     with monkeypatch.context() as ahead:
         shift_clock(ahead, 0.01)
-        renew(lease, "that", 120)
+        renew_lease(lease, "that", 120)
     # The clocks of two machines may differ by this much.
     with pytest.raises(ConflictError, match=r"that \(seen 0 seconds ago\)"):
-        renew(lease, "this", 120)
+        renew_lease(lease, "this", 120)

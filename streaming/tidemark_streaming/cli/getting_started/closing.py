@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tidemark.store.event_log.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
 
-SHOWN = 12
+_SHOWN = 12
 """Number of arrivals in the chart of arrivals: three days."""
 
-PAGES = {
+_PAGES = {
     "the flights, from source to windows": "assets/departures_hourly"
     "?view=lineage&lineageScope=upstream&lineageDepth=3",
     "their hours, and the days that are complete": "assets/departures_hourly?view=partitions",
@@ -62,7 +62,7 @@ def print_next_steps(settings: Settings) -> None:
     # In a checkout the command is not on the path; the package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Where to look next[/]")
-    for what, page in PAGES.items():
+    for what, page in _PAGES.items():
         out().print(f"  {what}: {url}/{page}", soft_wrap=True)
     out().print(
         "\nThe results of the stream appear there within a minute; the launched runs take another "
@@ -80,7 +80,7 @@ def _draw(
     late = picture_data.read_events(store, transform, streamed)
     late = late[late["verdict"] != picture.VERDICTS[0]].groupby("arrival").size()
     shown = max(
-        (streamed[i : i + SHOWN] for i in range(max(1, len(streamed) - SHOWN + 1))),
+        (streamed[i : i + _SHOWN] for i in range(max(1, len(streamed) - _SHOWN + 1))),
         key=lambda part: sum(int(late.get(a.arrival, 0)) for a in part),
     )
     begin, end = as_datetime(shown[0].arrived_at), as_datetime(shown[-1].arrived_at)

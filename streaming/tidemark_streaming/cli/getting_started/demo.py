@@ -43,11 +43,11 @@ class Length(NamedTuple):
 
 SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
 USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
-OTHER_SOURCES = ("weather",)
+_OTHER_SOURCES = ("weather",)
 """Sources that are ingested up to the time of the newest flights."""
-DOMAINS = ("flights", "weather")
+_DOMAINS = ("flights", "weather")
 """The code locations whose other assets Dagster brings up to date when it runs."""
-OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
+_OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
 """The assets that the marts read in addition to `ASSET`."""
 
 
@@ -92,9 +92,9 @@ def command(
     )
     streamed = _stream(store, transform, play, settings, length.streamed)
     check_parity(store, transform)
-    for name in OTHER_SOURCES:
+    for name in _OTHER_SOURCES:
         _ingest_until(store, home.ingestion(name), settings, streamed[-1].arrived_at)
-    for name in OTHER_ASSETS:
+    for name in _OTHER_ASSETS:
         other = home.asset(name)
         _catch_up(store, other)
         if span := _quarantined_span(store, other):
@@ -105,9 +105,9 @@ def command(
         up()
         with step("launch Dagster runs that update the other assets") as work:
             try:
-                for domain in DOMAINS:
+                for domain in _DOMAINS:
                     services.launch(settings, domain, orchestrator.catch_up(domain))
-                work.note = f"{format_count(len(DOMAINS), 'run')} launched"
+                work.note = f"{format_count(len(_DOMAINS), 'run')} launched"
             except EngineError as error:
                 # The demo's results do not depend on them.
                 work.note = str(error)

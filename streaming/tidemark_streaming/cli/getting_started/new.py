@@ -151,7 +151,6 @@ def _check_kind(kind: str) -> None:
 
 
 def _ask(what: str, default: str, check: Callable[[str], None]) -> str:
-    """Ask until the answer is valid, and return it."""
     while True:
         answer: str = typer.prompt(what, default=default, err=True)
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.process import Record
     from tidemark_streaming.home.domains import Domains
-    from tidemark_streaming.snapshot.integrity_faults import IntegrityFault
+    from tidemark_streaming.snapshot.check_results import IntegrityFault
     from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot
 
 _HIDDEN = (
@@ -39,12 +39,12 @@ _HIDDEN = (
 )
 """Facts that only the JSON output has."""
 
-NAMES = {
+_NAMES = {
     "webserver": "Dagster web interface",
     "daemon": "Dagster daemon",
     "watch": "live page and metrics",
 }
-BROKER = {"kafka": "Kafka broker"}
+_BROKER = {"kafka": "Kafka broker"}
 """The broker of `tidemark kafka up`, listed if it was started."""
 
 
@@ -73,12 +73,9 @@ def up() -> None:
         work.note = engine.status(settings).address
     services.start(settings, workspace)
     services.start_watch(settings)
-    with step(NAMES["webserver"]) as work:
-        work.note = services.await_webserver(settings)
-    with step(NAMES["daemon"]):
-        services.await_daemon(settings)
-    with step(NAMES["watch"]) as work:
-        work.note = services.await_watch(settings)
+    for name, title in _NAMES.items():
+        with step(title) as work:
+            work.note = services.await_ready(settings, name)
     out().print(
         f"\nTidemark is up: [bold]{services.url(settings)}[/], live page "
         f"[bold]{services.watch_url(settings)}[/]\n`tidemark status` shows the addresses, "
@@ -97,9 +94,9 @@ def down() -> None:
     from tidemark_streaming.home import services
 
     settings = Settings()
-    running = [s for n in reversed(NAMES) if (s := services.service(settings, n)).running()]
+    running = [s for n in reversed(_NAMES) if (s := services.service(settings, n)).running()]
     for process in running:
-        with step(f"stop {NAMES[process.name]}"):
+        with step(f"stop {_NAMES[process.name]}"):
             process.stop()
     pipelines = {
         f"{extra.name} {name}": own
@@ -134,7 +131,7 @@ def status() -> Output:
     Example: `tidemark status --json`
     """
     from tidemark.store.integrity import DamageError
-    from tidemark_streaming.snapshot.integrity_faults import find_integrity_fault
+    from tidemark_streaming.snapshot.check_results import find_integrity_fault
     from tidemark_streaming.streams import queries
 
     home = Home()
@@ -264,10 +261,10 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
             "event_log": None if spark.event_log is None else str(spark.event_log),
         }
     ]
-    for name, title in {**NAMES, **BROKER}.items():
+    for name, title in {**_NAMES, **_BROKER}.items():
         process = services.service(settings, name)
         record = process.running()
-        if name in BROKER and process.read_record() is None:
+        if name in _BROKER and process.read_record() is None:
             continue
         rows.append(
             {
@@ -300,12 +297,12 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
         return services.url(settings)
     if name == "watch":
         return services.watch_url(settings)
-    return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
+    return f"127.0.0.1:{record.port}" if name in _BROKER and record is not None else None
 
 
 def _sources(settings: Settings, snapshot: "Snapshot", found: "Domains") -> list[dict[str, Any]]:
     from tidemark_streaming.ingest import future_watermark
-    from tidemark_streaming.ingest.blocked_sources import blocking_error
+    from tidemark_streaming.ingest.ingest_files import blocking_error
 
     instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
     rows = list[dict[str, Any]]()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.ingest.ingest import Ingested
 
-MAX_LOGGED_LETTERS = 20
+_MAX_LOGGED_LETTERS = 20
 """Dead letters of a commit that are logged one by one."""
 
 
@@ -137,7 +137,6 @@ def _say_what_fills(source: "Source") -> str:
 
 
 def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
-    """Warn about data that is skipped permanently."""
     from tidemark_streaming.ingest.accepted_losses import skipped_losses
 
     for arrival in arrivals:
@@ -170,7 +169,6 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
 
 
 def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
-    """Log an arrival and its dead letters."""
     from tidemark.store.commits.conditions import number_in
 
     for a in arrivals:
@@ -194,9 +192,9 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
     columns = ("arrival", "position", "read_from", "correlation_id", "reason")
     letters = store.take(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]
-    for letter in letters.sort_by(order).slice(0, MAX_LOGGED_LETTERS).to_pylist():
+    for letter in letters.sort_by(order).slice(0, _MAX_LOGGED_LETTERS).to_pylist():
         logs.warn("dead letter", source=source.name, **letter)
-    if letters.num_rows > MAX_LOGGED_LETTERS:
+    if letters.num_rows > _MAX_LOGGED_LETTERS:
         logs.warn(
-            "more dead letters", source=source.name, letters=letters.num_rows - MAX_LOGGED_LETTERS
+            "more dead letters", source=source.name, letters=letters.num_rows - _MAX_LOGGED_LETTERS
         )

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from tidemark.define.source import Source
 
-Letters = Annotated[
+_Letters = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[LETTER]...", help="Dead letters as ARRIVAL:POSITION, for example 3:17."
     ),
 ]
-Reason = Annotated[
+_Reason = Annotated[
     str | None,
     typer.Option(
         "--reason", metavar="TEXT", help="Only dead letters with this text in their reason."
     ),
 ]
-Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were not replayed.")]
+_Whole = Annotated[bool, typer.Option("--all", help="All dead letters that were not replayed.")]
 
-SHOWN = 10
-STILL_INVALID = 1
+_SHOWN = 10
+_STILL_INVALID = 1
 """The exit code if some dead letters still can't be decoded."""
 
 app = typer.Typer(
@@ -78,11 +78,11 @@ def _list(source: "Source", rows: list[dict[str, Any]]) -> None:
 @with_json
 def show(
     source: SourceName,
-    letters: Letters = None,
-    reason: Reason = None,
+    letters: _Letters = None,
+    reason: _Reason = None,
     limit: Annotated[
         int, typer.Option(min=1, help="Show at most this many, the newest first.")
-    ] = SHOWN,
+    ] = _SHOWN,
 ) -> Output:
     """Show dead letters with their origin, reason and bytes.
 
@@ -107,9 +107,9 @@ def show(
 @with_json
 def replay(
     source: SourceName,
-    letters: Letters = None,
-    reason: Reason = None,
-    whole: Whole = False,
+    letters: _Letters = None,
+    reason: _Reason = None,
+    whole: _Whole = False,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -164,18 +164,17 @@ def replay(
     arrivals = [a.arrival for a in done.arrivals]
 
     def print_refused() -> None:
-        for letter, why in list(refused.items())[:SHOWN]:
+        for letter, why in list(refused.items())[:_SHOWN]:
             err().print(f"{letter}: {why}", markup=False)
 
     return Output(
         {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused},
         print_refused,
-        typer.Exit(STILL_INVALID) if refused else None,
+        typer.Exit(_STILL_INVALID) if refused else None,
     )
 
 
 def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
-    """Return the current dead letters of a source."""
     from tidemark.store.event_log.dead_letters import DEAD_LETTER_COLUMNS
     from tidemark_streaming.ingest import dead_letters
 
@@ -184,12 +183,7 @@ def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
-    """Return the dead letters with the given ids.
-
-    Raises:
-        DataError: a dead letter does not exist.
-        DefinitionError: an id has the wrong form.
-    """
+    """Return the dead letters with the given ids."""
     import pyarrow as pa
 
     from tidemark_streaming.ingest.dead_letters import places
@@ -242,7 +236,6 @@ def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Tab
 
 
 def _run_command(command: str, letter: str, content: bytes) -> bytes:
-    """Return the output of a shell command for a dead letter's bytes."""
     done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
     if done.returncode:
         output = done.stderr.decode(errors="replace").strip().splitlines()
@@ -254,7 +247,6 @@ def _run_command(command: str, letter: str, content: bytes) -> bytes:
 
 
 def _count(letters: "pa.Table") -> list[dict[str, Any]]:
-    """Count dead letters by day, topic and reason."""
     groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
     for row in letters.to_pylist():
         groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
@@ -285,7 +277,6 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a dead letter as JSON values."""
     fields = {name: value for name, value in row.items() if name not in ("arrival", "position")}
     headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
     return {

@@ -160,7 +160,6 @@ def _run_on_commit(
 
 
 def _line(facts: "RunFacts") -> str:
-    """Return a run as one line of text."""
     return (
         f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
         f"late {facts.late:,}  too late {facts.too_late:,}  {format_seconds(facts.seconds)}"

@@ -10,7 +10,7 @@ from tidemark_streaming.cli.context import Bulk, Home, SourceName, parse_range
 from tidemark_streaming.cli.ingestion.arrivals import ingest_and_report
 from tidemark_streaming.cli.output import Output, with_json
 
-SPAN = "6 hours"
+_SPAN = "6 hours"
 
 
 @with_json
@@ -46,7 +46,7 @@ def command(
             help="The recorded time that one arrival covers: a part of a day, as in '90 minutes', "
             "or whole days."
         ),
-    ] = SPAN,
+    ] = _SPAN,
     bulk: Bulk = False,
 ) -> Output:
     """Load a source's recorded data into its event log, exactly once.

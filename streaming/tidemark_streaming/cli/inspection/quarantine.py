@@ -29,7 +29,7 @@ Keys = Annotated[
         help="Only windows of this key, or with NAME alone, of a null key; may be repeated.",
     ),
 ]
-Whole = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
+_Whole = Annotated[bool, typer.Option("--all", help="All quarantined windows.")]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,7 +113,7 @@ def release(
     begin: From = None,
     end: To = None,
     key: Keys = None,
-    whole: Whole = False,
+    whole: _Whole = False,
 ) -> Output:
     """Publish quarantined windows unchanged, marked `released`.
 
@@ -133,7 +133,7 @@ def discard(
     begin: From = None,
     end: To = None,
     key: Keys = None,
-    whole: Whole = False,
+    whole: _Whole = False,
 ) -> Output:
     """Discard quarantined windows until their values change.
 

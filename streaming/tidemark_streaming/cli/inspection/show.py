@@ -11,10 +11,10 @@ from rich.table import Table
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import NONE, err, format_time, out, print_json
+from tidemark_streaming.cli.console import NONE, err, format_time, out
 from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range
 from tidemark_streaming.cli.inspection.quarantine import Keys, parse_keys
-from tidemark_streaming.cli.json_output import as_json
+from tidemark_streaming.cli.output import as_json, print_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
-from tidemark_streaming.cli.console import err, out, print_error, print_json, step
+from tidemark_streaming.cli.console import err, out, print_error, step
 from tidemark_streaming.cli.context import Home
-from tidemark_streaming.cli.output import Json
+from tidemark_streaming.cli.output import Json, print_json
 
 if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
@@ -23,19 +22,12 @@ _SIDE_BY_SIDE = 2
 """Number of scenarios that run at the same time; each mostly waits for the engine."""
 
 
-class Run(StrEnum):
-    """The modes in which a scenario runs."""
-
-    BATCH = "batch"
-    STREAM = "stream"
-    BOTH = "both"
-
-
 def command(
     files: Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE...")],
     run: Annotated[
-        Run, typer.Option(help="Run as batch, as stream, or as both and compare.")
-    ] = Run.BOTH,
+        Literal["batch", "stream", "both"],
+        typer.Option(help="Run as batch, as stream, or as both and compare."),
+    ] = "both",
     arrivals_per_run: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Cut the stream into runs of N arrivals."),
@@ -60,8 +52,8 @@ def command(
     from tidemark_streaming.scenario.read.parse import load
 
     scenarios = [load(file) for file in files]
-    ways: list[int | None] = [] if run is Run.STREAM else [None]
-    ways += [] if run is Run.BATCH else [arrivals_per_run]
+    ways: list[int | None] = [] if run == "stream" else [None]
+    ways += [] if run == "batch" else [arrivals_per_run]
     store = Home().warehouse()
     results: list[dict[str, Any]] = []
     failed = 0

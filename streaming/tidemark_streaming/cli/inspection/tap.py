@@ -11,20 +11,20 @@ from rich.markup import escape
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.cli.console import NONE, err, out, print_facts, print_json
+from tidemark_streaming.cli.console import NONE, err, out, print_facts
 from tidemark_streaming.cli.context import Asset, Home
 from tidemark_streaming.cli.interrupt import handle_termination
-from tidemark_streaming.cli.json_output import as_json
+from tidemark_streaming.cli.output import as_json, print_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.verify.tap import TapResult
-    from tidemark_streaming.snapshot.new_runs import NewRuns
+    from tidemark_streaming.snapshot.snapshot import NewRuns
 
-LOOK_EVERY = 0.5
+_LOOK_EVERY = 0.5
 """Seconds between two polls of the ledger."""
 
-SHOWN = 20
+_SHOWN = 20
 """Default number of rows of a run that are shown."""
 
 
@@ -43,7 +43,7 @@ def command(
     following: Annotated[
         bool, typer.Option("--follow", help="Show the rows of each new run until Ctrl-C.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Rows per run.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="Rows per run.")] = _SHOWN,
     json: Annotated[
         bool, typer.Option("--json", help="Each row as a line of JSON on stdout, for scripts.")
     ] = False,
@@ -84,8 +84,7 @@ def _list(known: Mapping[str, str], *, json: bool) -> None:
 def _runs(
     home: Home, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
-    """Return the requested runs from the ledger."""
-    from tidemark_streaming.snapshot.new_runs import NewRuns
+    from tidemark_streaming.snapshot.snapshot import NewRuns
 
     snapshot, asset = home.snapshot(), transform.name
     if following:
@@ -104,11 +103,10 @@ def _runs(
 def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
     while True:
         yield from newer.take()
-        time.sleep(LOOK_EVERY)
+        time.sleep(_LOOK_EVERY)
 
 
 def _lines(run: Mapping[str, Any], step: str, found: "TapResult") -> None:
-    """Yield each row as a line of JSON, with the number of its run."""
     for row in found.rows:
         values = {
             "run": run["run"],

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tidemark_streaming.dbt.mart_rows import MartRows
     from tidemark_streaming.home.domains import Domains
 
-MOST = 20
+_MOST = 20
 """Maximum number of events with one correlation id to trace."""
 
-SHOWN = 3
+_SHOWN = 3
 """Maximum number of rows of a mart to list."""
 
 
@@ -58,20 +58,20 @@ def command(
         found = [
             event
             for one in sources
-            for event in islice(trace.find_events(store, one, correlation_id), MOST + 1)
+            for event in islice(trace.find_events(store, one, correlation_id), _MOST + 1)
         ]
         if source is None:
             found = _follow(store, known, named, found)
-        work.note = f"{len(found)} found" if len(found) <= MOST else f"more than {MOST}"
+        work.note = f"{len(found)} found" if len(found) <= _MOST else f"more than {_MOST}"
     if not found:
         names = ", ".join(f"'{one.name}'" for one in sources)
         raise DataError(
             f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
         )
-    if len(found) > MOST:
-        err().print(f"More than {MOST} events have this id: only the first {MOST} are traced.")
+    if len(found) > _MOST:
+        err().print(f"More than {_MOST} events have this id: only the first {_MOST} are traced.")
     traces, trees = list[dict[str, Any]](), list[Tree]()
-    for event in found[:MOST]:
+    for event in found[:_MOST]:
         with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             event = trace.add_origins(store, named[event.source], event)
             fates = trace.find_fates(store, [*known.transforms.values()], event)
@@ -91,13 +91,13 @@ def _follow(
     from tidemark.verify import trace
 
     reached, waiting = dict[tuple[str, int, int, bool], "Event"](), [*found]
-    while waiting and len(reached) <= MOST:
+    while waiting and len(reached) <= _MOST:
         event = waiting.pop(0)
         if event.place in reached:
             continue
         reached[event.place] = event
         for source in known.derived_from(named[event.source]):
-            waiting += islice(trace.find_derived(store, source, event), MOST + 1)
+            waiting += islice(trace.find_derived(store, source, event), _MOST + 1)
     return [*reached.values()]
 
 
@@ -125,7 +125,6 @@ def _marts(
 def _plain(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> dict[str, Any]:
-    """Return an event and its results for JSON."""
     return _plain_event(event) | {
         "assets": [
             {
@@ -146,7 +145,6 @@ def _plain(
 
 
 def _plain_event(event: "Event") -> dict[str, Any]:
-    """Return an event and its origins for JSON."""
     came = event.arrival
     return {
         "correlation_id": event.correlation_id,
@@ -165,7 +163,6 @@ def _plain_event(event: "Event") -> dict[str, Any]:
 def _draw_tree(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> Tree:
-    """Return an event and its results as a tree."""
     tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
     _add_origin(tree, event)
     for fate in fates:
@@ -183,7 +180,6 @@ def _draw_tree(
 
 
 def _add_origin(tree: Tree, event: "Event") -> None:
-    """Add the arrival of an event to a tree, and the events that it was computed from."""
     came = event.arrival
     origin = tree.add(
         f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
@@ -230,7 +226,6 @@ def _heading(place: "WindowMembership") -> str:
 
 
 def _lines(fate: "Fate", place: "WindowMembership") -> Iterator[str]:
-    """Yield a line for each row of a window."""
     if place.late is not None:
         lag = place.late["lateness_seconds"]
         behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
@@ -279,7 +274,7 @@ def _mart(found: "MartRows") -> str:
     by = escape(_values(found.by))
     if not found.rows:
         return f"mart [bold]{found.mart}[/] has no row of {by} yet: `tidemark marts {found.mart}`"
-    if len(found.rows) > SHOWN:
+    if len(found.rows) > _SHOWN:
         return f"mart [bold]{found.mart}[/]: {format_count(len(found.rows), 'row')} of {by}"
     rows = "; ".join(
         _values({k: v for k, v in row.items() if k not in found.by}) for row in found.rows

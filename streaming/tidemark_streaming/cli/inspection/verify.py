@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark.verify.bounds import Lateness
     from tidemark.verify.parity import ParityReport
 
-MEANING = {
+_MEANING = {
     "missing": "in the event log, but not published",
     "extra": "published, but not in the event log",
     "late_loss": "the complete value, including events that a stream had to exclude",
@@ -81,7 +81,6 @@ def parity(
 
 
 def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Output:
-    """Compare the event log of a derived source with a recomputation."""
     from tidemark.store.upkeep.source_lock import share_source
     from tidemark.verify.derived_parity import derived_parity
 
@@ -125,7 +124,7 @@ def print_report(report: "ParityReport", show: int = 20) -> None:
     )
     print_table(columns, rows, title, more=report.total - show)
     for kind in report.kinds:
-        out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
+        out().print(f"[bold]{kind}[/]: {_MEANING[kind]}")
     _print_quarantined(report)
 
 

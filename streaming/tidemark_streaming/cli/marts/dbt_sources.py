@@ -9,7 +9,7 @@ from tidemark.base.files import atomic
 from tidemark_streaming.cli.console import out
 from tidemark_streaming.cli.context import Home
 
-DIFFERS = 1
+_DIFFERS = 1
 """The exit code if the file does not match the definitions."""
 
 
@@ -55,7 +55,7 @@ def dbt_sources(
     elif check:
         message = f"{path} does not match the definitions: `tidemark dbt-sources` updates it."
         out().print(message, soft_wrap=True)
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(_DIFFERS)
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,6 @@ def changes(
 
 
 def _print_changes(found: "Changes") -> None:
-    """Print the differences, and the rows that would change."""
     from tidemark.verify.changes import EFFECT_TEXTS
 
     if found.same:

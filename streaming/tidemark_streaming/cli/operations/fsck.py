@@ -14,7 +14,7 @@ from tidemark_streaming.cli.output import Output, with_json
 if TYPE_CHECKING:
     from tidemark.store.integrity import Damage
 
-DAMAGED = 1
+_DAMAGED = 1
 """The exit code if something is damaged."""
 
 
@@ -46,7 +46,7 @@ def fsck(
     return Output(
         [asdict(damage) for damage in found],
         lambda: _show(found),
-        typer.Exit(DAMAGED) if found else None,
+        typer.Exit(_DAMAGED) if found else None,
     )
 
 

@@ -98,9 +98,8 @@ def drop(asset: AssetOrDerived, yes: Yes = False) -> Output:
 
 
 def _drop_derived(home: Home, source: "DerivedSource", *, yes: bool) -> Output:
-    """Delete the event log of a derived source."""
     from tidemark.store.upkeep.dropping import drop_event_log
-    from tidemark_streaming.ingest.ingest_lock import lock_ingest
+    from tidemark_streaming.ingest.ingest_files import lock_ingest
 
     name = source.name
     if not yes:

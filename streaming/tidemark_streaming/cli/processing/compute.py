@@ -1,8 +1,7 @@
 """`tidemark run` and `tidemark backfill`: bounded runs."""
 
 from dataclasses import asdict
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
     from tidemark.store.ledger import RunFacts
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
-
-
-class LateEvents(StrEnum):
-    """Whether a backfill counts events that were too late for their window."""
-
-    EXCLUDE = "exclude"
-    INCLUDE = "include"
 
 
 @with_json
@@ -92,12 +84,12 @@ def backfill(
     begin: From = None,
     end: To = None,
     late_events: Annotated[
-        LateEvents,
+        Literal["exclude", "include"],
         typer.Option(
             help="**exclude** counts the same events as a streaming query; **include** also "
             "counts the events that arrived too late."
         ),
-    ] = LateEvents.EXCLUDE,
+    ] = "exclude",
 ) -> Output:
     """Recompute windows from the event log and replace them: all windows, or a range.
 
@@ -113,9 +105,7 @@ def backfill(
     store = home.warehouse(validates=True)
     start, stop = resolve_windows(store, transform, first, last)
     with step(f"backfill {asset}") as work:
-        done = runs.backfill(
-            store, transform, start, stop, late_events=late_events.replace("-", "_")
-        )
+        done = runs.backfill(store, transform, start, stop, late_events=late_events)
         work.note = format_count(done.events, "event")
     return run_output(done)
 
@@ -126,7 +116,6 @@ def run_output(done: "RunFacts") -> Output:
 
 
 def _print_run(done: "RunFacts") -> None:
-    """Print the facts of a run."""
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
         "events": f"{done.events:,}",

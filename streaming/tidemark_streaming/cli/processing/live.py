@@ -18,8 +18,7 @@ from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_streaming.cli.console import format_time
-from tidemark_streaming.snapshot.new_runs import NewRuns
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.snapshot import AssetSnapshot, NewRuns, Snapshot, SourceSnapshot
 
 _SHOWN = 6
 

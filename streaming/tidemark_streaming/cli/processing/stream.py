@@ -131,7 +131,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
     from tidemark.engine import ManagedProcess
-    from tidemark_streaming.ingest.ingest_lock import is_ingesting
+    from tidemark_streaming.ingest.ingest_files import is_ingesting
     from tidemark_streaming.snapshot.snapshot import Snapshot
 
     timeline = Snapshot(settings).timeline(source)
@@ -196,7 +196,6 @@ def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
 
 
 def _log(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Log each run of the stream until `done` is true."""
     while True:
         ended = done(view.look())
         for run in view.fresh():

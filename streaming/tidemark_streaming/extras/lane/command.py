@@ -10,9 +10,9 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import logs
-from tidemark_streaming.cli.console import err, out, print_json, print_status, print_warning, step
+from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
 from tidemark_streaming.cli.interrupt import handle_termination
-from tidemark_streaming.cli.output import Json
+from tidemark_streaming.cli.output import Json, print_json
 from tidemark_streaming.extras.lane.name import NAME
 
 if TYPE_CHECKING:
@@ -101,11 +101,7 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
 def _attend(
     settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
 ) -> None:
-    """Supervise a lane: restart it if its Spark process exits or brokers do not respond.
-
-    Raises:
-        TidemarkError: the user must act.
-    """
+    """Supervise a lane: restart it if its Spark process exits or brokers do not respond."""
     from tidemark_streaming.base.outage import ERRORS, Outage
     from tidemark_streaming.extras.lane import home
 

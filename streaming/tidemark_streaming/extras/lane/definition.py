@@ -31,7 +31,7 @@ _NESTED = (ArrayType, MapType, StructType)
 OTHERS = "*"
 """The key in `to` for all values of `route` that are not named."""
 
-SHORTEST = 5_000_000
+_SHORTEST = 5_000_000
 """The shortest interval between two checkpoints that Spark's real-time mode allows, in
 microseconds."""
 
@@ -127,7 +127,7 @@ class Lane:
                     f"{self} can't tokenize '{column}', because the engine's plans would contain "
                     "the key. Use Mask() or Drop(), or ingest the source and tokenize it there."
                 )
-        if duration(self.checkpoint) < SHORTEST:
+        if duration(self.checkpoint) < _SHORTEST:
             raise DefinitionError(
                 f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )

@@ -8,28 +8,23 @@ from tidemark_streaming.extras.lane.name import NAME
 
 
 class _LaneExtra(Extra):
-    """Lanes."""
-
     name = NAME
     module = "lanes"
 
     @property
     def kind(self) -> type[Pipeline]:
-        """The class `Lane`."""
         from tidemark_streaming.extras.lane.definition import Lane
 
         return Lane
 
     @property
     def command(self) -> Callable[..., None]:
-        """`tidemark lane`."""
         # Not at the top: the commands import the extras.
         from tidemark_streaming.extras.lane.command import command
 
         return command
 
     def engines(self, settings: Settings) -> Mapping[str, Settings]:
-        """Return the settings of the lanes' running Spark processes, by lane."""
         from tidemark_streaming.extras.lane import home
 
         names = home.running_lanes(settings)
@@ -38,7 +33,6 @@ class _LaneExtra(Extra):
     def monitor(
         self, settings: Settings, pipelines: Iterable[Pipeline]
     ) -> Callable[[], Sequence[PipelineOverview]]:
-        """Return a function that returns the overviews of lanes without delay."""
         from tidemark_streaming.extras.lane.definition import Lane
         from tidemark_streaming.extras.lane.progress import LaneMonitor
 

@@ -21,7 +21,7 @@ from tidemark_streaming.extras.lane.definition import Lane
 from tidemark_streaming.extras.lane.options import secrets
 from tidemark_streaming.kafka.cluster import Cluster
 
-SPARK_MEMORY = "1g"
+_SPARK_MEMORY = "1g"
 
 
 def lane_folder(settings: Settings, name: str) -> Path:
@@ -35,7 +35,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
     home = lane_folder(settings, name)
     record = engine.ManagedProcess(home, "engine").running()
     port = free_port() if record is None else record.port
-    own = {"home": home, "engine_port": port, "engine_memory": SPARK_MEMORY, "remote": None}
+    own = {"home": home, "engine_port": port, "engine_memory": _SPARK_MEMORY, "remote": None}
     # Only one process can have the port of Spark's web UI: the home's engine.
     own |= {"engine_ui_port": None}
     return settings.model_copy(update=own)
@@ -44,12 +44,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
 def ensure(
     settings: Settings, lane: Lane, on_progress: ProgressCallback = ignore_progress
 ) -> Settings:
-    """Start the lane's Spark, unless it runs with enough tasks. Return its settings.
-
-    Raises:
-        EngineError: it can't be started.
-        DataError: the brokers do not report the number of partitions.
-    """
+    """Start the lane's Spark, unless it runs with enough tasks. Return its settings."""
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
     if engine.ManagedProcess(own.home, "engine").running() is not None and _has(own) < tasks:
@@ -94,11 +89,7 @@ def session(own: Settings) -> SparkSession:
 
 @contextmanager
 def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
-    """Yield the session of a running lane's queries, for the length of a block.
-
-    Raises:
-        EngineError: its Spark does not answer.
-    """
+    """Yield the session of a running lane's queries, for the length of a block."""
     own = settings_of(settings, name)
     with engine.visit(own, _session_id(own)) as spark:
         yield spark

@@ -80,11 +80,7 @@ def isolation(client: Properties) -> dict[str, str]:
 
 
 def secrets(client: Properties) -> dict[str, str]:
-    """Return the environment variables that the lane's Spark needs.
-
-    Raises:
-        DefinitionError: a secret does not exist.
-    """
+    """Return the environment variables that the lane's Spark needs."""
     found = [value for value in client.values() if isinstance(value, Secret)]
     return {_variable(value): _escape_quotes(value.reveal()) for value in found}
 

@@ -8,25 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tidemark.base.errors import TidemarkError
+from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.base.foreground import Command
-from tidemark_streaming.extras.lane import home
+from tidemark_streaming.extras.lane import home, query
 from tidemark_streaming.extras.lane.checkpoints import newest
 from tidemark_streaming.extras.lane.definition import Lane
 from tidemark_streaming.extras.lane.name import NAME
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.monitor.answers import Answers
+from tidemark_streaming.monitor.polls import BROKER_SECONDS, Answers
 from tidemark_streaming.streams.supervisor import RUNNING
-
-POLL_SECONDS = 5.0
-"""Seconds between two requests for the lag of a lane."""
-
-BROKER_SECONDS = 2.0
-"""Seconds to wait for the brokers of a lane."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class LaneMonitor:
 
     def __init__(self, settings: Settings, lanes: Sequence[Lane]) -> None:
         self._settings, self._lanes = settings, lanes
-        self._lags = Answers[_Lag](POLL_SECONDS)
+        self._lags = Answers[_Lag]()
 
     def read(self) -> list[PipelineOverview]:
         """Return the state of each lane, with its newest lag."""
@@ -77,4 +71,40 @@ def _lag(settings: Settings, lane: Lane) -> _Lag:
             for name, topic in available.items()
             for n, (low, end) in topic.offsets.items()
         }
+    )
+
+
+@dataclass(frozen=True)
+class LaneStatus:
+    """The status of a lane.
+
+    Args:
+        started: true if the lane was started and not stopped since.
+        runs: true if it processes records.
+        message: both as text, with the command that restarts it if it should run but does not.
+    """
+
+    started: bool
+    runs: bool
+    message: str
+
+
+def lane_status(settings: Settings, lane: Lane) -> LaneStatus:
+    """Return the status of a lane as its own Spark reports it; the home's engine is not
+    involved."""
+    name = lane.name
+    if not home.is_started(settings, name):
+        return LaneStatus(started=False, runs=False, message=f"{lane} is not started.")
+    remedy = f"`tidemark lane {name}` continues from its last checkpoint."
+    if not home.is_running(settings, name):
+        return LaneStatus(
+            started=True, runs=False, message=f"{lane}: its Spark has exited; {remedy}"
+        )
+    try:
+        with home.visit(settings, name) as spark:
+            runs = query.find(spark, lane) is not None
+    except EngineError as error:
+        return LaneStatus(started=True, runs=False, message=f"{lane}: {error}")
+    return LaneStatus(
+        True, runs, f"{lane} runs." if runs else f"{lane}: its queries have ended; {remedy}"
     )

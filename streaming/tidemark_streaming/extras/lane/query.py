@@ -35,7 +35,7 @@ Trigger = Literal["real-time", "micro-batch"]
 
 RECORDS, LETTERS = _PARTS = ("records", "dead_letters")
 
-LETTERS_EVERY = "5 seconds"
+_LETTERS_EVERY = "5 seconds"
 """The trigger interval of the query for dead letters."""
 
 _START_SECONDS = 10.0
@@ -87,12 +87,6 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
 
     Args:
         home: the lane's folder.
-
-    Raises:
-        DefinitionError: its function does not work record by record.
-        DataError: the brokers do not answer, a lookup table is not valid, or a topic was recreated
-            since the checkpoints.
-        EngineError: the lane already runs.
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
@@ -113,7 +107,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     found = Queries(
         _start_query(output_records(rows, lane, tables), lane, RECORDS, home, how),
         _start_query(
-            dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": LETTERS_EVERY}
+            dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": _LETTERS_EVERY}
         ),
     )
     _await_begun(found)
@@ -153,7 +147,6 @@ def check(spark: SparkSession, lane: Lane, lookups: Mapping[str, DataFrame]) -> 
 
 
 def _failure_reason(failure: PySparkException) -> str:
-    """Return the reason why a query ended or could not be planned, in one line."""
     text = str(failure)
     if refused := _REFUSED.search(text):
         return (
@@ -171,17 +164,12 @@ def _failure_reason(failure: PySparkException) -> str:
 
 
 def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
-    """Return the lane's running queries by part."""
     active = {q.name: q for q in spark.streams.active}
     return {part: active[name] for part in _PARTS if (name := _name(lane, part)) in active}
 
 
 def _await_begun(queries: Queries) -> None:
-    """Wait until it is known whether Spark refuses the queries.
-
-    Raises:
-        EngineError: a query has ended.
-    """
+    """Wait until it is known whether Spark refuses the queries."""
     begun = time.monotonic()
     while time.monotonic() - begun < _START_SECONDS:
         if fault := queries.fault():

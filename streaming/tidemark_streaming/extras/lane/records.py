@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.compare import exact_json
 from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
@@ -14,8 +15,8 @@ from tidemark.define.source import CORRELATION
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
 from tidemark_streaming.extras.lane import json_columns
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
-from tidemark_streaming.extras.lane.record_columns import header, record_column, record_fault
-from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.kafka.decode import RECORD, WRITTEN_FIELDS
+from tidemark_streaming.payloads.payload import misfit_reason
 
 READ_FROM, REASON = "read_from", "reason"
 _VALUE = helper("value")
@@ -45,10 +46,10 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
-    correlation = F.coalesce(header(connector.correlation), place)
+    correlation = F.coalesce(_header(connector.correlation), place)
     columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
     lost = [
-        record_fault(name, kind)
+        _record_fault(name, kind)
         for name, kind in source.columns.items()
         if name in RECORD and name not in dropped
     ]
@@ -76,9 +77,6 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
     Args:
         lookups: the lookup tables that the lane's function takes in addition to the rows, by
             name.
-
-    Raises:
-        DefinitionError: the function's result lacks a required column.
     """
     facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
     own = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
@@ -146,7 +144,7 @@ def _column(name: str, lane: Lane) -> Column:
     if isinstance(way, Drop):
         return F.lit(None).cast(kind)
     if name in RECORD:
-        return record_column(name, kind)
+        return _record_column(name, kind)
     return F.col("event")[lane.source.field_of(name)]
 
 
@@ -160,3 +158,51 @@ def _mask(value: Column, kind: str, lane: Lane, name: str) -> Column:
         masked = F.concat(F.lit(MASKED), F.coalesce(kept, F.lit("")))
         return F.when(F.isnotnull(value), masked)
     return value
+
+
+_REPLACEMENT = "\ufffd"
+"""What Kafka's Java client puts into the name of a header that is not UTF-8."""
+
+
+def _record_column(name: str, kind: str) -> Column:
+    """Return a column of `RECORD`, for the records of Spark's connector with their headers.
+
+    Args:
+        kind: the Spark DDL type with which the source declares it.
+    """
+    if name == "kafka_topic_partition":
+        return F.concat_ws("-", "topic", "partition")
+    if name == "kafka_key":
+        key = F.col("key").cast(kind)
+        return F.when(F.is_valid_utf8(key), key) if kind.strip().upper() == "STRING" else key
+    if name == "kafka_timestamp":
+        is_in_range = F.unix_micros("timestamp").between(BEGINNING, INFINITY)
+        return F.when(F.isnotnull("timestamp_type") & is_in_range, F.col("timestamp"))
+    if name == "kafka_headers":
+        return _read_headers().cast(kind)
+    return F.col(name.removeprefix("kafka_")).cast(kind)
+
+
+def _record_fault(name: str, kind: str) -> Column:
+    """Return why a column of `RECORD` does not have the value that was written, else null."""
+    if name not in WRITTEN_FIELDS:
+        return F.lit(None).cast("STRING")
+    is_lost = F.isnotnull(WRITTEN_FIELDS[name]) & F.isnull(_record_column(name, kind))
+    return F.when(is_lost, F.lit(misfit_reason(name, kind)))
+
+
+def _header(name: str | None) -> Column:
+    """Return the first value of a header as text. It is null if `name` is None, the value is not
+    UTF-8, or the headers can't be read."""
+    if name is None:
+        return F.lit(None).cast("STRING")
+    found = F.filter(_read_headers(), lambda header: header["key"] == name)
+    value = F.try_element_at(found, F.lit(1))["value"].cast("STRING")
+    return F.when(F.is_valid_utf8(value), value)
+
+
+def _read_headers() -> Column:
+    unreadable = F.exists(
+        "headers", lambda _header: F.contains(_header["key"], F.lit(_REPLACEMENT))
+    )
+    return F.when(F.isnull("headers") | ~unreadable, F.col("headers"))

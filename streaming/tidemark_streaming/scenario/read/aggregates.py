@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from tidemark.define import aggregates as agg
 from tidemark.define.aggregates import Aggregate
-from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Kind
+from tidemark_streaming.scenario.read.columns import BIGINT, DOUBLE, NUMBER, Columns, Kind
 from tidemark_streaming.scenario.read.reader import Node
-from tidemark_streaming.scenario.read.source_columns import Columns
 
 _FUNCTIONS = {
     "count": "count",

@@ -12,11 +12,7 @@ from tidemark_streaming.scenario.read.reader import Node
 
 
 def import_asset(node: Node) -> object:
-    """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`.
-
-    Raises:
-        ScenarioError: the module can't be imported, or does not have that name.
-    """
+    """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`."""
     module, _, name = node.text("an asset").partition(":")
     if not module or not name:
         raise node.error(f"{node} is not an asset: write shop.transforms:orders_per_hour.")

@@ -7,8 +7,8 @@ datetime in UTC, a `timestamp_ntz` a naive one, a decimal a Decimal.
 import math
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 
@@ -16,6 +16,9 @@ import yaml
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, as_datetime
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.derived.pairing import Pairing
+from tidemark.define.source import Source
 from tidemark_streaming.scenario.read.reader import Node
 
 _BITS = {
@@ -32,7 +35,7 @@ _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
 NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _ROOMY = Context(prec=100)
-NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date", "timestamp")
+_NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,7 @@ class Kind:
     scalar: bool = True
 
     def read(self, node: Node, column: str) -> object:
-        """Return the value, or None for null.
-
-        Raises:
-            ScenarioError: the node does not have this type.
-        """
+        """Return the value, or None for null."""
         if node.is_null:
             return None
         if self.repeated:
@@ -73,15 +72,11 @@ class Kind:
 
 
 def kind(node: Node) -> Kind:
-    """Return the type that a scenario declares for a source's column.
-
-    Raises:
-        ScenarioError: the type does not exist or is not a simple one.
-    """
+    """Return the type that a scenario declares for a source's column."""
     with node.locate_errors():
         found = simple_kind(node.text("a column's type"))
     if found is None:
-        raise node.error(f"{node} is not a supported column type; allowed: {', '.join(NAMES)}.")
+        raise node.error(f"{node} is not a supported column type; allowed: {', '.join(_NAMES)}.")
     return found
 
 
@@ -206,3 +201,52 @@ BOOLEAN = Kind("boolean", _OTHERS["boolean"])
 TEXT = Kind("string", _OTHERS["string"])
 NUMBER = Kind("a number", _parse_number, is_numeric=True)
 BOUND = Kind("timestamp", _parse_bound)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a source.
+
+    Args:
+        types: their types, by name.
+        aliases: further names that a scenario may use for them.
+    """
+
+    types: Mapping[str, Kind]
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def find(self, node: Node, what: str = "a column") -> str:
+        """Return the name of the column that a node names."""
+        name = node.text(what)
+        name = name if name in self.types else self.aliases.get(name, name)
+        if name not in self.types:
+            raise node.error(
+                f"{node} is not a column of the source; there are {', '.join(self.types)}."
+            )
+        return name
+
+
+def columns_of(source: Source) -> Columns:
+    """Return the columns of a source.
+
+    Those of a join are also `l.COLUMN` and `r.COLUMN`, by the columns of its sources. The event
+    time of a derived source is also `at`.
+    """
+    if not isinstance(source, DerivedSource):
+        return Columns(_types_of(source))
+    aliases, derivation = {"at": source.event_time}, source.derivation
+    if isinstance(derivation, Pairing):
+        for letter, names in (("l", derivation.left_columns), ("r", derivation.right_columns)):
+            own = {**names, **{key: key for key in derivation.on}}
+            aliases |= {f"{letter}.{old}": new for old, new in own.items()}
+    return Columns(_types_of(source), aliases)
+
+
+def find_source(node: Node, sources: Mapping[str, Source]) -> Source:
+    """Return the source that a node names."""
+    return sources[node.word("a source", list(sources))]
+
+
+def _types_of(source: Source) -> dict[str, Kind]:
+    """Return the types of a source's columns, which may be types without a form in a scenario."""
+    return {name: simple_kind(ddl) or unwritable(ddl) for name, ddl in source.columns.items()}

@@ -18,11 +18,10 @@ from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
 from tidemark.define.triggers.trigger import Count, EachArrival, Every, Firing, Trigger
 from tidemark.define.uniqueness import Deduplicate
 from tidemark.define.watermarks import Watermark
+from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.read.aggregates import aggregates
-from tidemark_streaming.scenario.read.columns import Kind, kind
+from tidemark_streaming.scenario.read.columns import Columns, Kind, columns_of, find_source, kind
 from tidemark_streaming.scenario.read.reader import Node
-from tidemark_streaming.scenario.read.source_columns import Columns, columns_of, find_source
-from tidemark_streaming.scenario.read.window import window
 
 _SPLIT = ("window_start", "window_end", "lateness_seconds")
 """Columns of the late table in addition to the event's own."""
@@ -211,3 +210,26 @@ def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> N
         if name in seen:
             raise node.error(f"{node} is already the name of a key: choose another name.")
         seen.add(name)
+
+
+_WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] = {
+    "tumbling": (Tumbling, ("size",), ("offset",)),
+    "sliding": (Sliding, ("size", "slide"), ("offset",)),
+    "cumulating": (Cumulating, ("size", "step"), ("offset",)),
+    "session": (Session, ("gap",), ()),
+    "calendar": (Calendar, ("unit",), ("timezone",)),
+    "global": (Global, (), ()),
+}
+
+
+def window(node: Node) -> Window:
+    """Return the window that a node describes."""
+    name, inner = node.choice("a window", _WINDOWS)
+    make, required, optional = _WINDOWS[name]
+    given = inner.fields(f"a {name} window", required, optional)
+    if name == "calendar":
+        texts = {key: value.text(f"the {key}") for key, value in given.items()}
+    else:
+        texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
+    with inner.locate_errors():
+        return make(**texts)

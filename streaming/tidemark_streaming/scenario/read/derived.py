@@ -12,10 +12,9 @@ from tidemark.define.derived.union import union
 from tidemark.define.source import Source
 from tidemark.define.windows import Window
 from tidemark_streaming.scenario.read import definition
-from tidemark_streaming.scenario.read.columns import kind
+from tidemark_streaming.scenario.read.columns import find_source, kind
+from tidemark_streaming.scenario.read.definition import window
 from tidemark_streaming.scenario.read.reader import Node
-from tidemark_streaming.scenario.read.source_columns import find_source
-from tidemark_streaming.scenario.read.window import window
 
 _Sources = Mapping[str, Source]
 

@@ -12,10 +12,11 @@ from tidemark_streaming.scenario.read.columns import (
     BOUND,
     DOUBLE,
     TEXT,
+    Columns,
     Kind,
+    columns_of,
 )
 from tidemark_streaming.scenario.read.reader import Node
-from tidemark_streaming.scenario.read.source_columns import Columns, columns_of
 
 _BOUNDS = {"window_start": BOUND, "window_end": BOUND}
 _TIMING = Kind("a firing", lambda node: node.word("a firing", (EARLY, ON_TIME, LATE)))
@@ -24,7 +25,7 @@ _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOL
 _ARRIVED = {"arrival": BIGINT, "watermark": BOUND}
 _UNJOINED = {"source": TEXT, "reason": TEXT, **_ARRIVED}
 
-Rows = list[dict[str, Any]]
+_Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Expect:
             name of the derived source.
     """
 
-    windows: Rows | None = None
-    panes: Rows | None = None
-    late: Rows | None = None
-    derived: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
-    unjoined: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
+    windows: _Rows | None = None
+    panes: _Rows | None = None
+    late: _Rows | None = None
+    derived: Mapping[str, _Rows] = field(default_factory=dict[str, _Rows])
+    unjoined: Mapping[str, _Rows] = field(default_factory=dict[str, _Rows])
 
 
 def expect_windows(
@@ -103,7 +104,7 @@ def _unjoined_of(source: DerivedSource) -> Columns:
     return Columns(types | _UNJOINED)
 
 
-def _rows(node: Node, part: str, columns: Columns) -> Rows:
+def _rows(node: Node, part: str, columns: Columns) -> _Rows:
     return [_row(row, part, columns) for row in node.items(f"'{part}'")]
 
 

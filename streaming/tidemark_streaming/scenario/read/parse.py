@@ -16,13 +16,18 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.read import asset, definition
-from tidemark_streaming.scenario.read.arrivals import ONLY, TICK, ScenarioArrival, read_arrivals
-from tidemark_streaming.scenario.read.columns import Kind
+from tidemark_streaming.scenario.read.arrivals import (
+    ONLY,
+    TICK,
+    ScenarioArrival,
+    Table,
+    read_arrivals,
+    read_lookups,
+)
+from tidemark_streaming.scenario.read.columns import Columns, Kind, columns_of
 from tidemark_streaming.scenario.read.derived import read_derived
 from tidemark_streaming.scenario.read.expectation import Expect, expect, expect_windows
-from tidemark_streaming.scenario.read.lookups import Table, read_lookups
 from tidemark_streaming.scenario.read.reader import Node, read
-from tidemark_streaming.scenario.read.source_columns import Columns, columns_of
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
@@ -113,9 +118,6 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
 
     Args:
         find: returns the object that the file's `asset` names.
-
-    Raises:
-        ScenarioError: the file can't be read, or its content is not valid.
     """
     root = read(path)
     keys = [key.raw.value for key, _ in root.entries("a scenario")]

@@ -8,7 +8,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, as_datetime, instant, iso
 from tidemark_streaming.scenario.read.columns import NUMERAL, Written
 
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 """Relative difference allowed between doubles, whose sums depend on the order of addition."""
 
 _BRIEF = 22
@@ -17,7 +17,7 @@ _BRIEF = 22
 def is_equal(expected: object, actual: object, slack: float = 0.0) -> bool:
     """Return whether a value of a result equals the expected one.
 
-    Times are compared as instants, decimals by value, doubles to `TOLERANCE` or `slack`, and lists
+    Times are compared as instants, decimals by value, doubles to `_TOLERANCE` or `slack`, and lists
     item by item.
     """
     if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
@@ -84,7 +84,7 @@ def _is_close(expected: float | Decimal, actual: object, slack: float) -> bool:
         return False
     if isinstance(expected, float) or isinstance(value, float):
         x, y = float(expected), float(value)
-        near = math.isclose(x, y, rel_tol=TOLERANCE, abs_tol=slack)
+        near = math.isclose(x, y, rel_tol=_TOLERANCE, abs_tol=slack)
         return near or (math.isnan(x) and math.isnan(y))
     return expected == value
 

@@ -18,7 +18,7 @@ from tidemark_streaming.scenario.read.values import is_equal, to_display
 _WHICH = ("window_start", "window_end", "pane", "retraction")
 """Columns that identify a row; an equal value in one of them counts as two equal values."""
 
-Row = Mapping[str, Any]
+_Row = Mapping[str, Any]
 _NONE: Mapping[str, float] = {}
 
 
@@ -36,12 +36,12 @@ class Difference:
     """
 
     part: str
-    expected: Row | None
-    actual: Row | None
+    expected: _Row | None
+    actual: _Row | None
     columns: tuple[str, ...] = ()
 
 
-def parts(result: Row) -> dict[str, Any]:
+def parts(result: _Row) -> dict[str, Any]:
     """Return the rows of a result or of an expectation by the name of their part."""
     found = {part: result[part] for part in ("windows", "panes", "late") if part in result}
     for part in ("derived", "unjoined"):
@@ -50,7 +50,7 @@ def parts(result: Row) -> dict[str, Any]:
 
 
 def find_differences(
-    expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
+    expect: Expect, result: _Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
     """Return the differences between a result and the expected one; none if it is right.
 
@@ -67,7 +67,7 @@ def find_differences(
 
 
 def compare_results(
-    batch: Row, stream: Row, slack: Mapping[str, float] = _NONE
+    batch: _Row, stream: _Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
     """Return the differences between the results of a batch and of a stream; none if they agree.
     `slack` is as in `find_differences`."""
@@ -102,7 +102,7 @@ def explain(
 
 
 def _rows(
-    part: str, expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+    part: str, expected: Sequence[_Row], actual: Sequence[_Row], slack: Mapping[str, float]
 ) -> list[Difference]:
     matched = _match_rows(expected, actual, slack)
     right = set(matched.values())
@@ -131,7 +131,7 @@ def _rows(
 
 
 def _match_rows(
-    expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+    expected: Sequence[_Row], actual: Sequence[_Row], slack: Mapping[str, float]
 ) -> dict[int, int]:
     """Return as many pairs of equal rows as possible, by maximum bipartite matching. An expected
     row with few columns must not take the only match of one with more."""
@@ -157,16 +157,16 @@ def _match_rows(
     return of
 
 
-def _unlike(expected: Row, actual: Row, slack: Mapping[str, float]) -> tuple[str, ...]:
+def _unlike(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(
         c for c, value in expected.items() if not is_equal(value, actual[c], slack.get(c, 0.0))
     )
 
 
-def _likeness(expected: Row, actual: Row, slack: Mapping[str, float]) -> int:
+def _likeness(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> int:
     unlike = _unlike(expected, actual, slack)
     return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
 
 
-def _to_text(row: Row) -> str:
+def _to_text(row: _Row) -> str:
     return "\n".join(f"{column}={to_display(value)}" for column, value in row.items()) or "any"

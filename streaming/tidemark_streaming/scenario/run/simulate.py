@@ -22,7 +22,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import furnish, ingest
-from tidemark_streaming.scenario.read.lookups import Table
+from tidemark_streaming.scenario.read.arrivals import Table
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.run.memory import MemoryConnector, create_frame
 from tidemark_streaming.scenario.run.outcome import NOTHING, derived_outcome, outcome
@@ -40,12 +40,12 @@ _FEW_ROWS = {
 }
 
 
-Way = int | Sequence[int] | None
+_Way = int | Sequence[int] | None
 """The way to run a scenario: as a stream in runs of at most so many arrivals, in increments of
 these numbers of arrivals, or, with None, as batch."""
 
 
-def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Result]:
+def simulate(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> list[Result]:
     """Run a scenario in several ways, in parallel, each over its own copy of the event logs.
 
     Args:
@@ -59,7 +59,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Resul
     root = f"_simulations/{uuid4().hex[:12]}"
     folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))
 
-    def run(number: int, way: Way) -> Result:
+    def run(number: int, way: _Way) -> Result:
         place = Warehouse(warehouse.spark, warehouse.location, f"{root}/{number}", registered=False)
         with small(place) as store:
             for source in scenario.derived.values():
@@ -98,7 +98,7 @@ def _ingestion(scenario: Scenario, connector: MemoryConnector) -> Ingestion:
     return Ingestion(source=connector.source, connector=lambda _: connector, lookups=tables)
 
 
-def _derive(warehouse: Warehouse, source: DerivedSource, way: Way) -> None:
+def _derive(warehouse: Warehouse, source: DerivedSource, way: _Way) -> None:
     """Ingest a derived source in commits of at most so many arrivals."""
     asset = source.derivation.asset
     if asset is not None:
@@ -109,7 +109,7 @@ def _derive(warehouse: Warehouse, source: DerivedSource, way: Way) -> None:
     list(ingest(warehouse, connector, batch=way if isinstance(way, int) else None))
 
 
-def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:
+def _run(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
     if way is None:
         backfill(warehouse, transform)
         return

@@ -14,7 +14,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.processing.stream import explain_missing_ingest
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import follow
-from tidemark_streaming.ingest.ingest_lock import lock_ingest
+from tidemark_streaming.ingest.ingest_files import lock_ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 DOMAIN = """

@@ -21,7 +21,7 @@ from helpers.kafka.topics import CLICKS
 from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark_streaming.extras.lane import Lane
-from tidemark_streaming.extras.lane.status import LaneStatus, lane_status
+from tidemark_streaming.extras.lane.progress import LaneStatus, lane_status
 from tidemark_streaming.kafka import KafkaConnector, KafkaSink
 from tidemark_streaming.kafka.client import client_properties
 

@@ -13,10 +13,10 @@ from helpers.suite.scrapes import Values, scraped, seen, value, watcher
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark_streaming.base import foreground
-from tidemark_streaming.extras.lane import Lane, home, progress
+from tidemark_streaming.extras.lane import Lane, home
 from tidemark_streaming.extras.lane.name import NAME
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.monitor import page
+from tidemark_streaming.monitor import page, polls
 
 
 def as_it_is(clicks: DataFrame) -> DataFrame:
@@ -27,7 +27,7 @@ def test_a_lane_is_reported_from_its_checkpoints_to_its_end(
     tmp_path: Path, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(home=tmp_path / "home")
-    monkeypatch.setattr(progress, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(polls, "EVERY", 0.0)
     name = topics.create(partitions=2)
     to = KafkaSink("out", topics.servers)
     lane = Lane(name="clicks_out", connector=topics.connector(name), prepare=as_it_is, to=to)

@@ -24,9 +24,9 @@ from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base import foreground
 from tidemark_streaming.base.foreground import INGEST, SINK, STREAM
-from tidemark_streaming.ingest.ingest_lock import ingest_file
+from tidemark_streaming.ingest.ingest_files import ingest_file
 from tidemark_streaming.kafka import KafkaSink
-from tidemark_streaming.monitor import outputs, page
+from tidemark_streaming.monitor import page, polls
 from tidemark_streaming.sink.position import Position
 from tidemark_streaming.sink.writer import open_topic
 
@@ -110,7 +110,7 @@ def test_a_topic_with_silent_brokers_does_not_block(
     topic = KafkaSink("panes", f"127.0.0.1:{free_port()}")
     asset = replace(PER_MINUTE, accumulation="retracting", sink=topic)
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
-    with held(monkeypatch, outputs, "sink_status") as standing:
+    with held(monkeypatch, polls, "sink_status") as standing:
         looks = [value(scraped(watching), "tidemark_sink_up", **own) for _ in range(3)]
         assert standing.still
         assert looks == [None] * 3

@@ -1,0 +1,189 @@
+"""Polls of other systems in the background: the lag of Kafka sources, and the progress of sinks.
+
+A sink's topic has the version of its asset's table. No poll needs the engine, and brokers that
+don't answer delay nothing.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+from deltalake.exceptions import DeltaError
+from pyspark.sql import SparkSession
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.sink.status import sink_status
+from tidemark_streaming.sink.writer import topic_of
+
+EVERY = 5.0
+"""Seconds between two requests to the same system."""
+
+BROKER_SECONDS = 2.0
+"""Seconds to wait for the answer of brokers."""
+
+_T = TypeVar("_T")
+_THREADS = 4
+
+
+class Answers(Generic[_T]):
+    """The newest answers to questions, each of which is asked again after `EVERY` seconds."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ask")
+        self._asked = dict[str, tuple[float, Future[_T]]]()
+        self._known = dict[str, _T]()
+
+    def newest(self, name: str, ask: Callable[[], _T], patience: float = 0.0) -> _T | None:
+        """Return the newest answer to a question, or None before the first.
+
+        Args:
+            name: identifies the question.
+            patience: seconds to wait for the first answer.
+        """
+        self._take(name)
+        asked = self._asked.get(name)
+        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > EVERY):
+            asked = (time.monotonic(), self._pool.submit(ask))
+            self._asked[name] = asked
+        if name not in self._known and patience:
+            wait([asked[1]], patience)
+            self._take(name)
+        return self._known.get(name)
+
+    def _take(self, name: str) -> None:
+        asked = self._asked.get(name)
+        if asked is None or not asked[1].done():
+            return
+        try:
+            self._known[name] = asked[1].result()
+        except BaseException:
+            # Ask again: the error is not kept.
+            del self._asked[name]
+            raise
+
+
+_KEPT = 20_000
+"""Maximum number of answers to keep for each source: those of a day."""
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The records in Kafka that a source has not ingested yet.
+
+    Args:
+        waiting: offsets that the timeline does not have yet, by topic and partition.
+        trouble: why that is unknown: the brokers don't answer, refuse the client, or don't have
+            the topic.
+        retriable: true if a retry may succeed, because the brokers don't answer now.
+    """
+
+    waiting: Mapping[tuple[str, int], int]
+    trouble: str | None = None
+    retriable: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """True if the brokers don't answer."""
+        return self.trouble is not None and self.retriable
+
+    @property
+    def refused(self) -> bool:
+        """True if they answer, but refuse access until the cause is fixed."""
+        return self.trouble is not None and not self.retriable
+
+
+class Backlogs:
+    """Polls the brokers of Kafka sources."""
+
+    def __init__(self) -> None:
+        self._answers = Answers[Backlog]()
+        self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_KEPT))
+
+    def backlog(self, connector: KafkaConnector, position: str | None) -> Backlog:
+        """Return a backlog that is at most a few seconds old. Wait for the first answer.
+
+        Args:
+            position: the position of the source's newest arrival in the timeline.
+        """
+        found = self._answers.newest(
+            connector.source.name, partial(self._ask, connector, position), 2 * BROKER_SECONDS
+        )
+        where = connector.servers or "kafka_servers"
+        nothing = Backlog({}, f"Kafka at {where} has not responded yet.", retriable=True)
+        return nothing if found is None else found
+
+    def past(self, source: str) -> list[tuple[int, int]]:
+        """Return the times of a source's answers, in microseconds, each with its total lag."""
+        return list(self._past[source])
+
+    def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:
+        try:
+            found = Backlog(connector.lag(position, BROKER_SECONDS).waiting)
+        except TidemarkError as error:
+            return Backlog({}, str(error), retriable=error.retriable)
+        total = sum(found.waiting.values())
+        self._past[connector.source.name].append((time.time_ns() // 1000, total))
+        return found
+
+
+@dataclass(frozen=True)
+class SinkOverview:
+    """The progress of an asset's sink.
+
+    Args:
+        behind: versions of the table that the topic lacks; None if that is unknown.
+        since: the time of the first of these commits, in microseconds.
+        run: the id of the newest published run, if that is known.
+        trouble: why the progress is unknown.
+    """
+
+    asset: str
+    topic: str
+    behind: int | None = None
+    since: int | None = None
+    run: str | None = None
+    trouble: str | None = None
+
+    def waits(self, now: int) -> float | None:
+        """Return the time since the first missing version was committed, in seconds."""
+        if self.behind is None:
+            return None
+        return max(0, now - self.since) / 1e6 if self.behind and self.since is not None else 0.0
+
+
+class Sinks:
+    """Polls the progress of sinks.
+
+    Args:
+        assets: only those with a sink are polled.
+    """
+
+    def __init__(self, settings: Settings, assets: Iterable[Definition]) -> None:
+        self._settings = settings
+        self._assets = [asset for asset in assets if asset.sink is not None]
+        self._sinks = Answers[SinkOverview]()
+
+    def sinks(self) -> tuple[SinkOverview, ...]:
+        """Return the newest progress of each sink; none before the first answer."""
+        asked = (
+            self._sinks.newest(a.name, partial(_ask_sink, self._settings, a)) for a in self._assets
+        )
+        return tuple(answer for answer in asked if answer is not None)
+
+
+def _ask_sink(settings: Settings, asset: Definition) -> SinkOverview:
+    no_spark, topic = cast(SparkSession, None), topic_of(asset).name
+    tables = Warehouse(no_spark, settings.warehouse, settings.database, registered=False)
+    try:
+        found = sink_status(tables, asset)
+    except (TidemarkError, DeltaError, OSError) as error:
+        return SinkOverview(asset.name, topic, trouble=str(error))
+    return SinkOverview(asset.name, topic, found.behind, found.since, found.run)
