@@ -44,7 +44,6 @@ __all__ = [
     "Player",
     "Prefetching",
     "Span",
-    "in_warehouse",
     "processing_time",
 ]
 
@@ -178,13 +177,6 @@ class InWarehouse(Protocol):
     def in_warehouse(self, location: str, database: str) -> "Connector":
         """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
         ...
-
-
-def in_warehouse(connector: Connector, location: str, database: str) -> Connector:
-    """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
-    if isinstance(connector, InWarehouse):
-        return connector.in_warehouse(location, database)
-    return connector
 
 
 @runtime_checkable

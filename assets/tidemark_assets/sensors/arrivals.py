@@ -29,9 +29,10 @@ from tidemark_assets.base.steps import of_assets
 from tidemark_assets.jobs.step_job import Step, asset_job
 from tidemark_assets.sensors.frame import create_sensor, is_running
 from tidemark_assets.sensors.ingest_attempts import current_attempt, read_attempt
-from tidemark_streaming.connector import Ingestion, in_warehouse
+from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.home.orchestrator import catch_up
 from tidemark_streaming.ingest import ingest_files
+from tidemark_streaming.ingest.ingest import in_warehouse
 from tidemark_streaming.ingest.ingest_files import blocking_error
 from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import desired_streams

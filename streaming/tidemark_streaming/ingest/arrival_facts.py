@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -53,15 +54,21 @@ class Facts:
 
 
 def observe(
-    source: Source, rows: Rows, chunks: Sequence[Chunk], spark: SparkSession
+    source: Source,
+    rows: Rows,
+    chunks: Sequence[Chunk],
+    spark: SparkSession,
+    planning: AbstractContextManager[None] | None = None,
 ) -> dict[int, Facts]:
     """Return the summary of each chunk with rows, by its index.
 
     Args:
         rows: the rows as a connector reads them.
+        planning: sets the engine's planner, if the engine is used.
     """
     if isinstance(rows, DataFrame) or not is_plain(source, rows):
-        return _by_engine(source, frame(spark, rows), chunks, columns(rows))
+        with planning or nullcontext():
+            return _by_engine(source, frame(spark, rows), chunks, columns(rows))
     return _in_memory(source, rows, chunks)
 
 

@@ -44,21 +44,20 @@ from tidemark_streaming.connector import (
     Connector,
     EstimatesRows,
     Ingestion,
+    InWarehouse,
     Prefetching,
     ReportsUndeclared,
-    in_warehouse,
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
 from tidemark_streaming.ingest.arrival_facts import (
     ColumnChangedError,
     check_columns,
     fold,
-    is_plain,
     observe,
 )
 from tidemark_streaming.ingest.ingest_files import lock_ingest, record_error
 from tidemark_streaming.ingest.silence import Silence
-from tidemark_streaming.ingest.value_checks import check_each, check_values
+from tidemark_streaming.ingest.value_checks import check_values
 
 _FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
@@ -233,6 +232,13 @@ def ingest_each(
                 yield replace(commit, done=number, pending=total)
 
 
+def in_warehouse(connector: Connector, location: str, database: str) -> Connector:
+    """Return the connector for a warehouse, as the arguments of `Warehouse` name it."""
+    if isinstance(connector, InWarehouse):
+        return connector.in_warehouse(location, database)
+    return connector
+
+
 def _poll(
     log: Log, timeline: list[Arrival], connector: Connector, silence: Silence
 ) -> Iterator[Ingested]:
@@ -360,24 +366,24 @@ def _commit(
             if isinstance(connector, Prefetching):
                 connector.prefetch(following)
             clock.record_step("read")
-            asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             mode = Planning.of(few)
-            if few and asks and isinstance(connector, EstimatesRows):
+            if few and isinstance(rows, DataFrame) and isinstance(connector, EstimatesRows):
                 # Few rows of a base may have many partners, or end the waiting of many others.
                 mode = Planning.for_repeated_query(connector.rows_to_read())
                 few = mode is not Planning.MANY
-            with log.warehouse.planning(mode) if asks else nullcontext():
+            planning = log.warehouse.planning
+            with nullcontext() if isinstance(rows, pa.Table) else planning(mode):
                 computed: ComputedRows | None = None
                 if isinstance(rows, DataFrame) and not few and is_paired(log.source):
                     computed = _compute(log.source, rows, last, chunks, place)
                     rows = computed.summary().withColumn(CHUNK, F.col("arrival") - first)
-                elif isinstance(rows, DataFrame):
-                    rows = place.materialize(check_values(log.source, rows), few=few)
-                elif isinstance(rows, pa.Table):
-                    rows = check_values(log.source, rows)
                 else:
-                    rows = place.gather(check_each(log.source, rows))
-                facts = observe(log.source, rows, chunks, log.warehouse.spark)
+                    rows = check_values(log.source, rows)
+                    if isinstance(rows, DataFrame):
+                        rows = place.materialize(rows, few=few)
+                    elif not isinstance(rows, pa.Table):
+                        rows = place.gather(rows)
+                facts = observe(log.source, rows, chunks, log.warehouse.spark, planning(mode))
                 if not getattr(connector, "accept_change", True):
                     check_columns(log.source.name, facts)
                 if isinstance(connector, ReportsUndeclared):

@@ -62,16 +62,13 @@ class _Check:
         return isinstance(kind, self.types) or any(map(self.applies_to, _parts(kind)))
 
 
-def check_values(source: Source, rows: Rows) -> Rows:
+def check_values(source: Source, rows: Rows | Iterator[pa.Table]) -> Rows | Iterator[pa.Table]:
     """Return the rows of a connector; those with a value that fails a check are dead letters."""
     if isinstance(rows, DataFrame):
         return _in_engine(source, rows)
-    return _in_memory(source, rows)
-
-
-def check_each(source: Source, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables of a connector's rows with their dead letters, as `check_values` does."""
-    return (_in_memory(source, table) for table in tables)
+    if isinstance(rows, pa.Table):
+        return _in_memory(source, rows)
+    return (_in_memory(source, table) for table in rows)
 
 
 def _columns(source: Source) -> Iterator[tuple[str, DataType, _Check]]:
