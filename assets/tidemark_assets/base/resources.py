@@ -53,11 +53,7 @@ class TidemarkResource:
         return Warehouse(no_spark, place, database, registered=False)
 
     def snapshot(self, *transforms: Definition) -> Snapshot:
-        """Return a reader of the tables without the engine, as a sensor must use.
-
-        Args:
-            transforms: the assets whose progress is read.
-        """
+        """Return a reader of the tables without the engine, as a sensor must use."""
         return Snapshot(self.settings, transforms)
 
     def landing(self, source: Source) -> Path:

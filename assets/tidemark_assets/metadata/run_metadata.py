@@ -94,7 +94,6 @@ def partition_metadata(
 
     Args:
         begins: each partition's key and start, in order and without gaps.
-        end: the end of the last partition.
     """
     run: Metadata = {
         RUN: facts.run,

@@ -43,7 +43,6 @@ def create_sensor(
     """Return a sensor. If a tick can't read a table or reach a service, it shows the error.
 
     Args:
-        job: the job that it launches, if any.
         needs: the resources of the sensor; the engine and the tables by default.
     """
     stopped, running = dg.DefaultSensorStatus.STOPPED, dg.DefaultSensorStatus.RUNNING

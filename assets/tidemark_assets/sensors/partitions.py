@@ -110,7 +110,6 @@ class Memory:
     """The state that a tick passes to the next one.
 
     Args:
-        ledger: the identity of the ledger.
         since: the end of the newest run; all runs that ended earlier are reported.
         marks: the progress of the reports of each asset's runs.
         heard: runs that have reported themselves, or are reported completely.

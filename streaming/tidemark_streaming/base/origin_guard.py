@@ -24,7 +24,6 @@ class OriginGuard:
     """An ASGI application that forwards only requests from people and programs of this home.
 
     Args:
-        app: the guarded application.
         hosts: further host names by which people reach it, such as that of a proxy.
     """
 

@@ -31,12 +31,7 @@ def engine_lost(error: Exception) -> bool:
 
 
 class Outage:
-    """The outages of one long-running task, one after the other.
-
-    Args:
-        on_progress: receives the messages.
-        sleep: waits a number of seconds.
-    """
+    """The outages of one long-running task, one after the other."""
 
     def __init__(
         self,

@@ -113,11 +113,7 @@ class Home:
         return integrity.check(folder, known.all_sources(), known.transforms.values())
 
     def snapshot(self, *transforms: "Definition") -> "Snapshot":
-        """Return a reader of the tables without the engine.
-
-        Args:
-            transforms: the assets whose progress is read.
-        """
+        """Return a reader of the tables without the engine."""
         from tidemark_streaming.snapshot.snapshot import Snapshot
 
         return Snapshot(self.settings, transforms)

@@ -25,7 +25,6 @@ class Output:
 
     Args:
         data: what `--json` prints.
-        show: prints the result for people.
         failure: how the command ends if the result is a failure.
     """
 

@@ -27,7 +27,6 @@ class MartRows:
     """The rows of a mart for a window.
 
     Args:
-        mart: its name.
         by: the values that its rows for the window have; None if they are not known.
         rows: these rows, `_MOST` of them at most; none if the mart has not been built since.
     """
@@ -70,9 +69,6 @@ def _made_of(
 
     The result is None if the view does not have the window, or shares only key columns with the
     mart.
-
-    Args:
-        mart_columns: the mart's columns.
     """
     own = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
     told_apart = own - {*transform.aggregates}

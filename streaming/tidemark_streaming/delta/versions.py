@@ -84,7 +84,6 @@ class Commit:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
         changes: true if the version updated or deleted rows.
-        removed: the files that the version removed.
         feed: the files with its changes, if it has recorded them.
     """
 

@@ -24,8 +24,6 @@ class File:
     Args:
         modified: the modification time, in nanoseconds.
         name: the path below the folder, with `/` between its parts.
-        size: the size in bytes.
-        folder: the folder that was listed.
     """
 
     modified: int
@@ -85,10 +83,6 @@ def find_displaced(ingested: Mapping[str, Mapping[str, Any]], files: Iterable[Fi
     """Return the names of ingested files that no longer exist, or that look different.
 
     They may have been renamed or moved: then a listed file has the identity of their position.
-
-    Args:
-        ingested: the positions of the ingested files, by name.
-        files: the files that are listed now.
     """
     looks = {file.name: (file.size, file.modified) for file in files}
     return {n for n, p in ingested.items() if looks.get(n) != (p["bytes"], p["modified"])}

@@ -52,11 +52,7 @@ def watch_url(settings: Settings) -> str:
 
 
 def start(settings: Settings, workspace: Path) -> None:
-    """Start the web interface and the daemon, unless they run; `await_ready` waits for them.
-
-    Args:
-        workspace: the file that lists their code locations.
-    """
+    """Start the web interface and the daemon, unless they run; `await_ready` waits for them."""
     process = service(settings, "webserver")
     at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
     record = process.running_at(*at)

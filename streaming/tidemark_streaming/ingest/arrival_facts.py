@@ -63,7 +63,6 @@ def observe(
     """Return the summary of each chunk with rows, by its index.
 
     Args:
-        rows: the rows as a connector reads them.
         planning: sets the engine's planner, if the engine is used.
     """
     if isinstance(rows, DataFrame) or not is_plain(source, rows):
@@ -219,7 +218,6 @@ def fold(
 
     Args:
         versions: the versions of the source's lookup tables, as JSON.
-        schema_version: the schema version of the event log.
     """
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
@@ -259,8 +257,7 @@ def fold(
 
 
 MANY_MISFITS = 100
-"""The minimum number of rows of an arrival that, if all of them fail, indicates a changed column.
-"""
+"""The minimum number of rows, all of which fail, that indicates a changed column."""
 
 
 class ColumnChangedError(DataError):

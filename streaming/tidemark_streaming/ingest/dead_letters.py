@@ -82,7 +82,6 @@ class Outcome:
 
     Args:
         arrivals: the arrivals with the events that now fit.
-        brought: the number of these events.
         refused: the dead letters that still do not fit, each with the reason; they stay dead
             letters.
     """
@@ -99,7 +98,6 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     watermark. Dead letters that were reprocessed before are skipped.
 
     Args:
-        connector: the source's connector, which decodes them.
         letters: rows of their table, in which `bytes` may be corrected.
     """
     if not letters.num_rows:

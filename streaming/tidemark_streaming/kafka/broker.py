@@ -50,7 +50,6 @@ def start(
     """Start the broker if it is not running, and wait until it answers.
 
     Args:
-        on_progress: takes lines of progress.
         properties: properties of the broker that override or extend its defaults.
     """
     broker = broker_process(settings)

@@ -69,7 +69,6 @@ class Brokers:
 
     Args:
         servers: `host:port`, several separated by commas.
-        client: properties of the clients that connect.
     """
 
     def __init__(self, servers: str, client: Properties) -> None:

@@ -44,7 +44,6 @@ class Cluster:
 
     Args:
         servers: `host:port`, several separated by commas.
-        client: more properties of the client.
         patience: seconds that the brokers have to answer.
     """
 

@@ -54,9 +54,6 @@ class Intake:
     def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the decoded rows at the given positions, and by chunk the JSON fields that the
         source does not declare.
-
-        Args:
-            cancel: cancels the read once it is set.
         """
         pieces = [position.parse(p) for p in positions]
         if self._few_fields and (found := self._rows(pieces, cancel, self._wanted)) is not None:

@@ -37,7 +37,6 @@ class PlayedConnector:
     """A connector whose records arrive by the clock of a recording.
 
     Args:
-        connector: reads the records.
         clock: the processing time of the arrivals, in microseconds. An empty span becomes an
             arrival without records.
     """

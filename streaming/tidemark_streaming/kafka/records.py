@@ -99,7 +99,6 @@ class Reader:
         skipped. `headers` is null if the name of a header is not UTF-8.
 
         Args:
-            cancel: cancels the read once it is set.
             wanted: the columns to fetch. Others are null if they are costly (timestamps, headers).
 
         Raises:

@@ -36,7 +36,6 @@ class MetricDefinition:
 
     Args:
         name: the name in Prometheus; a counter's ends in `_total`.
-        meaning: the help text.
         is_histogram: true if its values are histograms.
     """
 

@@ -46,7 +46,6 @@ class SourceOverview:
     Args:
         played: true if it is a recording, whose clock is its newest event.
         clock: the clock against which the lag is measured.
-        bytes: the bytes that were read.
         dead_letters: all rows of the dead letter table, including reprocessed ones; 0 for a derived
             source.
         backlog: the lag in Kafka; None for another source.
@@ -156,9 +155,7 @@ class AssetOverview:
 
     Args:
         quarantined_count, discarded: rows in quarantine, and rows that were discarded manually.
-        span: the range in which windows are drawn.
         windows: the windows in the span, by their ends, in order.
-        quarantined: the newest quarantined windows.
     """
 
     definition: Definition
@@ -187,11 +184,7 @@ class Overview:
     """The state of a home at an instant, in microseconds.
 
     Args:
-        sinks: the sinks whose progress was polled.
-        pipelines: the pipelines of each extra.
-        tables: the sizes of tables, by name.
         troubles: read errors, by the name of the source or asset.
-        seconds: the duration of reading.
     """
 
     at: int

@@ -45,7 +45,6 @@ class Answers(Generic[_T]):
         """Return the newest answer to a question, or None before the first.
 
         Args:
-            name: identifies the question.
             patience: seconds to wait for the first answer.
         """
         self._take(name)

@@ -95,8 +95,6 @@ class Services:
 
     Args:
         up: the running state of each process; the broker only if one was started.
-        streams: the streams that should run, by asset.
-        ingests: the ingests, by source.
         sinks: the commands `sink --follow` that run or should run, by asset.
         disk_free, disk_size: bytes of the warehouse's disk.
     """
@@ -110,11 +108,7 @@ class Services:
 
 
 class ServiceMonitor:
-    """Reads the state, and reuses it for a short time.
-
-    Args:
-        sources: names.
-    """
+    """Reads the state, and reuses it for a short time."""
 
     def __init__(self, settings: Settings, sources: Iterable[str] = ()) -> None:
         self._settings, self._sources = settings, [*sources]

@@ -44,11 +44,7 @@ _PLAIN: dict[type[DataType], pa.DataType] = {
 
 @cache
 def arrow_type(ddl: str) -> pa.DataType:
-    """Return the type that values of a column have in memory.
-
-    Args:
-        ddl: the type as a source declares it.
-    """
+    """Return the type that values of a column have in memory."""
     return _arrow_type(data_type(ddl))
 
 

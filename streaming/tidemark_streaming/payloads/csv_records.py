@@ -90,9 +90,6 @@ class Csv:
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
         """Return the records in some bytes of a file, and the rest: the beginning of the next
         record.
-
-        Args:
-            last: true if no more bytes follow.
         """
         return self._splitter.split(content, last=last)
 

@@ -75,11 +75,7 @@ class Json:
         )
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        """Return the nonblank lines in some bytes of a file, and the rest.
-
-        Args:
-            last: true if no more bytes follow.
-        """
+        """Return the nonblank lines in some bytes of a file, and the rest."""
         *lines, rest = content.split(b"\n")
         if last:
             lines, rest = [*lines, rest], b""

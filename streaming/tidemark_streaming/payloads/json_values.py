@@ -37,9 +37,6 @@ def duplicate_reason(name: str) -> str:
 def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     """Return the members of a JSON object by name, each as its original text.
 
-    Args:
-        names: the requested members.
-
     Raises:
         UndecodableError: the value is not a JSON object, or has one of these members twice.
     """
@@ -80,11 +77,7 @@ class Reader(Protocol):
 
 
 def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
-    """Create a reader for a column of this type.
-
-    Args:
-        formats: the formats of times.
-    """
+    """Create a reader for a column of this type."""
     if pa.types.is_map(kind):
         return _Map(kind, formats)
     if pa.types.is_struct(kind):

@@ -19,7 +19,6 @@ class Schema:
 
     Args:
         kind: AVRO, PROTOBUF or JSON.
-        text: the schema.
         references: the schemas that it refers to, which must be parsed before it.
     """
 

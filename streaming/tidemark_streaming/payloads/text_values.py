@@ -48,7 +48,6 @@ def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa
 
     Args:
         kind: a scalar type.
-        formats: the formats of times.
     """
     texts = pa.chunked_array([texts], pa.string()) if isinstance(texts, pa.Array) else texts
     if pa.types.is_string(kind):

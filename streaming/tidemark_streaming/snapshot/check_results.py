@@ -185,7 +185,6 @@ class IntegrityFault:
 
     Args:
         expectations: the expectations that they fail.
-        windows: the number of windows.
         first: the start of the first of them, in microseconds.
         since: when a run found the first of them.
         remedy: an instruction that resolves them.

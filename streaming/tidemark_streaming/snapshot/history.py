@@ -65,11 +65,7 @@ _RUNS = (
 
 
 class Histogram:
-    """The distribution of durations, in seconds.
-
-    Args:
-        bounds: the upper bounds of the buckets.
-    """
+    """The distribution of durations, in seconds."""
 
     def __init__(self, bounds: Sequence[float] = _BOUNDS) -> None:
         self._bounds = bounds
@@ -197,7 +193,6 @@ class Run:
 
     Args:
         ended_at: microseconds.
-        seconds: the duration.
         rows: new events: those of an increment's arrivals, each once; those that a roll-up merged;
             none for other runs.
         latency: the longest time from the newest event of an arrival to the end of the run, in
@@ -227,14 +222,10 @@ class Runs:
     """The totals of the runs of an asset with one table id.
 
     Args:
-        ended: the number of runs by mode.
         counted: events by mode and lateness, each of them once.
         quarantined: the rows that runs have put into quarantine.
         as_of: the arrival through which all windows are up to date; -1 before the first run.
         watermark: the watermark after that arrival.
-        seconds: durations by mode.
-        steps: durations by mode and step.
-        limited: the number of limited runs by limit.
         limited_by: the limit of the newest run; None if it processed all arrivals.
         from_arrival, from_event: the time from an arrival with events, and from its newest event,
             to the end of the run that processed it. Not for recordings.

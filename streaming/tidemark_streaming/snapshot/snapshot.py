@@ -288,9 +288,6 @@ class Snapshot:
         """Return the roll-ups that have not processed every run of their base.
 
         Each is returned with the number of the base's newest run.
-
-        Args:
-            bases: the base of each roll-up.
         """
         found = dict[str, int]()
         runs = self.tables.open(ledger.TABLE) if bases else None

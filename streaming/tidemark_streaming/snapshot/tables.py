@@ -38,8 +38,6 @@ class Listing:
 
     Args:
         files, size: the number of files, and their bytes.
-        rows: the rows in them.
-        version: the number of the commit.
     """
 
     files: int
@@ -52,7 +50,6 @@ class Tables:
     """Reads the tables of one database, in one thread. A missing table gives None.
 
     Args:
-        folder: the folder of the tables.
         rest: the pause after a read, as a multiple of its duration; see `read_if_changed`.
     """
 
@@ -133,7 +130,6 @@ class Tables:
 
         Args:
             columns: all by default.
-            where: a condition on the rows.
             bounds: further conditions, by which whole files are skipped.
         """
         try:
@@ -173,8 +169,6 @@ class Tables:
 
         Args:
             by: the column, of numbers or instants.
-            where: a condition on the rows.
-            limit: the maximum number of rows.
             then: columns by which rows with equal values are sorted.
         """
         values = self.read(table, [by], where)

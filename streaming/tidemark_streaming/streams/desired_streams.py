@@ -28,7 +28,6 @@ class DesiredStream:
     """A request for a stream.
 
     Args:
-        asset: the asset of the stream.
         arrivals_per_run, rows_per_run, bytes_per_run: the limits of a run; None for no limit.
         since: the time of the request, in microseconds, which identifies it.
     """

@@ -53,7 +53,6 @@ class Direct:
     Args:
         transforms: assets of the ingest's source; a roll-up runs after its base.
         opened: returns the warehouse in a session of its own, for the publication to Kafka.
-        on_run: receives the facts of each run.
         admission: the limits of a run; further runs process the rest of a commit.
     """
 

@@ -29,12 +29,7 @@ The catalog's database does not wait for the disk, because no test survives a po
 
 
 def start_or_reuse(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
-    """Return the engine's settings, and whether the engine keeps running after the tests.
-
-    Args:
-        home: the home of a new engine.
-        memory: the memory of a new engine.
-    """
+    """Return the engine's settings, and whether the engine keeps running after the tests."""
     if kept := os.environ.get(TEST_HOME):
         return Settings(home=Path(kept), engine_java_options=INTERPRETING), True
     new = Settings(

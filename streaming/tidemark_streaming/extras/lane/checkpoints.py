@@ -24,7 +24,6 @@ class Checkpoint:
     """The last checkpoint of a lane.
 
     Args:
-        batch: the number of its batch.
         ends: the offset after the last processed one, by topic and partition.
     """
 
@@ -41,10 +40,6 @@ class Checkpoint:
 def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
     """Return the topics that were recreated since a lane's checkpoints. If there are none, store
     the IDs of new topics.
-
-    Args:
-        home: the lane's folder.
-        topic_ids: the IDs of the existing topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
@@ -58,11 +53,7 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
 
 
 def newest(home: Path) -> Checkpoint | None:
-    """Return the newest checkpoint of a lane's query for records; None before the first.
-
-    Args:
-        home: the lane's folder.
-    """
+    """Return the newest checkpoint of a lane's query for records; None before the first."""
     place = home / "checkpoints" / "records"
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     for number in sorted(numbers, reverse=True)[:2]:

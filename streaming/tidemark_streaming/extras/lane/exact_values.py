@@ -37,13 +37,7 @@ _TO_ONE_FORM = (
 
 
 def value_of(text: Column, ddl: str, formats: TimeFormats) -> Column:
-    """Return the value of a member; null if its text is not exactly a value of this type.
-
-    Args:
-        text: the original text.
-        ddl: a scalar type.
-        formats: the formats of times.
-    """
+    """Return the value of a member; null if its text is not exactly a value of this type."""
     kind, wanted = data_type(ddl), arrow_type(ddl)
     string = F.when(is_string(text), string_value(text))
     if pa.types.is_string(wanted):

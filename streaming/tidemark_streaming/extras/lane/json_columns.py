@@ -26,8 +26,6 @@ def decode_json(
 
     Args:
         text: null if the record has no value.
-        columns: their names and Spark DDL types.
-        options: the options of `Json`.
     """
     formats = TimeFormats.of(options)
     names, texts = F.col(_NAMES), F.col(_TEXTS)

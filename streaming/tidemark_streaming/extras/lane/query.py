@@ -84,9 +84,6 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     """Start the lane's queries in the warehouse's session, from their checkpoints.
 
     Missing topics are created.
-
-    Args:
-        home: the lane's folder.
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:

@@ -30,9 +30,6 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
 
     The result also has `read_from`, `correlation_id` and `reason`. `reason` says why a record is a
     dead letter, and is null for all others.
-
-    Args:
-        records: the records, with their headers.
     """
     source, connector = lane.source, lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}

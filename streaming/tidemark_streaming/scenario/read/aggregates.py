@@ -36,9 +36,6 @@ _ROWS = ("top_n", "last_n")
 def aggregates(node: Node, over: Columns) -> dict[str, tuple[Aggregate, Kind]]:
     """Return the aggregates of a transform by the names of their columns, with their result
     types.
-
-    Args:
-        over: the columns of the transform's source.
     """
     given = node.entries("'aggregates'")
     if not given:

@@ -208,7 +208,6 @@ class Columns:
     """The columns of a source.
 
     Args:
-        types: their types, by name.
         aliases: further names that a scenario may use for them.
     """
 

@@ -76,7 +76,6 @@ def expect(
 
     Args:
         windows: the columns of the parts that the transform gives.
-        derived: the derived sources by name.
     """
     of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
     given = node.fields("an expectation", (), (*windows, *of_derived))

@@ -41,11 +41,9 @@ class Scenario:
 
     Args:
         name: its name in results.
-        path: its file.
         sources: the sources of its events, by name.
         arrivals: in order, including heartbeats that advance the clock and the end of each source.
         windowed: the transform that it runs; None if it has only derived sources.
-        expect: the expected result, if the scenario has one.
         clock_start: the processing clock at the beginning, in microseconds.
         derived: the sources that are computed from others, by name, each after those that it reads.
         lookups: the lookup tables of the transform, by name.
