@@ -16,7 +16,7 @@ from tidemark_assets.base.resources import TidemarkResource
 _PART = re.compile(r"\w+", re.ASCII)
 
 
-class Resourceful(Protocol):
+class _Resourceful(Protocol):
     """The context of a step, a check or a sensor, which has resources."""
 
     @property
@@ -51,7 +51,7 @@ class Names:
         """The resources that a step, a check or a sensor requires."""
         return {self.resource}
 
-    def tidemark(self, context: Resourceful) -> TidemarkResource:
+    def tidemark(self, context: _Resourceful) -> TidemarkResource:
         """Return the engine and the warehouse from a context."""
         return getattr(context.resources, self.resource)
 

@@ -25,7 +25,7 @@ _TYPES = {pa.int64(): "bigint", pa.string(): "string", INSTANT: "timestamp"}
 
 
 @dataclass(frozen=True)
-class SideTable:
+class _SideTable:
     """A side table, as the page of its asset shows it."""
 
     name: str
@@ -33,17 +33,17 @@ class SideTable:
     columns: dg.TableSchema
 
 
-def source_side_tables(source: Source) -> list[SideTable]:
+def source_side_tables(source: Source) -> list[_SideTable]:
     """Return the side tables of a source's log."""
     timeline = {field.name: _TYPES[field.type] for field in TIMELINE}
     reasons = {**describe.MEANINGS, "reason": "Why the row could not be decoded"}
     return [
-        SideTable(
+        _SideTable(
             source.timeline_table,
             "One row for each arrival: its watermark, event times and size",
             describe.schema(timeline, describe.MEANINGS),
         ),
-        SideTable(
+        _SideTable(
             source.dead_letters_table,
             "Rows that could not be decoded, with their bytes and the reason; `tidemark "
             "dead-letters` lists them, and ingests them once they are fixed",
@@ -52,13 +52,13 @@ def source_side_tables(source: Source) -> list[SideTable]:
     ]
 
 
-def transform_side_tables(transform: Definition) -> list[SideTable]:
+def transform_side_tables(transform: Definition) -> list[_SideTable]:
     """Return the side tables of published windows."""
 
-    def side(name: str, description: str, columns: Mapping[str, str | None]) -> SideTable:
-        return SideTable(name, description, describe.columns_of(transform, columns))
+    def side(name: str, description: str, columns: Mapping[str, str | None]) -> _SideTable:
+        return _SideTable(name, description, describe.columns_of(transform, columns))
 
-    found = list[SideTable]()
+    found = list[_SideTable]()
     if isinstance(transform, WindowedTransform):
         found += [
             side(
@@ -94,7 +94,7 @@ def transform_side_tables(transform: Definition) -> list[SideTable]:
     return found
 
 
-def side_table_metadata(tables: Iterable[SideTable]) -> Metadata:
+def side_table_metadata(tables: Iterable[_SideTable]) -> Metadata:
     """Return metadata that lists the side tables on an asset's page; empty without side tables."""
     rows = [f"| `{table.name}` | {table.description} |" for table in tables]
     if not rows:

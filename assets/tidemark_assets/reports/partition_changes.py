@@ -36,7 +36,7 @@ class ReportPosition:
 
 
 @dataclass(frozen=True)
-class CommitRange:
+class _CommitRange:
     """Consecutive commits of an asset.
 
     The watermarks before and after them determine which partitions they close.
@@ -63,7 +63,7 @@ def closed_partitions(
     snapshot: Snapshot,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
-    legs: Sequence[CommitRange],
+    legs: Sequence[_CommitRange],
 ) -> Iterator[ChangedPartition]:
     """Yield the partitions that commits closed, or changed after they had closed."""
     highs = [leg.high for leg in legs if leg.high is not None]
@@ -102,7 +102,7 @@ def closed_partitions(
 
 def unreported_commits(
     runs: Iterable[Mapping[str, Any]], low: int | None
-) -> tuple[list[CommitRange], int | None]:
+) -> tuple[list[_CommitRange], int | None]:
     """Return the commits of the runs that do not report themselves, as ranges, and the watermark
     after all runs.
 
@@ -110,18 +110,18 @@ def unreported_commits(
         runs: rows of one asset in the ledger, in order and without gaps.
         low: the watermark before them.
     """
-    legs = list[CommitRange]()
+    legs = list[_CommitRange]()
     for own, together in groupby(runs, itemgetter("reported")):
         before, commits = low, set[int]()
         for run in together:
             commits.add(run["commit_number"])
             low = run["watermark"] if _advances_watermark(run) else low
         if not own:
-            legs.append(CommitRange(frozenset(commits), before, low))
+            legs.append(_CommitRange(frozenset(commits), before, low))
     return legs, low
 
 
-def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
+def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> _CommitRange:
     """Return a run as a range of its own, if it reports itself or should have."""
     before = (
         r
@@ -129,7 +129,7 @@ def as_commit_range(snapshot: Snapshot, run: Mapping[str, Any]) -> CommitRange:
         if _advances_watermark(r)
     )
     low = next((r["watermark"] for r in reversed(list(before))), None)
-    return CommitRange(
+    return _CommitRange(
         frozenset({run["commit_number"]}),
         low if _advances_watermark(run) else run["watermark"],
         run["watermark"],
@@ -156,7 +156,7 @@ def _group_by_day(
     return found
 
 
-def _is_affected(leg: CommitRange, closes: int, commits: set[int]) -> bool:
+def _is_affected(leg: _CommitRange, closes: int, commits: set[int]) -> bool:
     if leg.high is None or closes > leg.high:
         return False
     return leg.low is None or closes > leg.low or not leg.commits.isdisjoint(commits)

@@ -81,7 +81,7 @@ def partitions_reporter(
     def report(tick: Tick) -> Report:
         snapshot = tick.tidemark.snapshot()
         ledger = snapshot.tables.id(TABLE)
-        memory = Memory.read(tick.memory or {}, ledger)
+        memory = _Memory.read(tick.memory or {}, ledger)
         runs = snapshot.runs(max(0, memory.since - LEDGER_DISORDER_MICROS))
         reporter = _Reporter(tick, names, transforms, partitions, snapshot, memory, runs)
         compared, memory.compared = report_new_comparisons(
@@ -106,7 +106,7 @@ def partitions_reporter(
 
 
 @dataclass
-class Memory:
+class _Memory:
     """The state that a tick passes to the next one.
 
     Args:
@@ -129,7 +129,7 @@ class Memory:
     compared: ReportedComparisons = (None, -1)
 
     @classmethod
-    def read(cls, cursor: Mapping[str, Any], ledger: str | None) -> "Memory":
+    def read(cls, cursor: Mapping[str, Any], ledger: str | None) -> "_Memory":
         """Read the state from a cursor.
 
         If the ledger is another one, such as that of another database, the parts that refer to it
@@ -168,7 +168,7 @@ class _Reporter:
     transforms: Mapping[str, Definition]
     partitions: PartitionsOf
     snapshot: Snapshot
-    memory: Memory
+    memory: _Memory
     runs: Sequence[Mapping[str, Any]]
     reported: Counter[str] = field(default_factory=Counter[str])
     validated: set[str] = field(default_factory=set[str])

@@ -48,7 +48,7 @@ changed.
 Other partitions that have never been computed do not prevent that.
 """
 
-StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
+_StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 class LateEvents(Enum):
@@ -131,13 +131,13 @@ def transform_assets(
     """Return the asset of a transform's published windows: one run computes any range of them."""
     source, partitions = transform.source, show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
-    published = windows_of(names, transform, group, show)
+    published = _windows_of(names, transform, group, show)
 
     @step(names, transform, published, expected, partitions)
     def compute(
         context: AssetExecutionContext,
         config: BackfillConfig,
-    ) -> Iterator[StepEvent]:
+    ) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
         with failing_with_message():
             warehouse, asked = tidemark.warehouse, context.partition_time_window
@@ -180,7 +180,7 @@ def step(
     published: dg.AssetSpec,
     expected: Sequence[dg.AssetCheckSpec],
     partitions: dg.TimeWindowPartitionsDefinition,
-) -> Callable[[Callable[..., Iterator[StepEvent]]], dg.AssetsDefinition]:
+) -> Callable[[Callable[..., Iterator[_StepEvent]]], dg.AssetsDefinition]:
     """Return a decorator that makes a function the step of an asset, for any range of partitions.
 
     Its side tables are not outputs. With a single asset in the step, that asset can be selected
@@ -197,7 +197,7 @@ def step(
     )
 
 
-def windows_of(
+def _windows_of(
     names: Names,
     transform: Definition,
     group: str,
@@ -263,7 +263,7 @@ def rollup_assets(
     name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
     withheld_rows = side_tables.row_count(transform.quarantine_table)
-    published = windows_of(
+    published = _windows_of(
         names,
         transform,
         group,
@@ -273,7 +273,7 @@ def rollup_assets(
     )
 
     @step(names, transform, published, expected, partitions)
-    def follow(context: AssetExecutionContext) -> Iterator[StepEvent]:
+    def follow(context: AssetExecutionContext) -> Iterator[_StepEvent]:
         tidemark = names.tidemark(context)
         asked = context.partition_time_window
         start, end = instant(asked.start), instant(asked.end)

@@ -76,7 +76,7 @@ _CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
 """Settings of the commands that pass their options on."""
 
 
-class Commands(TyperGroup):
+class _Commands(TyperGroup):
     """The commands; an error in one of them becomes a message and an exit code."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -102,7 +102,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

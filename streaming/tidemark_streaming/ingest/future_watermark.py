@@ -76,7 +76,7 @@ class FutureWatermark:
 
 
 @dataclass(frozen=True)
-class Lowered:
+class _Lowered:
     """The recorded watermarks of a source that were lowered.
 
     Args:
@@ -142,7 +142,7 @@ def future_timestamps(
     )
 
 
-def lower(warehouse: Warehouse, source: Source) -> Lowered:
+def lower(warehouse: Warehouse, source: Source) -> _Lowered:
     """Lower the recorded watermarks of a source to those that its definition gives for its log.
 
     A processing time after now becomes now. No stream of the source's assets may run.
@@ -160,7 +160,7 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
         changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
         if changed:
             _record(log, arrivals[changed[0] :])
-    return Lowered(
+    return _Lowered(
         arrivals=len(changed),
         first=changed[0] if changed else None,
         before=recorded[-1].after,

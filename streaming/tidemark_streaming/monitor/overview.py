@@ -82,7 +82,7 @@ class SourceOverview:
 
 
 @dataclass(frozen=True)
-class Windows:
+class _Windows:
     """The windows of an asset that end at one instant, as numbers of rows.
 
     Args:
@@ -101,7 +101,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Span:
+class _Span:
     """The range of event time around its watermark in which an asset's windows are drawn.
 
     Args:
@@ -120,7 +120,7 @@ class Span:
     AFTER: ClassVar[int] = 12
 
     @classmethod
-    def of(cls, transform: Definition, watermark: int | None) -> "Span":
+    def of(cls, transform: Definition, watermark: int | None) -> "_Span":
         """Return the range of an asset."""
         period, gap = transform.window.closing_every, transform.window.merge_gap
         step = max(period or gap, 1_000_000)
@@ -141,7 +141,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class QuarantinedWindow:
+class _QuarantinedWindow:
     """A quarantined window: its start (microseconds), its keys, and the failed expectations."""
 
     start: int
@@ -164,9 +164,9 @@ class AssetOverview:
     runs: Runs
     quarantined_count: int
     discarded: int
-    span: Span
-    windows: tuple[Windows, ...]
-    quarantined: tuple[QuarantinedWindow, ...]
+    span: _Span
+    windows: tuple[_Windows, ...]
+    quarantined: tuple[_QuarantinedWindow, ...]
 
     @property
     def name(self) -> str:
@@ -289,7 +289,7 @@ class Monitor:
 
     def _asset(self, transform: Definition, source: SourceOverview) -> AssetOverview:
         tables, found = self._tables, self._snapshot.asset(transform)
-        span = Span.of(transform, found.watermark)
+        span = _Span.of(transform, found.watermark)
         final, changing = tables.read_if_changed(
             (transform.name, "bars"),
             [transform.table],
@@ -315,14 +315,14 @@ class Monitor:
             discarded=discarded,
             span=span,
             windows=tuple(
-                Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
+                _Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
             ),
             quarantined=newest,
         )
 
 
 def _count_published(
-    tables: Tables, transform: Definition, span: Span, watermark: int | None
+    tables: Tables, transform: Definition, span: _Span, watermark: int | None
 ) -> tuple[Counter[int], Counter[int]]:
     """Return the published rows of closed windows by bar: final ones, and those that may change."""
     final, changing = Counter[int](), Counter[int]()
@@ -341,7 +341,7 @@ def _count_published(
 
 def _read_quarantine(
     tables: Tables, transform: Definition
-) -> tuple[Counter[int], int, tuple[QuarantinedWindow, ...]]:
+) -> tuple[Counter[int], int, tuple[_QuarantinedWindow, ...]]:
     """Return the number of quarantined rows by window end, of discarded rows, and the newest."""
     columns = [*transform.by_window, "failed_expectations", "quarantine_status"]
     rows = tables.read(transform.quarantine_table, columns)
@@ -351,7 +351,7 @@ def _read_quarantine(
         [("window_start", "descending")]
     )
     newest = [
-        QuarantinedWindow(
+        _QuarantinedWindow(
             start=start,
             keys=", ".join(str(row[key]) for key in transform.keys),
             why="; ".join(

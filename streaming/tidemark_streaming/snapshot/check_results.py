@@ -29,12 +29,12 @@ from tidemark.store.rows import to_display
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-Types = Mapping[str, pa.DataType]
+_Types = Mapping[str, pa.DataType]
 """The types of an asset's keys, by name."""
 _EXACT = Context(prec=76)
 
 
-def keys_of_row(row: Mapping[str, Any], types: Types) -> str:
+def keys_of_row(row: Mapping[str, Any], types: _Types) -> str:
     """Return the text that identifies the keys of a row of a table, or of a recorded result.
 
     A result is JSON, which has fewer types than a table: a TIMESTAMP, a BINARY, NaN, or 1.50 of a
@@ -44,7 +44,7 @@ def keys_of_row(row: Mapping[str, Any], types: Types) -> str:
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def keys_of_json(keys: str, types: Types) -> str:
+def keys_of_json(keys: str, types: _Types) -> str:
     """Return the text that identifies keys, which the engine has written as JSON."""
     return keys_of_row(json.loads(keys, parse_float=str), types)
 
@@ -110,7 +110,7 @@ def open_failures(
     Args:
         results: the results since the asset was created, in order.
     """
-    types = key_types(snapshot, transform)
+    types = _key_types(snapshot, transform)
     quarantine = {_place(row, types): row for row in read_quarantine(snapshot, transform)}
     found: dict[Place, dict[str, str]] = {
         place: {failed["expectation"]: failed["observed"] for failed in row["failed_expectations"]}
@@ -121,7 +121,7 @@ def open_failures(
         (place, r.expectation): (r, observed)
         for r in results
         if not r.success
-        for place, observed in failed_windows(r, types).items()
+        for place, observed in _failed_windows(r, types).items()
         if place not in quarantine
     }
     if not newest:
@@ -144,14 +144,14 @@ def open_failures(
     return found
 
 
-def key_types(snapshot: Snapshot, transform: Definition) -> Types:
+def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
     tables = (transform.quarantine_table, transform.table)
     known = {name: kind for t in tables for name, kind in snapshot.tables.types(t).items()}
     return {key: known.get(key, pa.string()) for key in transform.keys}
 
 
-def failed_windows(result: CheckResult, types: Types) -> dict[Place, str]:
+def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
     """Return the windows that a result lists as failing, with the observed values."""
     return {
         (instant(f["window_start"]), keys_of_json(f["keys"], types)): f["observed"]
@@ -160,7 +160,7 @@ def failed_windows(result: CheckResult, types: Types) -> dict[Place, str]:
 
 
 def _was_valid_later(
-    place: Place, failed: CheckResult, results: Sequence[CheckResult], types: Types
+    place: Place, failed: CheckResult, results: Sequence[CheckResult], types: _Types
 ) -> bool:
     """Return whether a later run validated the window and did not list it as failing."""
     return any(
@@ -168,12 +168,12 @@ def _was_valid_later(
         and r.expectation == failed.expectation
         and instant(r.window_from) <= place[0] < instant(r.window_to)
         and len(r.failures) == r.rows_failed
-        and place not in failed_windows(r, types)
+        and place not in _failed_windows(r, types)
         for r in results
     )
 
 
-def _place(row: Mapping[str, Any], types: Types) -> Place:
+def _place(row: Mapping[str, Any], types: _Types) -> Place:
     start = row["window_start"]
     where = start if isinstance(start, int) else instant(start)
     return where, keys_of_row(row, types)
@@ -224,8 +224,8 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     results = sorted(
         (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
     )
-    failing, types = open_failures(snapshot, transform, results), key_types(snapshot, transform)
-    blamed = {place for r in results for place in failed_windows(r, types)}
+    failing, types = open_failures(snapshot, transform, results), _key_types(snapshot, transform)
+    blamed = {place for r in results for place in _failed_windows(r, types)}
     at_fault = {
         place: names
         for place in blamed
@@ -233,7 +233,7 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     }
     if not at_fault:
         return None
-    reporting = [r for r in results if not failed_windows(r, types).keys().isdisjoint(at_fault)]
+    reporting = [r for r in results if not _failed_windows(r, types).keys().isdisjoint(at_fault)]
     return IntegrityFault(
         asset=transform.name,
         expectations=sorted({e for es in at_fault.values() for e in es}),

@@ -19,7 +19,7 @@ from tidemark_streaming.snapshot.tables import Tables, total
 
 
 @dataclass(frozen=True)
-class Published:
+class _Published:
     """The published rows of an asset.
 
     Args:
@@ -32,14 +32,14 @@ class Published:
     late: int = 0
 
 
-def count_published(tables: Tables, transform: Definition) -> Published:
+def count_published(tables: Tables, transform: Definition) -> _Published:
     """Return the numbers of published rows."""
 
-    def find() -> Published:
+    def find() -> _Published:
         rows = read_published(tables, transform)
         if rows is None:
-            return Published()
-        return Published(rows.num_rows, total(rows["final"]), total(rows["late_events"]))
+            return _Published()
+        return _Published(rows.num_rows, total(rows["final"]), total(rows["late_events"]))
 
     return tables.read_if_changed((transform.name, "published"), [transform.table], find)
 

@@ -44,7 +44,7 @@ class DesiredStream:
         return Admission(self.arrivals_per_run, self.rows_per_run, self.bytes_per_run)
 
 
-class Start(NamedTuple):
+class _Start(NamedTuple):
     """A query that was started for a request.
 
     Args:
@@ -93,13 +93,13 @@ def read_all(settings: Settings) -> dict[str, DesiredStream]:
 def record_start(settings: Settings, wanted: DesiredStream, query: str, run: str) -> None:
     """Record that a query was started for a request."""
     file = _start_file(settings, wanted.asset)
-    atomic.write(file, json.dumps(Start(wanted.since, query, run)))
+    atomic.write(file, json.dumps(_Start(wanted.since, query, run)))
 
 
-def find_start(settings: Settings, asset: str) -> Start | None:
+def find_start(settings: Settings, asset: str) -> _Start | None:
     """Return the query that was started last for a request of the asset; None if it is unknown."""
     text = _read(_start_file(settings, asset))
-    return Start(*json.loads(text)) if text else None
+    return _Start(*json.loads(text)) if text else None
 
 
 def folder(settings: Settings) -> Path:

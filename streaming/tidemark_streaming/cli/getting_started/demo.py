@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Play = Callable[[Excerpt], Iterator[Ingested]]
 
 
-class Length(NamedTuple):
+class _Length(NamedTuple):
     """The number of days to load in bulk, and the number of days to stream after them."""
 
     bulk: int
@@ -42,7 +42,7 @@ class Length(NamedTuple):
 
 
 SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
-USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
+USUAL, SMALL = _Length(bulk=60, streamed=5), _Length(bulk=3, streamed=1)
 _OTHER_SOURCES = ("weather",)
 """Sources that are ingested up to the time of the newest flights."""
 _DOMAINS = ("flights", "weather")

@@ -20,7 +20,7 @@ from tidemark.base.files.private import make_folder
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class _Checkpoint:
     """The last checkpoint of a lane.
 
     Args:
@@ -30,7 +30,7 @@ class Checkpoint:
     batch: int
     ends: dict[tuple[str, int], int]
 
-    def since(self, before: "Checkpoint | None") -> int:
+    def since(self, before: "_Checkpoint | None") -> int:
         """Return how many offsets were processed since another checkpoint, in partitions that both
         have."""
         known = {} if before is None else before.ends
@@ -52,7 +52,7 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
     return recreated
 
 
-def newest(home: Path) -> Checkpoint | None:
+def newest(home: Path) -> _Checkpoint | None:
     """Return the newest checkpoint of a lane's query for records; None before the first."""
     place = home / "checkpoints" / "records"
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
@@ -63,5 +63,5 @@ def newest(home: Path) -> Checkpoint | None:
             # The file was removed in the meantime, or is incomplete.
             continue
         ends = {(t, int(p)): end for t, ps in parsed.items() for p, end in ps.items()}
-        return Checkpoint(number, ends)
+        return _Checkpoint(number, ends)
     return None

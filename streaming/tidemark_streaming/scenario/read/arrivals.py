@@ -74,7 +74,7 @@ def read_arrivals(
         name, rows, watermark, silent = source.name, tuple[tuple[Any, ...], ...](), None, None
         if kind == "rows":
             types = columns[name].types
-            rows = tuple(row_of(row, types) for row in given.items("'rows'"))
+            rows = tuple(_row_of(row, types) for row in given.items("'rows'"))
             silent_since[name] = clock if rows else silent_since[name]
         elif kind == "clock":
             silent = None if source.heartbeat is None else silent_since[name]
@@ -135,11 +135,11 @@ def _table(node: Node) -> Table:
     given = node.fields("a lookup table", ("columns", "rows"))
     named = given["columns"].entries("the columns of a lookup table")
     types = {name.text("a column's name"): kind(type_) for name, type_ in named}
-    rows = tuple(row_of(row, types) for row in given["rows"].items("'rows'"))
+    rows = tuple(_row_of(row, types) for row in given["rows"].items("'rows'"))
     return Table({name: each.ddl for name, each in types.items()}, rows)
 
 
-def row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
+def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
     """Return a row's values; a column that it does not name is null."""
     given = node.fields("a row", (), tuple(types))
     values = (

@@ -74,13 +74,13 @@ class Kind:
 def kind(node: Node) -> Kind:
     """Return the type that a scenario declares for a source's column."""
     with node.locate_errors():
-        found = simple_kind(node.text("a column's type"))
+        found = _simple_kind(node.text("a column's type"))
     if found is None:
         raise node.error(f"{node} is not a supported column type; allowed: {', '.join(_NAMES)}.")
     return found
 
 
-def simple_kind(ddl: str) -> Kind | None:
+def _simple_kind(ddl: str) -> Kind | None:
     """Return the type with that Spark name, or None if it is not a simple type."""
     name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
@@ -99,7 +99,7 @@ def simple_kind(ddl: str) -> Kind | None:
     return None
 
 
-def unwritable(ddl: str) -> Kind:
+def _unwritable(ddl: str) -> Kind:
     """Return the type of a column whose values a scenario can't contain."""
 
     def parse(node: Node) -> object:
@@ -248,4 +248,4 @@ def find_source(node: Node, sources: Mapping[str, Source]) -> Source:
 
 def _types_of(source: Source) -> dict[str, Kind]:
     """Return the types of a source's columns, which may be types without a form in a scenario."""
-    return {name: simple_kind(ddl) or unwritable(ddl) for name, ddl in source.columns.items()}
+    return {name: _simple_kind(ddl) or _unwritable(ddl) for name, ddl in source.columns.items()}
