@@ -20,7 +20,7 @@ from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks.page_checks import page_check
 from tidemark_assets.metadata.run_metadata import as_timestamp
 from tidemark_assets.sensors.frame import Report, Reporter, Tick, report_state
-from tidemark_streaming.sink.status import SinkStatus, sink_status
+from tidemark_streaming.sink.writer import SinkStatus, sink_status
 
 KEEPS_UP = "topic_keeps_up"
 

@@ -5,8 +5,11 @@ only time out. Error messages therefore come from the callback.
 """
 
 import re
+import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +19,6 @@ from confluent_kafka import KafkaError, KafkaException
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.secret import Secret, check_mode
 from tidemark.base.tls import uses_tls
-from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 Properties = Mapping[str, str | Secret]
 """Properties of a client, with librdkafka's names."""
@@ -239,3 +241,21 @@ def _check_file(name: str, file: Path) -> None:
         check_mode(file)
     elif not file.exists() and str(file) != "probe":
         raise DefinitionError(f"There is no file '{file}', which {name} {_WHERE} specifies.")
+
+
+_PROBE_SECONDS = 3.0
+"""Seconds that the port has to answer."""
+
+_API_REQUEST = 7
+_API_VERSIONS = struct.pack(">hhih", 18, 0, _API_REQUEST, -1)
+"""An ApiVersions request without a client ID, which a Kafka broker answers before anything else."""
+
+
+def speaks_kafka(host: str, port: int, deadline: float = _PROBE_SECONDS) -> bool:
+    """Return whether the port answers an ApiVersions request."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=deadline) as connection:
+        connection.settimeout(deadline)
+        connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
+        head = connection.recv(8, socket.MSG_WAITALL)
+        return len(head) == 8 and struct.unpack(">ii", head)[1] == _API_REQUEST
+    return False

@@ -27,11 +27,10 @@ from tidemark_streaming.kafka import losses
 from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
 from tidemark_streaming.kafka.cluster import Cluster, matches
 from tidemark_streaming.kafka.decode import PLACES, check
-from tidemark_streaming.kafka.intake import Intake
+from tidemark_streaming.kafka.intake import Fields, Intake
 from tidemark_streaming.kafka.prefetch import Prefetcher
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
-from tidemark_streaming.payloads.undeclared_fields import Fields
 
 
 @dataclass(frozen=True)

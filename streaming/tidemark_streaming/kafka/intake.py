@@ -5,12 +5,22 @@ only a few of these fields. They are decoded some thousands at a time, so that a
 memory only as decoded rows. A dead letter keeps all fields of its record. If a read finds a dead
 letter, the same records are therefore read again with all fields. Later reads fetch all fields too,
 until one of them has no dead letter.
+
+Keys and headers of records whose source has protected columns are protected here, in the memory of
+the process that reads them, and values when they are decoded. The engine may write the data that it
+receives to files, and show it in its log.
+
+JSON fields that a source does not declare are ignored, but reported. Reading every value completely
+would cost as much as decoding it. A sample of each arrival is read, spread over all of its values;
+a small arrival is read completely.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidemark.define.protection import Change
@@ -20,8 +30,10 @@ from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
-from tidemark_streaming.payloads import Json, Payload, undeclared_fields
-from tidemark_streaming.payloads.undeclared_fields import Fields
+from tidemark_streaming.payloads import Json, Payload
+
+Fields = Mapping[int, tuple[str, ...]]
+"""Undeclared fields, by `chunk`."""
 
 _COSTLY = {
     "kafka_timestamp": "timestamp",
@@ -71,13 +83,11 @@ class Intake:
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.mask:
-                fields.append(undeclared_fields.sample_fields(records, self._source.fields))
+                fields.append(_sample_fields(records, self._source.fields))
             rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
-        return pa.concat_tables(rows, promote_options="default"), undeclared_fields.merge_samples(
-            fields
-        )
+        return pa.concat_tables(rows, promote_options="default"), _merge_samples(fields)
 
     def decode(self, records: pa.Table) -> pa.Table:
         """Return records as decoded rows, protected as the source declares."""
@@ -142,3 +152,42 @@ def _protected_headers(
 
 def _keep(value: bytes) -> bytes:
     return value
+
+
+_SAMPLED_VALUES = 50
+"""The sample size of an arrival, in values."""
+
+_MAX_NAMES = 20
+"""The maximum number of fields to report per arrival. An object whose field names are data has any
+number.
+"""
+
+
+def _merge_samples(found: Iterable[Fields]) -> Fields:
+    """Return the union of the fields of several samples."""
+    names = dict[int, set[str]]()
+    for each in found:
+        for chunk, some in each.items():
+            names.setdefault(chunk, set()).update(some)
+    return {chunk: tuple(sorted(some)[:_MAX_NAMES]) for chunk, some in names.items()}
+
+
+def _sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
+    """Return by `chunk` the undeclared fields of the objects in `value`."""
+    known, found = frozenset(declared), dict[int, tuple[str, ...]]()
+    numbers = records["chunk"].to_numpy()
+    for chunk in np.unique(numbers).tolist():
+        mine = np.flatnonzero(numbers == chunk)
+        some = mine[:: -(-len(mine) // _SAMPLED_VALUES)]
+        values = records["value"].take(pa.array(some)).to_pylist()
+        if names := {name for value in values for name in _fields(value)} - known:
+            found[chunk] = tuple(sorted(names)[:_MAX_NAMES])
+    return found
+
+
+def _fields(value: bytes | None) -> Iterable[str]:
+    try:
+        parsed: Any = json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return ()
+    return parsed if isinstance(parsed, dict) else ()

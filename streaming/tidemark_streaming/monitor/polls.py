@@ -20,8 +20,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaConnector
-from tidemark_streaming.sink.status import sink_status
-from tidemark_streaming.sink.writer import topic_of
+from tidemark_streaming.sink.writer import sink_status, topic_of
 
 EVERY = 5.0
 """Seconds between two requests to the same system."""

@@ -8,8 +8,8 @@ import pytest
 
 from helpers.kafka.topics import Topics
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.kafka.client import speaks_kafka
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 
 @pytest.fixture

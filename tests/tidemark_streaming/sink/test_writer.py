@@ -32,7 +32,7 @@ from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.sink import PublishResult, SinkWriter
 from tidemark_streaming.sink import follow as following
-from tidemark_streaming.sink.status import sink_status
+from tidemark_streaming.sink.writer import sink_status
 
 MINUTES = Tumbling("1 minute")
 WINDOWS = [MINUTES, Sliding("1 minute", "20 seconds"), Session("20 seconds")]

@@ -13,10 +13,12 @@ from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import CORRELATION
 from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS
-from tidemark_streaming.extras.lane import json_columns
+from tidemark_streaming.extras.lane import json_members
 from tidemark_streaming.extras.lane.definition import OTHERS, Lane
+from tidemark_streaming.extras.lane.exact_values import value_of
 from tidemark_streaming.kafka.decode import RECORD, WRITTEN_FIELDS
 from tidemark_streaming.payloads.payload import misfit_reason
+from tidemark_streaming.payloads.text_values import TimeFormats
 
 READ_FROM, REASON = "read_from", "reason"
 _VALUE = helper("value")
@@ -41,7 +43,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
-    rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, connector.options)
+    rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
     correlation = F.coalesce(_header(connector.correlation), place)
     columns = {n: _mask(_column(n, lane), t, lane, n) for n, t in source.columns.items()}
@@ -203,3 +205,43 @@ def _read_headers() -> Column:
         "headers", lambda _header: F.contains(_header["key"], F.lit(_REPLACEMENT))
     )
     return F.when(F.isnull("headers") | ~unreadable, F.col("headers"))
+
+
+_MEMBER_NAMES, _TEXTS, _MEMBERS = helper("names"), helper("texts"), helper("members")
+
+
+def decode_json(
+    rows: DataFrame, text: Column, columns: Mapping[str, str], options: Mapping[str, str]
+) -> DataFrame:
+    """Return rows with `event`, a struct of the columns, and `reason`, why a text can't be decoded
+    (else null).
+
+    A text is accepted only if the decoder of an ingest accepts it, and then with the same values.
+
+    Args:
+        text: null if the record has no value.
+    """
+    formats = TimeFormats.of(options)
+    names, texts = F.col(_MEMBER_NAMES), F.col(_TEXTS)
+    # Each step is a projection of its own, so that Spark computes its result only once.
+    rows = rows.withColumns(
+        {_MEMBER_NAMES: json_members.member_names(text), _TEXTS: json_members.member_texts(text)}
+    )
+    found = {name: json_members.member(name, names, texts) for name in columns}
+    rows = rows.withColumn(_MEMBERS, _struct(found))
+    written = {name: F.col(_MEMBERS)[name] for name in columns}
+    values = {name: value_of(written[name], kind, formats) for name, kind in columns.items()}
+    rows = rows.withColumn("event", _struct(values))
+    misfits = (
+        F.when(
+            F.isnotnull(written[name]) & F.isnull(F.col("event")[name]), misfit_reason(name, kind)
+        )
+        for name, kind in columns.items()
+    )
+    fault = json_members.fault(text, names, texts, columns)
+    rows = rows.withColumn("reason", F.when(F.isnotnull(text), F.coalesce(fault, *misfits)))
+    return rows.drop(_MEMBER_NAMES, _TEXTS, _MEMBERS)
+
+
+def _struct(columns: Mapping[str, Column]) -> Column:
+    return F.struct(*(value.alias(name) for name, value in columns.items()))

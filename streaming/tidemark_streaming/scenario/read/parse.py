@@ -5,17 +5,19 @@ allowed values.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates.means import average_slack
 from tidemark.define.aggregates.totals import ROUNDING, total_slack
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.source import Source
+from tidemark.define.source import Source, lookup_name
 from tidemark.define.transform import WindowedTransform
-from tidemark_streaming.scenario.read import asset, definition
+from tidemark_streaming.scenario.read import definition
 from tidemark_streaming.scenario.read.arrivals import (
     ONLY,
     TICK,
@@ -24,7 +26,7 @@ from tidemark_streaming.scenario.read.arrivals import (
     read_arrivals,
     read_lookups,
 )
-from tidemark_streaming.scenario.read.columns import Columns, Kind, columns_of
+from tidemark_streaming.scenario.read.columns import Columns, Kind, any_value, columns_of
 from tidemark_streaming.scenario.read.derived import read_derived
 from tidemark_streaming.scenario.read.expectation import Expect, expect, expect_windows
 from tidemark_streaming.scenario.read.reader import Node, read
@@ -111,7 +113,28 @@ class _Definitions:
     results: Mapping[str, Kind]
 
 
-def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Scenario:
+def import_asset(node: Node) -> object:
+    """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`."""
+    module, _, name = node.text("an asset").partition(":")
+    if not module or not name:
+        raise node.error(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
+    with node.locate_errors():
+        try:
+            found = import_module(module)
+        except ImportError as error:
+            raise node.error(
+                f"the module '{module}' can't be imported: {error}. Run from a folder with a "
+                "tidemark.toml, or add the module's folder to PYTHONPATH."
+            ) from None
+    if not hasattr(found, name):
+        available = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
+        raise node.error(
+            f"'{module}' has no '{name}'; its transforms are {', '.join(available) or 'none'}."
+        )
+    return getattr(found, name)
+
+
+def load(path: Path, find: Callable[[Node], object] = import_asset) -> Scenario:
     """Parse the scenario in a file.
 
     Args:
@@ -151,14 +174,14 @@ def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Sce
 
 def _read_asset(given: Mapping[str, Node], find: Callable[[Node], object]) -> _Definitions:
     with given["asset"].locate_errors():
-        transform = asset.prepare_asset(find(given["asset"]))
+        transform = _prepare_asset(find(given["asset"]))
         if "clock_start" not in given:
-            transform = asset.without_skew(transform)
-        results = asset.result_types(transform, columns_of(transform.source).types)
+            transform = _without_skew(transform)
+        results = _result_types(transform, columns_of(transform.source).types)
         sources, derived = dict[str, Source](), dict[str, DerivedSource]()
         _gather(transform.source, sources, derived)
         if "clock_start" not in given:
-            asset.check_skew(sources.values())
+            _check_skew(sources.values())
     return _Definitions(sources, derived, transform, results)
 
 
@@ -223,3 +246,38 @@ def _expect(node: Node, found: _Definitions) -> Expect:
     if over is not None and expected.panes and over.accumulation is None:
         raise node.error(f"'{over.name}' has no panes, because it has no accumulation.")
     return expected
+
+
+def _prepare_asset(found: object) -> WindowedTransform:
+    """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
+    database.
+    """
+    if not isinstance(found, WindowedTransform):
+        raise DefinitionError(
+            f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
+        )
+    near = tuple(map(lookup_name, found.source.lookups))
+    return replace(found, source=replace(found.source, lookups=near), sink=None)
+
+
+def _result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Return the types of its keys and aggregates, as far as they are known before it runs."""
+    keys = {key: columns.get(key, any_value()) for key in transform.keys}
+    return keys | {name: any_value() for name in transform.aggregates}
+
+
+def _without_skew(transform: WindowedTransform) -> WindowedTransform:
+    """Return the transform with a source that accepts event times after the arrival.
+
+    A scenario that sets no clock has no processing times to compare them with.
+    """
+    return replace(transform, source=replace(transform.source, max_future_skew=None))
+
+
+def _check_skew(sources: Iterable[Source]) -> None:
+    """Refuse the sources of a derived source that compare event times with processing times."""
+    for source in sources:
+        if source.max_future_skew is not None:
+            raise DefinitionError(
+                f"source '{source.name}' has max_future_skew, so the scenario needs 'clock_start'."
+            )

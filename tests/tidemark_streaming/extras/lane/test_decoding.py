@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.engine.queries.requests import fetch
-from tidemark_streaming.extras.lane.json_columns import decode_json
+from tidemark_streaming.extras.lane.records import decode_json
 from tidemark_streaming.payloads import Json
 
 KINDS = (
