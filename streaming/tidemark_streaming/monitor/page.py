@@ -10,7 +10,7 @@ from tidemark.store import ledger
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
 from tidemark_streaming.monitor.polls import SinkOverview
-from tidemark_streaming.monitor.services import CommandState, IngestState, Services
+from tidemark_streaming.monitor.services import IngestState, Services, StreamState
 from tidemark_streaming.snapshot.history import Run, lag
 
 SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
@@ -101,8 +101,7 @@ def state(
         "sources": [_source(source, services, axis) for source in overview.sources],
         "streams": [_stream(asset, overview, axis) for asset in overview.assets],
         "sinks": [
-            _sink(sink, overview.at, services.sinks.get(sink.asset, CommandState()))
-            for sink in overview.sinks
+            _sink(sink, overview.at, services.sinks.get(sink.asset)) for sink in overview.sinks
         ],
         "pipelines": [
             _pipeline(extra, each)
@@ -112,14 +111,14 @@ def state(
     }
 
 
-def _sink(sink: SinkOverview, at: int, state: CommandState) -> dict[str, Any]:
+def _sink(sink: SinkOverview, at: int, command: StreamState | None) -> dict[str, Any]:
     waits = sink.waits(at)
     return {
         "asset": sink.asset,
         "topic": sink.topic,
         # The state of `sink --follow`; None if a stream publishes to the sink.
-        "state": state.state,
-        "error": state.error,
+        "state": command and command.state,
+        "error": command and command.error,
         "behind": sink.behind,
         # Whole seconds, so that the data does not change all the time.
         "waits": None if waits is None else float(int(waits)),

@@ -139,7 +139,6 @@ class SinkOverview:
     Args:
         behind: versions of the table that the topic lacks; None if that is unknown.
         since: the time of the first of these commits, in microseconds.
-        run: the id of the newest published run, if that is known.
         trouble: why the progress is unknown.
     """
 
@@ -147,7 +146,6 @@ class SinkOverview:
     topic: str
     behind: int | None = None
     since: int | None = None
-    run: str | None = None
     trouble: str | None = None
 
     def waits(self, now: int) -> float | None:
@@ -184,4 +182,4 @@ def _ask_sink(settings: Settings, asset: Definition) -> SinkOverview:
         found = sink_status(tables, asset)
     except (TidemarkError, DeltaError, OSError) as error:
         return SinkOverview(asset.name, topic, trouble=str(error))
-    return SinkOverview(asset.name, topic, found.behind, found.since, found.run)
+    return SinkOverview(asset.name, topic, found.behind, found.since)

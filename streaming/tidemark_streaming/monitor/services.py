@@ -29,7 +29,7 @@ _NAMES = (ENGINE, "webserver", "daemon", BROKER)
 
 @dataclass(frozen=True)
 class StreamState:
-    """A stream that should run.
+    """A stream, or a command that publishes to a sink, that should run.
 
     Args:
         state: for a detached stream, the supervisor's newest state: `running`, `waiting`,
@@ -76,20 +76,6 @@ class IngestState:
 
 
 @dataclass(frozen=True)
-class CommandState:
-    """The state of the command `sink --follow`.
-
-    Args:
-        state: `running`, `waiting`, or `ended` if it exited without being stopped; None if no
-            command is expected, for example because a stream publishes to the sink.
-        error: why it waits or ended.
-    """
-
-    state: str | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
 class Services:
     """The state of all processes and commands.
 
@@ -102,7 +88,7 @@ class Services:
     up: Mapping[str, bool]
     streams: Mapping[str, StreamState]
     ingests: Mapping[str, IngestState]
-    sinks: Mapping[str, CommandState]
+    sinks: Mapping[str, StreamState]
     disk_free: int
     disk_size: int
 
@@ -138,7 +124,7 @@ class ServiceMonitor:
                 )
                 for name in self._sources
             },
-            sinks={c.name: _command_state(c) for c in found if c.kind == SINK},
+            sinks={c.name: _state_of(c, engine=True) for c in found if c.kind == SINK},
             disk_free=free,
             disk_size=size,
         )
@@ -171,20 +157,14 @@ def _streams(
         kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
         for asset in kept:
             if asset not in found or not found[asset].running:
-                found[asset] = _stream_of(command, engine=engine)
+                found[asset] = _state_of(command, engine=engine)
     return found
 
 
-def _stream_of(command: Command, *, engine: bool) -> StreamState:
+def _state_of(command: Command, *, engine: bool) -> StreamState:
     waits = "waiting" if engine else "engine down"
     state = (RUNNING if engine and not command.error else waits) if command.runs else "ended"
     return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
-
-
-def _command_state(command: Command) -> CommandState:
-    if not command.runs:
-        return CommandState("ended", command.error)
-    return CommandState("waiting" if command.error else RUNNING, command.error)
 
 
 def _disk(settings: Settings) -> tuple[int, int]:
