@@ -84,13 +84,13 @@ class Home:
         """Return the asset with a name, or raise a DefinitionError that lists all assets."""
         from tidemark_streaming.home import domains
 
-        return domains.transform(self.settings, name)
+        return domains.find(self.settings, "asset", name, self.known.transforms)
 
     def source(self, name: str) -> "Source":
         """Return the source with a name, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
-        return domains.source(self.settings, name)
+        return domains.find(self.settings, "source", name, self.known.sources)
 
     def find_derived(self, name: str) -> "DerivedSource | None":
         """Return the derived source with a name; None if there is none."""
@@ -103,7 +103,7 @@ class Home:
         """Return the ingestion of a source, or a DefinitionError that lists them all."""
         from tidemark_streaming.home import domains
 
-        return domains.ingestion(self.settings, source)
+        return domains.find(self.settings, "source", source, self.known.ingestions)
 
     def find_damage(self) -> "list[Damage]":
         """Return the tables that lack a commit or a data file."""

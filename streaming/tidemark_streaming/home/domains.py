@@ -86,30 +86,20 @@ class Domains:
                 yield from base_transform(definition).side(REBUILD).tables
 
 
-def source(settings: Settings, name: str) -> Source:
-    """Return the source with a name, or raise a DefinitionError that lists all sources."""
-    return _find(settings, "source", name, load(settings.domains).sources)
-
-
-def ingestion(settings: Settings, source: str) -> Ingestion:
-    """Return a source's ingestion, or raise a DefinitionError that lists all sources with one."""
-    return _find(settings, "source", source, load(settings.domains).ingestions)
-
-
-def transform(settings: Settings, name: str) -> Definition:
-    """Return the asset with a name, or raise a DefinitionError that lists all assets."""
-    return _find(settings, "asset", name, load(settings.domains).transforms)
-
-
-def pipeline(settings: Settings, what: str, name: str, kind: type[_P]) -> _P:
-    """Return the pipeline with a name, or raise a DefinitionError that lists all of its class."""
-    return _find(settings, what, name, load(settings.domains).pipelines_of(kind))
-
-
 def load(domains: Iterable[str]) -> Domains:
     """Import the domains and return the objects that they define."""
     found = [m for name in domains for m in _modules(name)]
     return _collect_domains(found)
+
+
+def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
+    """Return the object with a name, or raise a DefinitionError that lists all of them."""
+    if name not in objects:
+        # This happens if a user works outside the project's folder.
+        outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
+        hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
+        raise DefinitionError(describe_unknown(what, name, objects) + (hint if outside else ""))
+    return objects[name]
 
 
 def check_names(domains: Iterable[str]) -> None:
@@ -205,12 +195,3 @@ def _collect(
                 f"Two {kind.__name__} objects have the name '{name(value)}': rename one."
             )
     return objects
-
-
-def _find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
-    if name not in objects:
-        # This happens if a user works outside the project's folder.
-        outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
-        hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(describe_unknown(what, name, objects) + (hint if outside else ""))
-    return objects[name]

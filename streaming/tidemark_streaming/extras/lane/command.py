@@ -57,7 +57,8 @@ def command(
         raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
         logs.begin(settings, NAME)
-    lane = domains.pipeline(settings, NAME, name, Lane)
+    known = domains.load(settings.domains).pipelines_of(Lane)
+    lane = domains.find(settings, NAME, name, known)
     if stop:
         with step(f"stop {lane}"):
             expected = foreground.forget(settings, NAME, name)
