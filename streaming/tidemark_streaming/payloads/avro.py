@@ -24,7 +24,7 @@ from tidemark_streaming.payloads.payload import (
     decode_each,
 )
 from tidemark_streaming.payloads.registry import Registry, split_id
-from tidemark_streaming.payloads.server import Schema
+from tidemark_streaming.payloads.schema import Schema
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)

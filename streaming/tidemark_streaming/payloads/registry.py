@@ -16,7 +16,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.secret import secret
 from tidemark.base.settings import Settings
 from tidemark_streaming.payloads.payload import UndecodableError
-from tidemark_streaming.payloads.server import Schema
+from tidemark_streaming.payloads.schema import Schema
 
 _HEAD = struct.Struct(">bI")
 _RETRY_SECONDS = 30.0

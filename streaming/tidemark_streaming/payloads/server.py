@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -11,21 +10,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from tidemark.base.errors import DataError
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A schema as its registry has it.
-
-    Args:
-        kind: AVRO, PROTOBUF or JSON.
-        references: the schemas that it refers to, which must be parsed before it.
-    """
-
-    kind: str
-    text: str
-    references: "tuple[Schema, ...]" = ()
-
+from tidemark_streaming.payloads.schema import Schema
 
 _TIMEOUT_SECONDS = (5, 10)
 _RETRIABLE = (429, 500, 502, 503, 504)

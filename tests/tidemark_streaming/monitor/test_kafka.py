@@ -14,6 +14,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka import KafkaConnector
+from tidemark_streaming.kafka.connector import Lag
 from tidemark_streaming.monitor import overview, polls
 from tidemark_streaming.monitor.metrics import exposition
 from tidemark_streaming.monitor.overview import Monitor
@@ -91,9 +92,9 @@ def test_silent_brokers_are_reported_and_do_not_block(
     deadline = time.monotonic() + 60
     while "has not responded yet" in (_backlog(watching).trouble or ""):
         assert time.monotonic() < deadline
-    with held(monkeypatch, KafkaConnector, "waiting") as waiting:
+    with held(monkeypatch, KafkaConnector, "lag") as waiting:
         # A poll that waited for the next response would take longer than the response is held back.
-        monkeypatch.setattr(polls, "PATIENCE", LONG)
+        monkeypatch.setattr(polls, "BROKER_SECONDS", LONG)
         while not waiting.asked.is_set():
             assert _backlog(watching).silent
             assert time.monotonic() < deadline
@@ -114,12 +115,12 @@ def test_the_known_lag_is_cleared_when_brokers_become_silent(
     monkeypatch.setattr(polls, "EVERY", 0.0)
     answers = [{("clicks", 0): 7}]
 
-    def waiting(*_: object) -> dict[tuple[str, int], int]:
+    def lag(*_: object) -> Lag:
         if answers:
-            return answers.pop()
+            return Lag(answers.pop(), [])
         raise DataError("Kafka at nowhere can't be read.")
 
-    monkeypatch.setattr(KafkaConnector, "waiting", waiting)
+    monkeypatch.setattr(KafkaConnector, "lag", lag)
     connector, asked = KafkaConnector(CLICKS, ["clicks"]), Backlogs()
     assert asked.backlog(connector, None).waiting == {("clicks", 0): 7}
     deadline = time.monotonic() + 60
