@@ -255,7 +255,7 @@ def test_monitoring_reports_a_rejection_and_not_an_outage(
     sentence: str,
 ) -> None:
     # Wait for the result of the first request.
-    monkeypatch.setattr(polls, "PATIENCE", 30.0)
+    monkeypatch.setattr(polls, "BROKER_SECONDS", 30.0)
     told = {**connector(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
     wrong = KafkaConnector(CLICKS, [topic], servers=broker.servers, client=client)
