@@ -99,7 +99,7 @@ def rebuilds(
             PreviewConfig,
             transforms,
             preview,
-            lambda found: {"changes": _previewed(found), **_to_markdown(found)},
+            lambda found: {"changes": _preview_table(found), **_to_markdown(found)},
             choose,
         ),
         asset_job(
@@ -113,7 +113,7 @@ def rebuilds(
             transforms,
             rebuild,
             lambda done: {
-                "rebuilt": _rebuilt(done),
+                "rebuilt": _rebuild_table(done),
                 **_to_markdown({a: found for a, (_, found) in done.items()}),
             },
             choose,
@@ -157,7 +157,7 @@ def _describe_swaps(done: Mapping[str, RunFacts]) -> dict[str, dg.TableMetadataV
     return {"tables": as_table(columns, rows)}
 
 
-def _rebuilt(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
+def _rebuild_table(done: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.MetadataValue[Any]:
     if not done:
         return dg.MetadataValue.text(NONE)
     rows = [
@@ -199,7 +199,7 @@ def _to_markdown(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue
     return metadata
 
 
-def _previewed(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
+def _preview_table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
     if not done:
         return dg.MetadataValue.text(NONE)
     rows = list[tuple[object, ...]]()

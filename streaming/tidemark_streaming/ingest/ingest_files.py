@@ -117,7 +117,7 @@ def record_poll(settings: Settings, source: str) -> None:
     os.utime(file)
 
 
-def was_polled(settings: Settings, source: str, now: float) -> bool:
+def is_polled(settings: Settings, source: str, now: float) -> bool:
     """Return whether a sensor polled a source in the last two minutes.
 
     Args:

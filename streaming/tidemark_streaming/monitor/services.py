@@ -120,7 +120,7 @@ class ServiceMonitor:
                     is_ingesting(settings, name),
                     of.get((INGEST, name)),
                     blocking_error(settings, name),
-                    by_sensor=ingest_files.was_polled(settings, name, time.time()),
+                    by_sensor=ingest_files.is_polled(settings, name, time.time()),
                 )
                 for name in self._sources
             },

@@ -110,11 +110,11 @@ def test_only_an_active_sensor_is_shown_as_the_ingest(
     ticks = ticks_of(arrivals.landing(Ingestion(SOURCE, connector)), instance, settings)
     ticks.skipped()
     assert ServiceMonitor(settings, [name]).read().ingests[name].by_sensor
-    assert not ingest_files.was_polled(
+    assert not ingest_files.is_polled(
         settings, name, time.time() + ingest_files.POLL_STALE_SECONDS + 1
     )
     # The clock was set back, so the age of the last tick is unknown.
-    assert not ingest_files.was_polled(settings, name, time.time() - 10)
+    assert not ingest_files.is_polled(settings, name, time.time() - 10)
 
 
 def test_no_run_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
