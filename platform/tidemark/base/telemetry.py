@@ -83,7 +83,6 @@ class Clock:
 
 
 def is_enabled() -> bool:
-    """Return whether traces are sent."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not off and any(os.environ.get(name) for name in RECEIVERS)
 

@@ -151,7 +151,6 @@ def assign_windows(
 
 
 def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
-    """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.commit_number >= 0 else Coverage()
     return commit.after

@@ -61,7 +61,6 @@ class WindowedTransform(Definition):
         _ = self.preparation
 
     def _subtract(self, retraction: str) -> None:
-        """Replace the aggregates by those that subtract retractions."""
         signed = {name: a.signed for name, a in self.aggregates.items()}
         able = {name: subtract(retraction) for name, subtract in signed.items() if subtract}
         unable = [f"'{n}' ({a})" for n, a in self.aggregates.items() if n not in able]

@@ -26,7 +26,6 @@ _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSI
 
 
 def address(settings: Settings) -> str:
-    """Return the Spark Connect address of the engine, with its token."""
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
         return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"

@@ -30,7 +30,6 @@ def translate_failures(asset: str) -> Iterator[None]:
 
 
 def is_expression_invalid(error: PySparkException) -> bool:
-    """Return whether an expression is invalid or fails on the data."""
     return (error.getSqlState() or "")[:2] in _OURS
 
 

@@ -133,7 +133,6 @@ def status(settings: Settings) -> Status:
 
 
 def managed_of(settings: Settings) -> ManagedProcess:
-    """Return the embedded engine's process."""
     return ManagedProcess(settings.home, "engine")
 
 

@@ -75,7 +75,6 @@ class Choice:
     keys: KeyChoice = field(default_factory=dict[str, str | None])
 
     def check(self, transform: Definition) -> None:
-        """Raise an error if a transform does not have the chosen keys."""
         for key in self.keys:
             if key not in transform.keys:
                 available = ", ".join(transform.keys) or "none"
@@ -85,7 +84,6 @@ class Choice:
 
 
 def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
-    """Create the quarantine table of a transform if it does not exist."""
     if warehouse.exists(transform.quarantine_table):
         return
     like = (
@@ -271,7 +269,6 @@ def _read_chosen(
 
 
 def _check_published(asset: Asset, rows: pa.Table) -> None:
-    """Raise an error if a row's commit is not completely published."""
     # Check after reading the rows: commits that were published by then still are.
     through = asset.published_commit_number()
     waiting = sum(commit_number > through for commit_number in rows["commit_number"].to_pylist())

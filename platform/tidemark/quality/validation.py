@@ -139,7 +139,6 @@ def _add_outcomes(
 def _validate_in_memory(
     rows: Rows, windowed: Sequence[Windowed], batch: Batch
 ) -> _ValidatedRows | None:
-    """Return rows for validation in memory, or None if there are too many."""
     if isinstance(rows, DataFrame):
         found = fetch(
             _add_outcomes(rows, rows.columns, windowed, batch).limit(thresholds.VALIDATED_ROWS + 1)

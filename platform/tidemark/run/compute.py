@@ -232,7 +232,6 @@ def _compute_in_engine(
     planning: Planning,
     opened: Observation | None,
 ) -> DataFrame:
-    """Compute the rows of the windows that the commit can have changed, in the engine."""
     transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
     rows = _read_affected(asset, marker, state, planning)
     # The extra query pays for itself only if computing everything twice would be expensive.
@@ -328,7 +327,6 @@ class _State:
 def _read_affected(
     asset: Asset, marker: CommitInfo, state: _State, planning: Planning
 ) -> DataFrame:
-    """Return the partials of the windows that a commit can have changed."""
     transform, before = asset.transform, marker.before
     rows = rollups.assign_windows_within(
         asset, state.rows, marker.after, affected_range(transform, marker)

@@ -59,7 +59,6 @@ class Catalog:
             wait(own)
 
     def wait_until_registered(self) -> None:
-        """Wait until all tables so far are registered."""
         for entry in self._pending or ():
             entry.result()
 

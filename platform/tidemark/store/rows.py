@@ -41,7 +41,6 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
 
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
-    """Return instants in microseconds."""
     return column.cast(INSTANT).cast(pa.int64()).to_pylist()
 
 

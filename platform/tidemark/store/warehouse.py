@@ -234,7 +234,6 @@ class Warehouse(Committer):
 
 
 def _check_owner(table: str, found: Head) -> None:
-    """Raise an error if a table has another owner or role than its name says."""
     if not isinstance(table, TableName):
         return
     if found.name is None:

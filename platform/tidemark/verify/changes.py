@@ -233,7 +233,6 @@ def _add_changed_windows(
     *,
     few: bool,
 ) -> Changes:
-    """Return `changes` with the windows that would change added."""
     transform, coverage = asset.transform, commit.after
     # A session may cross any bound.
     bounds = () if transform.window.merges else ranges

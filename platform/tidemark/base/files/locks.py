@@ -42,7 +42,6 @@ def share(handle: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock of a file."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

@@ -186,7 +186,6 @@ def _find_affected(
 
 
 def _number(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
-    """Return new rows with positions after those of their arrival."""
     taken = _union(each.select(*_PLACE) for each in (events, letters))
     newest = taken.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
     order = Window.partitionBy("arrival").orderBy(_UNJOINED, "position")

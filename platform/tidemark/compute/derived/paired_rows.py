@@ -66,7 +66,6 @@ def reason_of(lateness: int | None) -> Column:
 
 
 def taking_part(letter: str, rows: DataFrame) -> DataFrame:
-    """Return those rows of a side that take part."""
     return rows.where(f"{letter}{DEAD} IS NULL")
 
 

@@ -103,5 +103,4 @@ class Lifecycle(Protocol):
 
 
 def lifecycle(transform: Definition) -> Lifecycle:
-    """Return the lifecycle of a transform's windows."""
     return session if transform.window.merges else aligned

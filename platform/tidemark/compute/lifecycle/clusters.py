@@ -100,7 +100,6 @@ def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ra
 
 
 def cluster_window(transform: Definition) -> WindowSpec:
-    """Return a window over all fragments of a cluster."""
     return Window.partitionBy(*transform.keys, CLUSTER_START)
 
 

@@ -10,15 +10,33 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, checked_duration, describe, duration
 from tidemark.define.helper_columns import FIRST, helper
-from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
+from tidemark.define.windows.kind import Slicing, Window, floor_to, with_window
 
 _START, _END, _PLACE = map(helper, ("start", "end", "place"))
 _MAX_WINDOWS_PER_EVENT = 100_000
 
 
+class _Repeating(Window):
+    """Windows of one size, or growing to one, that start every `period` from an offset."""
+
+    size: int
+    offset: int
+
+    @property
+    def max_extent(self) -> int:
+        return self.size
+
+    @property
+    def period(self) -> int:
+        return self.size
+
+    def last_window_end(self, end: int) -> int:
+        return (end - 1 - self.offset) // self.period * self.period + self.offset + self.size
+
+
 @checked_class
 @dataclass(frozen=True, init=False)
-class Tumbling(Window):
+class Tumbling(_Repeating):
     """Windows of one size that follow each other without gap or overlap: each event is in one.
 
     Window N is [N * size + offset, (N + 1) * size + offset), for negative N too, counted in UTC
@@ -49,20 +67,9 @@ class Tumbling(Window):
     def __str__(self) -> str:
         return f"tumbling {describe(self.size)}{_describe_offset(self.offset)}"
 
-    @property
-    def max_extent(self) -> int:
-        return self.size
-
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         start = floor_to(F.unix_micros(F.col(event_time)), self.size, self.offset)
         return with_window(rows, start, start + F.lit(self.size))
-
-    @property
-    def period(self) -> int:
-        return self.size
-
-    def last_window_end(self, end: int) -> int:
-        return last_window_end(end, self.size, self.size, self.offset)
 
     def contains(self, inner: Window) -> bool:
         if not isinstance(inner, Tumbling):
@@ -72,7 +79,7 @@ class Tumbling(Window):
 
 @checked_class
 @dataclass(frozen=True, init=False)
-class Sliding(Window):
+class Sliding(_Repeating):
     """Windows of one size that start every `slide`: an event is in size / slide of them.
 
     Window N is [N * slide + offset, N * slide + offset + size), for negative N too, counted in UTC
@@ -113,10 +120,6 @@ class Sliding(Window):
         each = f"sliding {describe(self.size)} every {describe(self.slide)}"
         return f"{each}{_describe_offset(self.offset)}{gaps}"
 
-    @property
-    def max_extent(self) -> int:
-        return self.size
-
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         time = F.unix_micros(F.col(event_time))
         last = floor_to(time, self.slide, self.offset)
@@ -135,9 +138,6 @@ class Sliding(Window):
     def period(self) -> int:
         return self.slide
 
-    def last_window_end(self, end: int) -> int:
-        return last_window_end(end, self.slide, self.size, self.offset)
-
     @property
     def slicing(self) -> Slicing | None:
         # Slices save work only if each event is in at least two windows.
@@ -155,7 +155,7 @@ class Sliding(Window):
 
 @checked_class
 @dataclass(frozen=True, init=False)
-class Cumulating(Window):
+class Cumulating(_Repeating):
     """Windows that grow from a fixed start by `step` until they have their full size.
 
     From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, up to
@@ -200,10 +200,6 @@ class Cumulating(Window):
         each = f"cumulating {describe(self.size)} by {describe(self.step)}"
         return f"{each}{_describe_offset(self.offset)}"
 
-    @property
-    def max_extent(self) -> int:
-        return self.size
-
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         time, step = F.unix_micros(F.col(event_time)), F.lit(self.step)
         start = floor_to(time, self.size, self.offset)
@@ -212,16 +208,9 @@ class Cumulating(Window):
         rows = rows.select("*", ends.alias(_PLACE, _END))
         return with_window(rows, start, F.col(_END), _is_first()).drop(_PLACE, _END)
 
-    def last_window_end(self, end: int) -> int:
-        return last_window_end(end, self.size, self.size, self.offset)
-
     @property
     def slicing(self) -> Slicing | None:
         return self if self.size > self.step else None
-
-    @property
-    def period(self) -> int:
-        return self.size
 
     @property
     def closing_every(self) -> int:

@@ -107,11 +107,6 @@ def with_window(rows: DataFrame, start: Column, end: Column, *others: Column) ->
     return rows.select("*", start, end, *others)
 
 
-def last_window_end(end: int, step: int, size: int, offset: int) -> int:
-    """Return the end of the last window that starts before `end`; windows start every `step`."""
-    return (end - 1 - offset) // step * step + offset + size
-
-
 def floor_to(micros: Column, step: int, offset: int) -> Column:
     """Return the last multiple of `step`, counted from `offset`, that is not after `micros`."""
     return micros - F.pmod(micros - F.lit(offset), F.lit(step))

@@ -25,7 +25,6 @@ Settings = Mapping[str, str | None]
 
 
 def fetch(rows: DataFrame) -> pa.Table:
-    """Compute rows, and return them in memory."""
     sent: Any = rows
     table, schema = sent._to_table()
     return table.cast(fetched_schema(rows.schema if schema is None else schema))

@@ -21,6 +21,5 @@ def exclude_unsafe(spark: "SparkSession") -> None:
 
 
 def with_excluded_rule(excluded: str | None, rule: str) -> str:
-    """Return a setting of excluded rules with one more rule."""
     rules = [each.strip() for each in (excluded or "").split(",") if each.strip()]
     return ",".join(dict.fromkeys([*rules, rule]))

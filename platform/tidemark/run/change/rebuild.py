@@ -191,7 +191,6 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
 
 def _is_continuable(warehouse: Warehouse, side: Definition) -> bool:
-    """Return whether the separate tables were started with this definition."""
     return Asset(warehouse, side).state.last().definition == fingerprint(side)
 
 

@@ -80,7 +80,6 @@ def _empty_letters(log: Log, found: SearchResult, place: TempTables) -> None:
 
 
 def _delete_events(log: Log, found: SearchResult, place: TempTables) -> None:
-    """Rewrite the affected arrivals in the log without the erased events."""
     erasure = found.erasure
     table = log.source.log_table
     ranges = erasures.arrival_ranges([*erasure.events, *erasure.added])

@@ -114,7 +114,6 @@ class _Work:
 
     @property
     def logs(self) -> list[Log]:
-        """The event logs of all sources."""
         return [self.log, *(Log(self.warehouse, each) for each in self.derived)]
 
     def plan(self, where: str, texts: Sequence[str]) -> ErasureReport:
@@ -205,7 +204,6 @@ class _Work:
         )
 
     def _list_unfinished(self) -> list[tuple[Log, Erasure]]:
-        """Return all recorded erasures of the sources that have not ended."""
         return [
             (log, erasure)
             for log in self.logs

@@ -53,7 +53,6 @@ class SearchResult:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to erase."""
         return not self.erasure.changes
 
     def change(self, log: Log) -> Log:
@@ -62,7 +61,6 @@ class SearchResult:
 
     @property
     def gained_places(self) -> DataFrame | None:
-        """The places of the events to add."""
         return None if self.gained is None else self.gained.select(*affected_by_erasure.PLACE)
 
 
@@ -217,7 +215,6 @@ def widen_ranges(ranges: Ranges, extent: int) -> Ranges:
 def find_counted(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> list[Definition]:
-    """Return the assets of a source that have counted events."""
     own = [d for d in definitions if d.source.name == source.name and d.follows is None]
     return [d for d in own if Asset(warehouse, d).state.last().commit_number >= 0]
 

@@ -153,7 +153,6 @@ class StateCommit(CommitInfo):
 
     @property
     def lists_late_events(self) -> bool:
-        """Whether the commit writes the late table."""
         return True
 
 

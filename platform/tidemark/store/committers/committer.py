@@ -147,7 +147,6 @@ class Committer:
             return None
 
     def schema(self, table: str) -> pa.Schema:
-        """Return the table's columns."""
         return arrow_schema(self._newest(table).schema())
 
     def max_value(self, table: str, column: str) -> int | None:

@@ -39,7 +39,6 @@ class File:
 
     @classmethod
     def there(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
-        """Return the description of a file that exists."""
         info = system.get_file_info(f"{folder}/{path}")
         modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
@@ -69,12 +68,10 @@ class Staged:
 
     @property
     def folder(self) -> str:
-        """The folder that contains the files."""
         return f"{self.table}/{self.name}"
 
     @property
     def rows(self) -> int:
-        """The number of rows in all files."""
         return sum(file.footer.num_rows for file in self.files)
 
     def within(self, table: str) -> "Staged":

@@ -30,7 +30,6 @@ class Head(NamedTuple):
     def from_properties(
         cls, table: str, table_id: str, version: int, properties: Mapping[str, str | None]
     ) -> "Head":
-        """Create it from a table's properties."""
         form = int(properties.get("tidemark.format") or 0)
         kind = properties.get(rollup_generation.PROPERTY) or ""
         return cls(table_id, version, form, kind, TableName.of(table, properties))

@@ -89,7 +89,6 @@ class Arrival:
 
     @property
     def brings_data(self) -> bool:
-        """Whether it has events or dead letters."""
         return self.rows > 0 or self.dead_letters > 0
 
 

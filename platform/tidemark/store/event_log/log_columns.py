@@ -32,7 +32,6 @@ _SINCE = "tidemark.schema."
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Return columns and their types as Spark DDL."""
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 

@@ -57,7 +57,6 @@ class Step:
 
     @property
     def arrival(self) -> int:
-        """The number of the base's arrival."""
         return self.taken[self.base]
 
     @property

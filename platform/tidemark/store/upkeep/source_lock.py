@@ -97,7 +97,6 @@ def shares_source(
 
 
 def wait_for_erasure(warehouse: Warehouse, source: Source) -> None:
-    """Wait until no erasure of a source is in progress."""
     _wait_for_erasure(warehouse, source, then=lambda: True)
 
 
