@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -90,7 +89,8 @@ class Batch:
 
     @property
     def recounted(self) -> DataFrame:
-        return frame(self.asset.warehouse.spark, self._recounted)
+        counted = self._recount() if self.counting is None else self.counting.result()
+        return frame(self.asset.warehouse.spark, counted)
 
     @contextmanager
     def prepare(self) -> Iterator["Batch"]:
@@ -120,10 +120,6 @@ class Batch:
         counted = Future[Rows]()
         counted.set_result(self._recount())
         return replace(self, counting=counted)
-
-    @cached_property
-    def _recounted(self) -> Rows:
-        return self._recount() if self.counting is None else self.counting.result()
 
     def _recount(self) -> Rows:
         with self.asset.warehouse.planning(self.planning):

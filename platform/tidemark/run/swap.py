@@ -65,9 +65,8 @@ def store(asset: Asset, marker: TableSwap, state: tuple[str, int]) -> TableSwap:
 def finish(asset: Asset, marker: TableSwap) -> RunFacts:
     """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
     warehouse, windows = asset.warehouse, 0
-    for table, step in zip(
-        list_replaced(asset.transform), _list_steps(asset.transform), strict=True
-    ):
+    steps = [*("late" for _ in asset.transform.late_tables), "quarantine", "panes", "published"]
+    for table, step in zip(list_replaced(asset.transform), steps, strict=True):
         pass_fail_point(step)
         done = _take_over(asset, marker, table)
         if table == asset.transform.table:
@@ -83,10 +82,6 @@ def finish(asset: Asset, marker: TableSwap) -> RunFacts:
         if source != table:
             warehouse.drop(source)
     return facts_
-
-
-def _list_steps(transform: Definition) -> list[str]:
-    return [*("late" for _ in transform.late_tables), "quarantine", "panes", "published"]
 
 
 def _take_over(asset: Asset, marker: TableSwap, table: str) -> int:

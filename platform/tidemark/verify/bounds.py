@@ -18,7 +18,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import duration, latest
 from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
@@ -114,12 +114,8 @@ _NEWEST = helper("newest")
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
     """Return for each arrival the newest event time of all arrivals before it."""
-    newest = accumulate((None, *(a.max_event_time for a in timeline)), _max_or_none)
+    newest = accumulate((None, *(a.max_event_time for a in timeline)), latest)
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
-
-
-def _max_or_none(one: int | None, other: int | None) -> int | None:
-    return max((t for t in (one, other) if t is not None), default=None)
 
 
 def _measures(lag: Column) -> list[Column]:

@@ -45,7 +45,12 @@ def count(where: str | None = None) -> Aggregate:
         no_slack,
         result_type=fixed_type("bigint"),
     )
-    return replace(plain, signed=lambda retraction: _signed_count(plain, where, retraction))
+    return replace(
+        plain,
+        signed=lambda retraction: _subtracting(
+            replace(plain, partial=lambda: _net(values("1", where), retraction))
+        ),
+    )
 
 
 @check_arguments
@@ -151,10 +156,6 @@ def _sum_counts(partials: Column) -> Column:
 
 
 _NONFINITE = ("nan", "inf", "-inf")
-
-
-def _signed_count(count: Aggregate, where: str | None, retraction: str) -> Aggregate:
-    return _subtracting(replace(count, partial=lambda: _net(values("1", where), retraction)))
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:

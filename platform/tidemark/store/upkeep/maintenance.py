@@ -280,7 +280,8 @@ def _versions_read(warehouse: Warehouse) -> dict[str, int]:
     The keys are the tables' identities.
     """
     found: dict[str, int] = {}
-    for table, version in [*_read_by_marts(warehouse), *_read_by_queries(warehouse)]:
+    by_queries = ((table, version - 1) for table, version in checkpoints.read(warehouse))
+    for table, version in [*_read_by_marts(warehouse), *by_queries]:
         found[table] = min(version, found.get(table, version))
     return found
 
@@ -292,8 +293,3 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
         properties = _run_unless_dropped(marts, mart, marts.properties) or {}
         versions: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
         yield from ((table, at) for table, at in versions.items() if isinstance(at, int))
-
-
-def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """Yield, from the checkpoints, the last version that each streaming query has read."""
-    yield from ((table, version - 1) for table, version in checkpoints.read(warehouse))
