@@ -146,23 +146,15 @@ def _classify(
 
 
 def finish_windows(
-    stored: DataFrame,
-    transform: Definition,
-    log: Log,
-    at: AsOf,
-    *others: Column,
-    all_fire_once: bool = False,
+    stored: DataFrame, transform: Definition, log: Log, at: AsOf, *others: Column
 ) -> DataFrame:
-    """Return the rows of the windows that have fired.
+    """Return the rows of the windows that have fired as of `at`.
 
     Args:
         stored: partials, possibly several of a slot.
-        at: the moment as of which windows are computed.
         others: further aggregate expressions over the admitted partials.
-        all_fire_once: true if each window is known to fire just once, completely.
     """
-    kind = lifecycle(transform)
-    return kind.finish_windows(stored, transform, log, at, *others, all_fire_once=all_fire_once)
+    return lifecycle(transform).finish_windows(stored, transform, log, at, *others)
 
 
 def as_of(coverage: Coverage) -> AsOf:

@@ -40,10 +40,6 @@ def aggregate_events(
 
 
 def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-    """Return every firing of every session up to `at`, for the pane table.
-
-    The columns are those of `Lifecycle.list_firings`.
-    """
     fragments = add_clusters(stored, transform)
     by_replay = replay_clusters(fragments, transform, log, at, accumulation=transform.accumulation)
     if transform.trigger.fires_early:
@@ -70,8 +66,6 @@ def finish_windows(
     """Return the current rows of the sessions that have fired.
 
     Args:
-        others: further aggregate expressions over the admitted partials.
-        all_fire_once: true if all clusters are known to be plain.
         near: only clusters that fragments in these ranges may touch; all by default.
     """
     fragments = add_clusters(stored, transform)
@@ -108,15 +102,7 @@ def compute_changes(
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    """Return the changes of session rows between `then` and `at`.
-
-    These are current rows that fired or became final in between, and with `IS_DELETED` the rows of
-    sessions that no longer exist.
-
-    Args:
-        opened: observation that receives `open_from`, defined as in the function `find_open_from`.
-        all_fire_once: true if all clusters are known to be plain.
-    """
+    # Current rows that fired or became final in between, and rows of sessions that no longer exist.
     fragments = add_clusters(stored, transform)
     since, final = slot.has_fired_since(transform, then), slot.has_become_final(transform, at, then)
     found: list[DataFrame] = []
@@ -172,10 +158,7 @@ def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame
 
 
 def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
-    """Return whether all clusters are plain because all fragments are ahead.
-
-    It queries the engine, which only has to scan the fragments.
-    """
+    # All clusters are plain if all fragments are ahead. The engine only has to scan the fragments.
     if transform.trigger.fires_early:
         return False
     behind = F.col(WATERMARK_BEFORE) >= F.unix_micros("window_start")
