@@ -11,6 +11,7 @@ unpublished. Either decision holds until the window's values change.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -28,7 +29,7 @@ from tidemark.quality.gx import ROW
 from tidemark.store import integrity
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, within
 from tidemark.store.committers.values import Merge
 from tidemark.store.key_choice import KeyChoice, choose
@@ -97,7 +98,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
 
 def is_empty(batch: Batch) -> bool:
     """Return whether no window that a commit can change is quarantined."""
-    bound = InRanges("window_start", batch.ranges())
+    bound = window_starts_in(batch.ranges())
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
@@ -228,7 +229,7 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
     """Return the rows of windows that start in a range as computed, whether published or
     quarantined.
     """
-    bound = InRanges("window_start", ranges)
+    bound = window_starts_in(ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
         return published
@@ -238,17 +239,22 @@ def read_computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -
     return good.unionByName(quarantined.drop(*QUARANTINE_COLUMNS), allowMissingColumns=True)
 
 
-def count_by_expectation(
-    warehouse: Warehouse, transform: Definition, ranges: Ranges = ()
-) -> dict[str, int]:
-    """Return how many windows that start in a range are quarantined, by failed expectation."""
+class QuarantineCounts(NamedTuple):
+    """Number of quarantined rows, in total and by each expectation that they fail."""
+
+    rows: int
+    by_expectation: dict[str, int]
+
+
+def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> QuarantineCounts:
+    """Return the numbers of quarantined windows that start in a range."""
     if not warehouse.exists(transform.quarantine_table):
-        return {}
-    rows = warehouse.take(transform.quarantine_table, InRanges("window_start", ranges))
+        return QuarantineCounts(0, {})
+    rows = warehouse.take(transform.quarantine_table, window_starts_in(ranges))
     counts: Counter[str] = Counter()
     for failed in rows["failed_expectations"].to_pylist():
         counts.update({f["expectation"] for f in failed if f["level"] == ERROR})
-    return dict(counts)
+    return QuarantineCounts(rows.num_rows, dict(counts))
 
 
 def _read_chosen(

@@ -17,13 +17,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.compute import rollups as rolling
 from tidemark.compute.compare import keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
-from tidemark.compute.pane import as_of, check, finish_windows
-from tidemark.define import classification
+from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, VERDICT, helper
+from tidemark.define.helper_columns import helper
 from tidemark.define.identity import parts
 from tidemark.define.identity.parts import AGGREGATE, Change, Effect
 from tidemark.define.tidemark_columns import QUARANTINE_COLUMNS
@@ -32,10 +30,10 @@ from tidemark.engine.queries.requests import fetch
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import compare_rows
+from tidemark.verify.parity import compare_rows, read_unchanged, recompute
 
 EFFECT_TEXTS = {
     Effect.NONE: "no window is recomputed; later runs validate their rows with it",
@@ -125,7 +123,10 @@ def compute_changes(
     asset = _load_asset(warehouse, transform)
     ranges, few = between(start, end), asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
-        published, commit = _read_computed(asset, ranges, place, few=few)
+        published, commit = read_unchanged(
+            asset,
+            lambda commit: place.materialize_frame(_read_computed(asset, commit, ranges), few=few),
+        )
         changes = _find_differences(asset, commit)
         if changes.effect is Effect.NONE and changes.earlier_through is None:
             return changes
@@ -173,39 +174,23 @@ def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
     return None if renewed else first.before.at.arrival
 
 
-def _read_computed(
-    asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
-) -> tuple[DataFrame, StateCommit]:
-    """Return the rows that an asset has computed, published or quarantined, and their commit.
+def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFrame:
+    """Return the rows that an asset has computed, published or quarantined.
 
     They have their keys as JSON, and the columns of the definition that made them.
     """
     warehouse, transform = asset.warehouse, asset.transform
-    tables = (transform.table, transform.quarantine_table)
-    bound = InRanges("window_start", ranges)
-    while True:
-        versions = [warehouse.version(table) for table in tables]
-        commit = asset.state.at(
-            max(asset.published_commit_number(), warehouse.transaction(transform.table, asset.app))
-        )
-        rows = warehouse.read(transform.table, bound)
-        keys = _find_keys(asset, commit, rows.columns)
-        rows = rows.withColumn(_KEYS, keys_as_json(keys))
-        if versions[1] >= 0:
-            quarantined = warehouse.read(transform.quarantine_table, bound)
-            quarantined = quarantined.withColumn(_KEYS, keys_as_json(keys)).drop(
-                *_VALIDATION_COLUMNS
-            )
-            same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
-            good = (
-                rows.alias("p")
-                .join(quarantined.alias("w"), same, "left_anti")
-                .drop(*_VALIDATION_COLUMNS)
-            )
-            rows = good.unionByName(quarantined, allowMissingColumns=True)
-        rows = place.materialize_frame(rows, few=few)
-        if versions == [warehouse.version(table) for table in tables]:
-            return rows, commit
+    bound = window_starts_in(ranges)
+    rows = warehouse.read(transform.table, bound)
+    keys = keys_as_json(_find_keys(asset, commit, rows.columns))
+    rows = rows.withColumn(_KEYS, keys)
+    if not warehouse.exists(transform.quarantine_table):
+        return rows
+    quarantined = warehouse.read(transform.quarantine_table, bound)
+    quarantined = quarantined.withColumn(_KEYS, keys).drop(*_VALIDATION_COLUMNS)
+    same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
+    good = rows.alias("p").join(quarantined.alias("w"), same, "left_anti")
+    return good.drop(*_VALIDATION_COLUMNS).unionByName(quarantined, allowMissingColumns=True)
 
 
 def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> list[str]:
@@ -233,22 +218,9 @@ def _add_changed_windows(
     *,
     few: bool,
 ) -> Changes:
-    transform, coverage = asset.transform, commit.after
-    # A session may cross any bound.
-    bounds = () if transform.window.merges else ranges
-    counted = rolling.recount_partials(asset.warehouse, transform, coverage, bounds)
-    stored = place.materialize_frame(counted, few=few)
-
-    def compute_windows(partials: DataFrame) -> DataFrame:
-        rows = finish_windows(partials, transform, asset.log, as_of(coverage))
-        return rows.where(window_starts_in(ranges).sql()).withColumn(
-            _KEYS, keys_as_json(transform.keys)
-        )
-
-    streamed = compute_windows(stored)
-    complete = compute_windows(
-        stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
-    )
+    transform = asset.transform
+    _, *computed = recompute(asset, commit, ranges, place, few=few)
+    streamed, complete = (r.withColumn(_KEYS, keys_as_json(transform.keys)) for r in computed)
     published_types = {f.name: f.dataType for f in published.schema.fields}
     here = {f.name: f.dataType for f in streamed.schema.fields}
     both = [

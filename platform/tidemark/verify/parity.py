@@ -6,14 +6,14 @@ row by row.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute import rollups as rolling
+from tidemark.compute import rollups
 from tidemark.compute.compare import find_differences, iso_text, keys_as_json
 from tidemark.compute.materialize import TempTables, temp_tables
 from tidemark.compute.pane import as_of, finish_windows
@@ -25,11 +25,12 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import InRanges, window_starts_in
+from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 
 _LATE_LOSS = "late_loss"
+_T = TypeVar("_T")
 _FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
 
 
@@ -101,22 +102,17 @@ def parity(
     # A source that was never ingested raises its error below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
     with temp_tables(warehouse) as place, warehouse.planning(Planning.of(few)):
-        published, quarantine_counts, commit = _read_computed(asset, ranges, place, few=few)
-        coverage = rolling.coverage_after(transform, commit)
-        # A session may cross any bound.
-        bounds = () if transform.window.merges else ranges
-        counted = rolling.recount_partials(warehouse, transform, coverage, bounds)
-        stored = place.materialize_frame(counted, few=few)
-
-        def compute_windows(partials: DataFrame) -> DataFrame:
-            rows = rolling.assign_windows(warehouse, transform, partials, coverage)
-            return finish_windows(rows, transform, asset.log, as_of(coverage)).where(
-                window_starts_in(ranges).sql()
-            )
-
-        streamed = compute_windows(stored)
-        all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
-        complete = compute_windows(all_in)
+        # A quarantined row takes part, too: its values are at fault, not their computation.
+        (published, quarantined), commit = read_unchanged(
+            asset,
+            lambda _: (
+                place.materialize_frame(
+                    quarantine.read_computed(warehouse, transform, ranges), few=few
+                ),
+                quarantine.count(warehouse, transform, ranges),
+            ),
+        )
+        stored, streamed, complete = recompute(asset, commit, ranges, place, few=few)
         columns = [*transform.aggregates, *_FACTS]
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
@@ -127,7 +123,7 @@ def parity(
         lost = stored.where(F.col(VERDICT) == classification.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
-            as_of=coverage.at.arrival,
+            as_of=rollups.coverage_after(transform, commit).at.arrival,
             windows=both.select("window_start", "keys").distinct().count(),
             lost=int(lost[0] or 0) if lost else 0,
             total=sum(kinds.values()),
@@ -136,48 +132,49 @@ def parity(
                 for r in found.limit(most).collect()
             ],
             kinds=kinds,
-            quarantined=quarantine_counts.rows,
-            quarantined_by=quarantine_counts.by_expectation,
+            quarantined=quarantined.rows,
+            quarantined_by=quarantined.by_expectation,
         )
 
 
-class _QuarantineCounts(NamedTuple):
-    """Number of quarantined rows, in total and by each expectation that they fail."""
+def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T, StateCommit]:
+    """Return what a function reads in an asset's tables, and the newest commit in them.
 
-    rows: int
-    by_expectation: dict[str, int]
-
-
-def _read_computed(
-    asset: Asset, ranges: Ranges, place: TempTables, *, few: bool
-) -> tuple[DataFrame, _QuarantineCounts, StateCommit]:
-    """Return the rows as computed, the numbers of quarantined rows among them, and their commit.
-
-    A stream may publish in the meantime, so the rows are read again until no table has changed.
+    A stream may publish in the meantime, so it is called again until no table has changed. It gets
+    the commit.
     """
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
     while True:
         versions = [warehouse.version(table) for table in tables]
-        # A quarantined row takes part, too: its values are at fault, not their computation.
-        rows = place.materialize_frame(
-            quarantine.read_computed(warehouse, transform, ranges), few=few
-        )
-        quarantine_counts = _QuarantineCounts(
-            _count_quarantined(warehouse, transform, ranges),
-            quarantine.count_by_expectation(warehouse, transform, ranges),
-        )
-        newest = max(
-            asset.published_commit_number(), warehouse.transaction(transform.table, asset.app)
-        )
+        published = warehouse.transaction(transform.table, asset.app)
+        commit = asset.state.at(max(asset.published_commit_number(), published))
+        found = read(commit)
         if versions == [warehouse.version(table) for table in tables]:
-            return rows, quarantine_counts, asset.state.at(newest)
+            return found, commit
 
 
-def _count_quarantined(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
-    if not warehouse.exists(transform.quarantine_table):
-        return 0
-    return warehouse.take(transform.quarantine_table, InRanges("window_start", ranges)).num_rows
+def recompute(
+    asset: Asset, commit: StateCommit, ranges: Ranges, place: TempTables, *, few: bool
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Return the partials of windows that start in a range, counted from the log as of a commit.
+
+    Also return the rows of these windows, without and with too-late events.
+    """
+    warehouse, transform = asset.warehouse, asset.transform
+    coverage = rollups.coverage_after(transform, commit)
+    # A session may cross any bound.
+    bounds = () if transform.window.merges else ranges
+    counted = rollups.recount_partials(warehouse, transform, coverage, bounds)
+    stored = place.materialize_frame(counted, few=few)
+
+    def compute_windows(partials: DataFrame) -> DataFrame:
+        rows = rollups.assign_windows(warehouse, transform, partials, coverage)
+        windows = finish_windows(rows, transform, asset.log, as_of(coverage))
+        return windows.where(window_starts_in(ranges).sql())
+
+    all_in = stored.withColumn(ADMITTED, F.col(VERDICT) <= classification.TOO_LATE)
+    return stored, compute_windows(stored), compute_windows(all_in)
 
 
 def compare_rows(

@@ -73,45 +73,39 @@ def _in_scope(show: Callable[[Log, WindowedTransform, Scope], DataFrame]) -> _Re
     return lambda log, transform, marker: show(log, transform, marker.scope())
 
 
-_RECOMPUTED = (
-    (
+STEPS = (
+    _Step(
         "read",
         "rows of the event log: events with the facts of their arrival",
         _in_scope(read_scope),
     ),
-    ("prepared", "the same rows after the transform's function", _in_scope(prepare_scope)),
-    (
+    _Step("prepared", "the same rows after the transform's function", _in_scope(prepare_scope)),
+    _Step(
         "classified",
         "each event, once for each of its windows, with its lateness",
         _in_scope(classify_scope),
     ),
-    (
+    _Step(
         "late",
         "events that are too late or have no event time, with the lag and the reason",
         late_events,
     ),
-    (
+    _Step(
         "partials",
         "classified events, aggregated by window, keys and lateness, as the state stores them",
         _recount_partials,
     ),
-)
-_WRITTEN = (
-    ("panes", "firings that the run wrote to the pane table", "panes_table"),
-    (
+    _Step("panes", "firings that the run wrote to the pane table", table="panes_table"),
+    _Step(
         "quarantined",
         "windows that failed an expectation, as stored in the quarantine",
-        "quarantine_table",
+        table="quarantine_table",
     ),
-    (
+    _Step(
         "published",
         "windows that the run wrote to the published table and no later run has rewritten",
-        "table",
+        table="table",
     ),
-)
-STEPS = (
-    *(_Step(name, meaning, again=again) for name, meaning, again in _RECOMPUTED),
-    *(_Step(name, meaning, table=table) for name, meaning, table in _WRITTEN),
 )
 
 

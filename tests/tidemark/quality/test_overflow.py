@@ -88,7 +88,7 @@ def test_a_window_that_overflows_is_quarantined_and_others_continue(
     assert (facts.windows, facts.quarantined) == (len(good), len(bad))
     assert (published(), held()) == (good, bad)
     assert parity(warehouse, asset).equal
-    assert quarantine.count_by_expectation(warehouse, asset)[REASON] == 2
+    assert quarantine.count(warehouse, asset).by_expectation[REASON] == 2
     recorded = warehouse.read("checks").where((F.col("expectation") == REASON) & ~F.col("success"))
     failures = [f for row in recorded.collect() for f in row["failures"]]
     assert {json.loads(f["keys"])["sensor"] for f in failures} == {"large", "even"}
