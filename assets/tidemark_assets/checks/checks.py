@@ -17,10 +17,9 @@ from tidemark.base.instants import iso
 from tidemark.charts import picture_checks
 from tidemark.charts.chart import to_svg
 from tidemark.define.definition import Definition
-from tidemark.quality import WARNING, Expectation, results
+from tidemark.quality import WARNING, Expectation
 from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
-from tidemark.store.warehouse import Warehouse
 from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
 from tidemark_assets.base.cells import as_table, literal
 from tidemark_assets.base.names import Names
@@ -134,13 +133,11 @@ def _evaluation(
 
 
 def draw_history(
-    warehouse: Warehouse, transform: Definition, facts: RunFacts
+    snapshot: Snapshot, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return the results of the newest runs up to this one, as a picture."""
-    commit_number = facts.commit_number
-    found = results.read_since(
-        warehouse, transform.name, commit_number - _DRAWN, commit_number, facts.table_id
-    )
+    newest = results_since(snapshot, transform.name, facts.commit_number - _DRAWN)
+    found = [result for result in newest if result.commit_number <= facts.commit_number]
     if not found:
         return {}
     drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")

@@ -161,8 +161,9 @@ def transform_assets(
                 warehouse, transform, facts, begins, done[-1].end
             )
             # Like the pictures of windows, it is added once, to the newest partition.
-            found[done[-1].key] |= checks.draw_history(warehouse, transform, facts)
-            evaluations = [*checks.current_results(names, tidemark.snapshot(), transform)]
+            snapshot = tidemark.snapshot()
+            found[done[-1].key] |= checks.draw_history(snapshot, transform, facts)
+            evaluations = [*checks.current_results(names, snapshot, transform)]
         _log_metadata(context, names, transform, found, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's own version
         # would depend on the log, whose version stays the same.

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
@@ -19,7 +18,6 @@ from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.ranges import Ranges
 from tidemark.store.committers.values import Merge
 from tidemark.store.rows import INSTANT, to_micros
-from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.CHECKS
 MAX_FAILURES = 1000
@@ -216,31 +214,6 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     )
     warehouse.merge(chosen, TABLE, wordless)
     return chosen.num_rows
-
-
-def read_since(
-    warehouse: Warehouse,
-    asset: str,
-    after: int,
-    through: int | None = None,
-    table_id: str | None = None,
-) -> list[CheckResult]:
-    """Return the results of the commits with `after` < number <= `through`, in order.
-
-    Args:
-        table_id: the identity of the tables; the newest by default.
-    """
-    commit_number, rows = (
-        F.col("commit_number"),
-        warehouse.read(TABLE).where(F.col("asset") == asset),
-    )
-    if table_id is None:
-        table_id = rows.agg(F.max_by("table_id", "at")).collect()[0][0]
-    rows = rows.where((F.col("table_id") == table_id) & (commit_number > after))
-    rows = rows if through is None else rows.where(commit_number <= through)
-    return [
-        CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("commit_number").collect()
-    ]
 
 
 def _format_place(failure: Failure) -> str:

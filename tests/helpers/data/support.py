@@ -16,6 +16,8 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
+from tidemark.quality.results import TABLE, CheckResult
+from tidemark.store.commits.conditions import Equals, number_is
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -201,6 +203,12 @@ def published(
         if row["average"] is not None:
             row["average"] = round(row["average"], 9)
     return found
+
+
+def check_results(warehouse: Warehouse, asset: str, commit_number: int = 0) -> list[CheckResult]:
+    """Return the recorded results of one commit."""
+    bounds = (Equals("asset", asset), number_is("commit_number", commit_number))
+    return [CheckResult(**row) for row in warehouse.take(TABLE, *bounds).to_pylist()]
 
 
 def renamed(transform: WindowedTransform, name: str) -> WindowedTransform:

@@ -10,7 +10,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from helpers.data.runs import published_through
-from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    T0,
+    Event,
+    check_results,
+    ingest,
+    some_arrivals,
+)
 from tidemark import quality as q
 from tidemark.base import thresholds
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
@@ -181,9 +190,7 @@ def test_warnings_publish_and_a_row_set_fails_as_a_whole(
     facts = backfill(warehouse, warned)
     assert (facts.windows, facts.quarantined, facts.warned) == (2, 0, 1)
     assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
-    found = results.read_since(
-        warehouse, "per_minute", facts.commit_number - 1, facts.commit_number
-    )
+    found = check_results(warehouse, "per_minute", facts.commit_number)
     told = {r.expectation.partition("(")[0]: (r.success, r.observed) for r in found}
     assert told == {
         "between": (False, "9 (2023-11-14T22:14:00Z, a)"),
@@ -233,7 +240,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
-    found = results.read_since(warehouse, "per_minute", -1, 0)
+    found = check_results(warehouse, "per_minute")
     assert [(r.expectation, r.success) for r in found] == [
         ("between(most, most=5)", False),
         ("max_change_after_close(0.1, events)", True),
@@ -352,7 +359,7 @@ def test_few_and_many_rows_are_validated_alike(
         ("tenth", "passed"),
         ("plain", "warned"),
     }
-    found = results.read_since(warehouse, "per_minute", -1, 0)
+    found = check_results(warehouse, "per_minute")
     assert [(r.rows_validated, r.rows_failed) for r in found] == [
         (7, 2),
         (7, 1),

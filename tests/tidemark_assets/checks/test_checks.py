@@ -18,12 +18,11 @@ from helpers.dagster.staleness import causes
 from helpers.dagster.steps import OnTestSession
 from helpers.dagster.ticks import of_part
 from helpers.data.judgements import judged, promoted, publish, withhold
-from helpers.data.support import READINGS, T0, Event, ingest
+from helpers.data.support import READINGS, T0, Event, check_results, ingest
 from helpers.suite.scrapes import scraped, value
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import fingerprint
-from tidemark.quality import results
 from tidemark.run.change.rebuild import promote, rebuild, roll_back
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
@@ -279,7 +278,7 @@ def test_an_overflow_is_a_failed_check_and_a_metric(engine: Settings, spark: Spa
     told = {e.check_name: e for e in result.get_asset_check_evaluations()}
     assert (told[FITS].passed, told[FITS].severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert told[FITS].description == FAILED.replace("22:17", "22:14").replace("9", SEEN)
-    [recorded] = results.read_since(resource.warehouse, "sums", -1)
+    [recorded] = check_results(resource.warehouse, "sums")
     assert (recorded.expectation, recorded.success) == ("values_fit()", False)
     assert [f["observed"] for f in recorded.failures] == [SEEN]
     found = scraped(Monitor(settings))
