@@ -46,7 +46,7 @@ def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> Da
     """Return the rows of firings: window, keys, some facts, `retraction`, and the aggregates.
 
     Args:
-        fired: firings with the columns of `Lifecycle.list_firings`.
+        fired: firings with the columns of `aligned.list_firings`.
         facts: the columns that are kept; together with the keys, they identify a firing.
     """
     rows = fired.select(

@@ -21,6 +21,11 @@ def aggregate_events(
     columns: list[Column],
     before: DataFrame | None = None,
 ) -> DataFrame:
+    """Return classified events, aggregated to the partials that the state stores.
+
+    Args:
+        before: the partials of earlier runs, which count triggers need.
+    """
     events = slot.assign_slots(events, transform, log, before)
     return events.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(*columns)
 
@@ -33,6 +38,12 @@ def finish_windows(
     *others: Column,
     all_fire_once: bool = False,
 ) -> DataFrame:
+    """Return the current rows of the windows that have fired.
+
+    Args:
+        others: further aggregate expressions over the admitted partials.
+        all_fire_once: result of the function `all_fire_once` for these partials.
+    """
     fired = slot.select_fired(stored, transform, log, at)
     phase = F.col(PHASE)
     windows = fired.groupBy(*transform.by_window).agg(
@@ -66,6 +77,13 @@ def compute_changes(
     opened: Observation | None = None,
     all_fire_once: bool = False,
 ) -> DataFrame:
+    """Return the rows that changed between `then` and `at`; `IS_DELETED` marks deleted rows.
+
+    Args:
+        opened: observation that receives `open_from` if windows merge: the start of the first
+            window that later arrivals can still change.
+        all_fire_once: result of the function `all_fire_once` for these partials.
+    """
     fired = finish_windows(stored, transform, log, at, F.max(FIRED).alias(FIRED))
     again = F.coalesce(F.col(FIRED) > then.arrival, F.lit(False))
     moved = slot.has_closed(at, then) | slot.has_become_final(transform, at, then)
@@ -73,6 +91,16 @@ def compute_changes(
 
 
 def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
+    """Return every firing of every window up to `at`, for the pane table.
+
+    Columns:
+
+    - the window and keys; `pane`, `PHASE`, `FIRED`
+    - `_upto`: all partials in the firing; `_fresh`: those that are new in it
+    - `_replaces`: the rows that it replaces, each with its window and its partials as `_upto`
+
+    Columns that the accumulation does not need may be empty.
+    """
     fired = slot.select_fired(stored, transform, log, at)
     part = F.struct(PHASE, FIRING, *transform.aggregates)
     windows = fired.groupBy(*transform.by_window).agg(
@@ -109,10 +137,18 @@ def list_firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -
 
 
 def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
+    """Return partials, repartitioned if they are so many that this is cheaper.
+
+    Partials that merge are then in one partition, so that no later step shuffles rows.
+    """
     # Counting distinct firings would shuffle all rows twice, by firing and then by window.
     return stored.repartition(*transform.by_window)
 
 
 def all_fire_once(stored: DataFrame, transform: Definition) -> bool:
+    """Return whether each window is known to fire just once, completely, at its end.
+
+    False also means unknown. Only sessions without early firings query the engine for it.
+    """
     # Slots merge in the same way, regardless of how often a window has fired.
     return False

@@ -49,7 +49,7 @@ def replay_clusters(
     names: list[str] | None = None,
     opened: Observation | None = None,
 ) -> DataFrame:
-    """Return the firings of the clusters that are not plain, as in `Lifecycle.list_firings`.
+    """Return the firings of the clusters that are not plain, as in `aligned.list_firings`.
 
     The column `_live` is added, true if the firing's row is current. So is the field `_deleted` of
     the entries of `_replaces`, true if no current row has that window.
