@@ -8,8 +8,7 @@ The asset's state and the timeline answer that, without the engine. Their files'
 almost everything.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -20,16 +19,8 @@ from tidemark.store.commits.conditions import Condition, Equals, InRanges, at_le
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 
-
-class _Read(Protocol):
-    """A function that reads some columns of the rows of a table that satisfy all bounds.
-
-    It returns None if the table does not exist.
-    """
-
-    def __call__(
-        self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
-    ) -> pa.Table | None: ...
+_Read = Callable[[str, Sequence[Condition], Sequence[str]], pa.Table | None]
+"""Reads some columns of the rows of a table that satisfy all bounds; None without the table."""
 
 
 def can_change(

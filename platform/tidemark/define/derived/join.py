@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -34,35 +34,6 @@ _How = Literal["inner", "left", "full"]
 _EventTime = Literal["latest", "left"]
 JOINED_AT = "joined_at"
 """The column with the event time of a join with `event_time="latest"`."""
-
-
-class _Reach(Protocol):
-    """The event times of right rows with which a left row can pair.
-
-    `low` and `high` bound the distance from the left row's event time to the right row's, in
-    microseconds; if `exact`, the reach of every left row has these bounds.
-    """
-
-    @property
-    def low(self) -> int: ...
-
-    @property
-    def high(self) -> int: ...
-
-    @property
-    def exact(self) -> bool: ...
-
-    def covers(self, left: Column, right: Column) -> Column:
-        """Return whether two event times, BIGINT microseconds, can be those of a pair."""
-        ...
-
-    def left_end(self, time: Column) -> Column:
-        """Return the last event time of a right row with which a left row can pair."""
-        ...
-
-    def right_end(self, time: Column) -> Column:
-        """Return the last event time of a left row with which a right row can pair."""
-        ...
 
 
 @checked_class
@@ -101,12 +72,15 @@ class Between:
         return f"from {describe(self.low)} to {describe(self.high)} after the left row"
 
     def covers(self, left: Column, right: Column) -> Column:
+        """Return whether two event times, BIGINT microseconds, can be those of a pair."""
         return (right >= left + F.lit(self.low)) & (right <= left + F.lit(self.high))
 
     def left_end(self, time: Column) -> Column:
+        """Return the last event time of a right row with which a left row can pair."""
         return time + F.lit(self.high)
 
     def right_end(self, time: Column) -> Column:
+        """Return the last event time of a left row with which a right row can pair."""
         return time - F.lit(self.low)
 
 
@@ -147,7 +121,9 @@ class Join(Pairing):
     """How a join is computed.
 
     Args:
-        reach: which event times can pair.
+        reach: which event times can pair. `low` and `high` bound the distance from the left row's
+            event time to the right row's, in microseconds; if `exact`, the reach of every left row
+            has these bounds.
         how: which rows without a partner are rows of the join: none, those of the left side, or
             those of both.
         lateness: how far a row may be behind its own base's watermark to take part, in
@@ -156,7 +132,7 @@ class Join(Pairing):
         event_time: the event time of a pair: the later of the two, or the left row's.
     """
 
-    reach: _Reach
+    reach: Between | _SameWindow
     how: _How
     lateness: int | None
     condition: str | None
@@ -259,7 +235,7 @@ def join(
             'one\'s. Use event_time="latest"',
         )
     if isinstance(within, Between):
-        reach: _Reach = within
+        reach = within
     elif isinstance(within, Tumbling):
         reach = _SameWindow(within)
     else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,25 +28,6 @@ def text_field(name: str) -> pc.Expression:
     delta-rs's merge writes texts as views, which Arrow can't compare.
     """
     return pc.field(name).cast(pa.string())
-
-
-class Condition(Protocol):
-    """A condition on a row."""
-
-    def sql(self) -> str: ...
-
-    def expression(self) -> pc.Expression: ...
-
-    def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Return whether a file may contain rows that satisfy the condition.
-
-        A file without statistics may contain any row.
-        """
-        ...
-
-    def holds(self, file: Mapping[str, Any]) -> bool:
-        """Return whether a file's statistics prove that all of its rows satisfy the condition."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -79,12 +60,17 @@ class InRanges:
         return reduce(or_, each) if each else pc.scalar(True)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file may contain rows that satisfy the condition.
+
+        A file without statistics may contain any row.
+        """
         bounds = self._bounds(file)
         return bounds is None or any(
             bounds[0] < end and start <= bounds[1] for start, end in self.ranges
         )
 
     def holds(self, file: Mapping[str, Any]) -> bool:
+        """Return whether a file's statistics prove that all of its rows satisfy the condition."""
         bounds, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
         return not self.ranges or (
             bounds is not None
@@ -137,6 +123,9 @@ class Equals:
     def holds(self, file: Mapping[str, Any]) -> bool:
         # Statistics of a long text cover only its prefix.
         return False
+
+
+Condition = InRanges | Equals
 
 
 def window_starts_in(ranges: Ranges) -> InRanges:
