@@ -53,6 +53,14 @@ def changed_columns(table: str) -> DataError:
     )
 
 
+def busy_error(table: str) -> ConflictError:
+    """Return the error of a writer that gives up after many commit conflicts."""
+    return ConflictError(
+        f"Can't write table '{table}': other writers keep changing it. Try again when they have "
+        "finished."
+    )
+
+
 def history_expired_error(table: str, version: int) -> HistoryExpiredError:
     """Return the error for changes that are not kept any more."""
     return HistoryExpiredError(

@@ -21,10 +21,7 @@ def delete(log: Log, found: SearchResult, place: TempTables) -> None:
     Copies are deleted before the events. So a copy that is made after an interruption has none
     of the events.
     """
-    erasures.record(log.warehouse, found.erasure, BEGUN)
-    pass_fail_point("erasure")
-    _delete_copies(log.warehouse, found)
-    pass_fail_point("copies")
+    _begin(log.warehouse, found)
     _empty_letters(log, found, place)
     pass_fail_point("letters")
     _delete_events(log, found, place)
@@ -36,10 +33,7 @@ def rewrite(log: Log, found: SearchResult, place: TempTables) -> None:
 
     The rows that take no part are replaced last: the next search finds them again.
     """
-    erasures.record(log.warehouse, found.erasure, BEGUN)
-    pass_fail_point("erasure")
-    _delete_copies(log.warehouse, found)
-    pass_fail_point("copies")
+    _begin(log.warehouse, found)
     _delete_events(log, found, place)
     pass_fail_point("erased")
     _replace_letters(log, found, place)
@@ -54,11 +48,15 @@ def discard_backup(warehouse: Warehouse, definition: Definition) -> None:
         state.forget(last.promoted)
 
 
-def _delete_copies(warehouse: Warehouse, found: SearchResult) -> None:
+def _begin(warehouse: Warehouse, found: SearchResult) -> None:
+    """Record an erasure, and delete the separate copies of its windows."""
+    erasures.record(warehouse, found.erasure, BEGUN)
+    pass_fail_point("erasure")
     for table in found.copies:
         warehouse.drop(table)
     for each in found.counted:
         discard_backup(warehouse, each)
+    pass_fail_point("copies")
 
 
 def _empty_letters(log: Log, found: SearchResult, place: TempTables) -> None:

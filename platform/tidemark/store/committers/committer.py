@@ -40,7 +40,7 @@ from tidemark.store.committers.values import (
     VacuumResult,
     Vouches,
 )
-from tidemark.store.refusals import history_expired_error, translate_refusals
+from tidemark.store.refusals import busy_error, history_expired_error, translate_refusals
 from tidemark.store.rows import (
     Rows,
     arrow_schema,
@@ -298,10 +298,7 @@ class Committer:
                     return written_rows
             except ConflictError:
                 _wait(n)
-        raise ConflictError(
-            f"Can't write table '{table}': other writers keep changing it. Try again when they "
-            "have finished."
-        )
+        raise busy_error(table)
 
     def changes(self, table: str, since: int) -> DataFrame:
         """Return the change data feed of the commits after `since`.
@@ -492,10 +489,7 @@ class Committer:
                 raise
             self._compact_if_due(table, opened.version())
             return written_rows
-        raise ConflictError(
-            f"Can't write table '{table}': other writers keep changing it. Try again when they "
-            "have finished."
-        )
+        raise busy_error(table)
 
     def _compact_if_due(self, table: str, version: int) -> None:
         """Compact small files every `COMPACTION_COMMITS` commits: readers then open fewer files."""

@@ -7,6 +7,7 @@ pending and later commits of an earlier writer have no effect.
 
 from tidemark.base.errors import ConflictError
 from tidemark.store.committers.values import Vouches
+from tidemark.store.refusals import busy_error
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
@@ -37,10 +38,7 @@ class Fence:
             except ConflictError:
                 continue
             return
-        raise ConflictError(
-            f"Can't write table '{self.table}': other writers keep changing it. Try again when "
-            "they have finished."
-        )
+        raise busy_error(self.table)
 
     def append(self, rows: Rows, vouches: Vouches | None = None) -> None:
         """Commit `rows`.
