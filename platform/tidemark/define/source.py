@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import ClassVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -80,6 +81,9 @@ class Source:
     mask: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     heartbeat: str | timedelta | None = None
+
+    dead_letter_noun: ClassVar[str] = "dead letter"
+    """What messages call a row of `dead_letters_table`."""
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -245,11 +249,6 @@ class Source:
     @property
     def dead_letters_table(self) -> TableName:
         return self._table("dead_letters", Role.DEAD_LETTERS)
-
-    @property
-    def dead_letter_noun(self) -> str:
-        """What messages call a row of `dead_letters_table`."""
-        return "dead letter"
 
     @property
     def tables(self) -> list[TableName]:

@@ -123,6 +123,8 @@ class DerivedSource(Source):
     idle: int | None = None
     retraction: str | None = None
 
+    dead_letter_noun = "unjoined row"
+
     @property
     def bases(self) -> tuple[Source, ...]:
         """The sources that it reads."""
@@ -138,10 +140,6 @@ class DerivedSource(Source):
     def dead_letters_table(self) -> TableName:
         """The table of the bases' rows that take no part in the derivation, with the reason."""
         return TableName(f"{self.name}_unjoined", tables.source(self.name), Role.DEAD_LETTERS)
-
-    @property
-    def dead_letter_noun(self) -> str:
-        return "unjoined row"
 
     def watermark_of(self, reached: Sequence[int | None]) -> int | None:
         """Return the watermark of the derived source, given the watermarks of its bases.
