@@ -8,7 +8,15 @@ import pytest
 from pyspark.sql import functions as F
 
 from helpers.data.runs import killed, published_through, run_all
-from helpers.data.support import MINUTE, PER_MINUTE, published, reference, renamed, some_arrivals
+from helpers.data.support import (
+    MINUTE,
+    PER_MINUTE,
+    check_results,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -114,11 +122,9 @@ def test_a_recreated_asset_has_its_own_validation_results(logged: Warehouse) -> 
     facts = incremental(logged, asset)
     assert facts is not None
     assert lives(logged, "judged", results.TABLE) == [[0, 1, 2], [0]]
-    (found,) = results.read_since(logged, "judged", -1, 0)
-    assert (found.run, found.table_id) == (facts.run, facts.table_id)
-    assert [r.run for r in results.read_since(logged, "judged", -1)] == [facts.run]
-    old = results.read_since(logged, "judged", -1, table_id=_first_life(logged, "judged"))
-    assert [r.commit_number for r in old] == [0, 1, 2]
+    own = {r.table_id: r.run for r in check_results(logged, "judged")}
+    assert own.keys() == {_first_life(logged, "judged"), facts.table_id}
+    assert own[facts.table_id] == facts.run
 
 
 def _first_life(warehouse: Warehouse, asset: str) -> str:
