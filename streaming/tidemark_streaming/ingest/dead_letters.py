@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError
+from tidemark.define.derived.pairing import is_paired
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
@@ -103,10 +104,14 @@ def replay(warehouse: Warehouse, connector: Connector, letters: pa.Table) -> Out
     if not letters.num_rows:
         return Outcome((), 0, {})
     if not isinstance(connector, Decoder):
-        raise DataError(
-            f"The connector of source '{connector.source.name}' can't decode single rows: its "
-            f"{connector.source.dead_letter_noun}s can't be replayed."
+        name, noun = connector.source.name, connector.source.dead_letter_noun
+        why = (
+            "they take no part in the join. To include rows that came too late, increase its "
+            f"`allowed_lateness`, then `tidemark drop {name}` and ingest it again."
+            if is_paired(connector.source)
+            else "the connector can't decode single rows."
         )
+        raise DataError(f"'{name}' was not changed: its {noun}s can't be replayed, because {why}")
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))

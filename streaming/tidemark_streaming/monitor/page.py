@@ -10,8 +10,9 @@ from tidemark.store import ledger
 from tidemark_streaming.base.extra import PipelineOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
 from tidemark_streaming.monitor.polls import SinkOverview
-from tidemark_streaming.monitor.services import IngestState, Services, StreamState
+from tidemark_streaming.monitor.services import IngestState, Services
 from tidemark_streaming.snapshot.history import Run, lag
+from tidemark_streaming.streams.stream_states import StreamState
 
 SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
 """The time ranges of the charts that a request may choose, in seconds."""

@@ -14,43 +14,16 @@ from tidemark.base.settings import Settings
 from tidemark.engine import ManagedProcess
 from tidemark.engine.ports import is_listening
 from tidemark_streaming.base import foreground
-from tidemark_streaming.base.foreground import INGEST, SINK, STREAM, Command
+from tidemark_streaming.base.foreground import INGEST, SINK, Command
 from tidemark_streaming.ingest import ingest_files
 from tidemark_streaming.ingest.ingest_files import blocking_error, is_ingesting
-from tidemark_streaming.streams import desired_streams, supervisor
-from tidemark_streaming.streams.supervisor import RUNNING
+from tidemark_streaming.streams.stream_states import StreamState, read_streams, state_of
 
 EVERY = 2.0
 """Seconds for which a result is reused."""
 
 ENGINE, BROKER = "engine", "kafka"
 _NAMES = (ENGINE, "webserver", "daemon", BROKER)
-
-
-@dataclass(frozen=True)
-class StreamState:
-    """A stream, or a command that publishes to a sink, that should run.
-
-    Args:
-        state: for a detached stream, the supervisor's newest state: `running`, `waiting`,
-            `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
-            stream can't run. For a command's stream: `running`, `waiting`, or `ended` if it exited
-            without being stopped.
-        failures: consecutive failures: how often it ended or could not be started.
-        restarts: how often it was restarted; None if that is unknown.
-        kept_by: the command that runs it, `stream` or `ingest`; None for a detached stream.
-    """
-
-    state: str
-    failures: int = 0
-    error: str | None = None
-    restarts: int | None = None
-    kept_by: str | None = None
-
-    @property
-    def running(self) -> bool:
-        """True if the stream runs."""
-        return self.state == RUNNING
 
 
 @dataclass(frozen=True)
@@ -114,7 +87,7 @@ class ServiceMonitor:
         free, size = _disk(settings)
         return Services(
             up=up,
-            streams=_streams(settings, found, engine=up[ENGINE]),
+            streams=read_streams(settings, found, engine=up[ENGINE]),
             ingests={
                 name: IngestState(
                     is_ingesting(settings, name),
@@ -124,7 +97,7 @@ class ServiceMonitor:
                 )
                 for name in self._sources
             },
-            sinks={c.name: _state_of(c, engine=True) for c in found if c.kind == SINK},
+            sinks={c.name: state_of(c, engine=True) for c in found if c.kind == SINK},
             disk_free=free,
             disk_size=size,
         )
@@ -136,35 +109,6 @@ def _processes(settings: Settings) -> dict[str, bool]:
         del up[BROKER]
     up[ENGINE] = _engine(settings, up[ENGINE])
     return up
-
-
-def _streams(
-    settings: Settings, commands: Iterable[Command], *, engine: bool
-) -> dict[str, StreamState]:
-    """Return the streams that should run: requested ones, and those of running commands."""
-    found, seen = (
-        dict[str, StreamState](),
-        supervisor.read_statuses(settings, time.time_ns() // 1000),
-    )
-    for asset, request in desired_streams.read_all(settings).items():
-        stream = seen.get(asset)
-        if stream is None or stream.since != request.since:
-            found[asset] = StreamState("unknown" if engine else "engine down")
-        else:
-            state = stream.state if engine else "engine down"
-            found[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
-    for command in commands:
-        kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
-        for asset in kept:
-            if asset not in found or not found[asset].running:
-                found[asset] = _state_of(command, engine=engine)
-    return found
-
-
-def _state_of(command: Command, *, engine: bool) -> StreamState:
-    waits = "waiting" if engine else "engine down"
-    state = (RUNNING if engine and not command.error else waits) if command.runs else "ended"
-    return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
 
 
 def _disk(settings: Settings) -> tuple[int, int]:

@@ -57,6 +57,19 @@ _RAISED = re.compile(
 """The traceback line with the exception; for Tidemark's own errors, also their message."""
 
 
+def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
+    """Stop the asset's query if the process that should stop it no longer exists.
+
+    Raises:
+        EngineError: the stream is running.
+    """
+    if find(warehouse, transform) is None:
+        return
+    if not is_orphaned(warehouse.spark):
+        raise EngineError(f"The stream of '{transform.name}' is already running: stop it first.")
+    stop(warehouse, transform)
+
+
 def start(
     warehouse: Warehouse,
     transform: Definition,
@@ -74,12 +87,7 @@ def start(
         available_now: stop when all available arrivals are processed.
         watched: the query belongs to this process, which will stop it (`query_owner`).
     """
-    if find(warehouse, transform) is not None:
-        if not is_orphaned(warehouse.spark):
-            raise EngineError(
-                f"The stream of '{transform.name}' is already running: stop it first."
-            )
-        stop(warehouse, transform)
+    stop_orphan(warehouse, transform)
     table = _followed_table(warehouse, transform)
     _clear_stale_checkpoint(warehouse, transform, table)
     writer = (

@@ -4,11 +4,14 @@
 """
 
 import json
+import time
 
 import pytest
 
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
+from tidemark_streaming.streams import desired_streams
+from tidemark_streaming.streams.supervisor import GIVEN_UP, Stream, write_statuses
 
 pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
@@ -75,9 +78,29 @@ def test_a_stream_can_be_detached_and_stopped_later() -> None:
     twice = call("stream", ASSET)
     assert twice.exit_code == 2
     assert "already running" in twice.stderr
-    assert json.loads(call("status", "--json").stdout)["streams"] == [ASSET]
+    (stream,) = json.loads(call("status", "--json").stdout)["streams"]
+    assert (stream["asset"], stream["state"]) == (ASSET, "running")
     assert call("stream", ASSET, "--stop").exit_code == 0
     assert call("stream", ASSET, "--stop").exit_code == 2
+
+
+def test_status_shows_why_a_stream_does_not_run(here: Settings) -> None:
+    request = desired_streams.request(here, ASSET)
+    given_up = Stream(request.since, GIVEN_UP, failures=10, error="The column [x] is missing.")
+    try:
+        assert "should run, and no supervisor restarts it" in " ".join(
+            call("status").stdout.split()
+        )
+        write_statuses(here, "flights", {ASSET: given_up}, time.time_ns() // 1000)
+        assert (
+            f"The stream of {ASSET} was given up: correct the cause, then start it with `tidemark "
+            f"stream {ASSET} --detach`. It has failed 10 times in a row. Its error: The column [x] "
+            "is missing."
+        ) in " ".join(call("status").stdout.split())
+        (stream,) = json.loads(call("status", "--json").stdout)["streams"]
+        assert (stream["state"], stream["error"]) == ("given up", given_up.error)
+    finally:
+        desired_streams.cancel(here, ASSET)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,6 @@ def status() -> Output:
     """
     from tidemark.store.integrity import DamageError
     from tidemark_streaming.snapshot.check_results import find_integrity_fault
-    from tidemark_streaming.streams import queries
 
     home = Home()
     settings = home.settings
@@ -144,14 +143,13 @@ def status() -> Output:
     sources = _sources(settings, snapshot, found)
     progress = [*map(snapshot.asset, found.transforms.values())]
     assets = [asdict(asset) | {"watermark": iso(asset.watermark)} for asset in progress]
-    streams = list(queries.running(settings, found.transforms)) if processes[0]["running"] else []
     faults = [find_integrity_fault(snapshot, t) for t in found.transforms.values()]
     faults = [fault for fault in faults if fault is not None]
     data = {
         "processes": processes,
         "sources": sources,
         "assets": assets,
-        "streams": streams,
+        "streams": _streams(settings, engine=processes[0]["running"]),
         "faults": [asdict(f) | {"first": iso(f.first)} for f in faults],
     }
     return Output(data, lambda: _show_status(settings, data, progress, faults))
@@ -232,16 +230,69 @@ def _show_status(
                 f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
                 soft_wrap=True,
             )
-    for name in data["streams"]:
-        out().print(
-            f"The stream of [bold]{name}[/] is running; `tidemark stream {name} --stop` stops it."
-        )
+    for stream in data["streams"]:
+        out().print(_describe_stream(**stream), soft_wrap=True)
     for fault in faults:
         out().print(f"[bold red]{escape(str(fault))}[/]", soft_wrap=True)
     if any(p["running"] for p in processes):
         err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
         err().print("Nothing is running. `tidemark up` starts Tidemark.")
+
+
+def _streams(settings: Settings, *, engine: bool) -> list[dict[str, Any]]:
+    """Return the streams that run or should run, with their states."""
+    from tidemark_streaming.base import foreground
+    from tidemark_streaming.streams import queries
+    from tidemark_streaming.streams.stream_states import UNKNOWN, read_streams
+    from tidemark_streaming.streams.supervisor import RUNNING
+
+    found = read_streams(settings, foreground.commands(settings), engine=engine)
+    # Without a supervisor, only the engine knows whether a stream runs.
+    unknown = [asset for asset, stream in found.items() if stream.state == UNKNOWN]
+    running = queries.running(settings, unknown) if unknown else {}
+    return [
+        {
+            "asset": asset,
+            "state": RUNNING if asset in running else stream.state,
+            "failures": stream.failures,
+            "error": stream.error,
+            "command": stream.kept_by,
+        }
+        for asset, stream in found.items()
+    ]
+
+
+def _describe_stream(
+    asset: str, state: str, failures: int, error: str | None, command: str | None
+) -> str:
+    """Return what a stream does, and what to do if it does not run."""
+    color, does = {
+        "running": ("", f"is running; `tidemark stream {asset} --stop` stops it"),
+        "starting": ("", "is starting"),
+        "waiting": ("yellow", "is not running; it will be started again"),
+        "given up": (
+            "red",
+            "was given up: correct the cause, then start it with `tidemark stream "
+            f"{asset} --detach`",
+        ),
+        "ended": (
+            "red",
+            f"has ended with `tidemark {command}`: start that again, or forget it with `tidemark "
+            f"stream {asset} --stop`",
+        ),
+        "engine down": ("yellow", "should run, but the engine does not: `tidemark up` starts it"),
+        "unknown": (
+            "yellow",
+            "should run, and no supervisor restarts it: `tidemark up` starts one",
+        ),
+    }[state]
+    text = f"The stream of [bold]{asset}[/] {does}."
+    if failures:
+        text += f" It has failed {format_count(failures, 'time')} in a row."
+    if error is not None:
+        text += f" Its error: {escape(error)}"
+    return f"[{color}]{text}[/]" if color else text
 
 
 def _processes(settings: Settings) -> list[dict[str, Any]]:

@@ -105,6 +105,8 @@ def command(
         outage.end()
         return ended
 
+    # A command that is refused is not expected to run.
+    continuous.stop_orphan(store, transform)
     with foreground.running(settings, foreground.STREAM, asset) as entry:
         query = start(store)
         warn_without_ingest()

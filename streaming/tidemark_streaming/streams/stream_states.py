@@ -1,0 +1,65 @@
+"""Find the streams that should run, and their states, without the engine."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemark.base.settings import Settings
+from tidemark_streaming.base.foreground import INGEST, STREAM, Command
+from tidemark_streaming.streams import desired_streams, supervisor
+from tidemark_streaming.streams.supervisor import RUNNING, WAITING
+
+UNKNOWN, ENGINE_DOWN, ENDED = "unknown", "engine down", "ended"
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """A stream, or a command that publishes to a sink, that should run.
+
+    Args:
+        state: for a detached stream, the supervisor's newest state: `running`, `waiting`,
+            `starting`, or `given up`; `unknown` if no supervisor runs, and `engine down` if the
+            stream can't run. For a command's stream: `running`, `waiting`, or `ended` if it exited
+            without being stopped.
+        failures: consecutive failures: how often it ended or could not be started.
+        restarts: how often it was restarted; None if that is unknown.
+        kept_by: the command that runs it, `stream` or `ingest`; None for a detached stream.
+    """
+
+    state: str
+    failures: int = 0
+    error: str | None = None
+    restarts: int | None = None
+    kept_by: str | None = None
+
+    @property
+    def running(self) -> bool:
+        """True if the stream runs."""
+        return self.state == RUNNING
+
+
+def read_streams(
+    settings: Settings, commands: Iterable[Command], *, engine: bool
+) -> dict[str, StreamState]:
+    """Return the streams that should run: requested ones, and those of running commands."""
+    found = dict[str, StreamState]()
+    seen = supervisor.read_statuses(settings, time.time_ns() // 1000)
+    for asset, request in desired_streams.read_all(settings).items():
+        stream = seen.get(asset)
+        if stream is None or stream.since != request.since:
+            found[asset] = StreamState(UNKNOWN if engine else ENGINE_DOWN)
+        else:
+            state = stream.state if engine else ENGINE_DOWN
+            found[asset] = StreamState(state, stream.failures, stream.error, stream.restarts)
+    for command in commands:
+        kept = {STREAM: (command.name,), INGEST: command.assets}.get(command.kind, ())
+        for asset in kept:
+            if asset not in found or not found[asset].running:
+                found[asset] = state_of(command, engine=engine)
+    return found
+
+
+def state_of(command: Command, *, engine: bool) -> StreamState:
+    waits = WAITING if engine else ENGINE_DOWN
+    state = (RUNNING if engine and not command.error else waits) if command.runs else ENDED
+    return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)
