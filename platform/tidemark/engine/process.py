@@ -143,16 +143,14 @@ class ManagedProcess:
         """
         begun = time.monotonic()
         while not ready():
+            problem = None
             if self.running() is None:
-                raise EngineError(
-                    f"The {title} exited while it was starting: {self.last_log_lines()}"
-                )
-            if time.monotonic() - begun > deadline:
-                raise EngineError(
-                    f"The {title} was not ready within {deadline:.0f} seconds: "
-                    f"{self.last_log_lines()}"
-                )
-            time.sleep(0.3)
+                problem = "exited while it was starting"
+            elif time.monotonic() - begun > deadline:
+                problem = f"was not ready within {deadline:.0f} seconds"
+            if problem is not None:
+                raise EngineError(f"The {title} {problem}: {self.last_log_lines()}", retriable=True)
+            time.sleep(0.1)
 
     def read_record(self) -> Record | None:
         """Return the record of the process, alive or not; None if it was stopped or not started."""

@@ -184,22 +184,15 @@ def _launch(
 
 
 def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, begun: float) -> None:
-    while time.monotonic() - begun < _START_DEADLINE:
-        record = managed.running()
-        if record is None:
-            output = managed.last_log_lines()
-            raise EngineError(f"The engine exited while it was starting: {output}", retriable=True)
-        if probe(url) is not Answer.SILENT:
-            demand_ready(url)
-            on_progress(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
-            return
-        time.sleep(0.1)
-    managed.stop(deadline=5)
-    raise EngineError(
-        f"The engine did not answer within {_START_DEADLINE:.0f} seconds and was stopped: "
-        f"{managed.last_log_lines()}",
-        retriable=True,
-    )
+    try:
+        managed.await_ready("engine", lambda: probe(url) is not Answer.SILENT, _START_DEADLINE)
+    except EngineError:
+        # A server that never answered would block the next start.
+        if managed.running() is not None:
+            managed.stop(deadline=5)
+        raise
+    demand_ready(url)
+    on_progress(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
 
 
 @contextmanager
