@@ -28,6 +28,7 @@ from benchmarks.nexmark.peer import Peer
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.runs import SPAN, differing, land, run_batch, run_by_hand, run_stream
 from tidemark import engine
+from tidemark.base.counts import format_count
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.nexmark.generator import EVENTS, Events
 
@@ -95,12 +96,12 @@ def _place(
     ):
         land(batch, events, Path(landing), span)
         shutil.copytree(batch.path(""), stream.path(""))
-    counts = (f"{len(each):,} {what}" for each, what in zip(events, _KINDS, strict=True))
+    counts = (format_count(len(each), what) for each, what in zip(events, _KINDS, strict=True))
     console.print(f"event logs {name}: {', '.join(counts)}")
     return batch, stream
 
 
-_KINDS = ("persons", "auctions", "bids")
+_KINDS = ("person", "auction", "bid")
 
 
 def _compare(
@@ -116,7 +117,7 @@ def _compare(
         with console.status(f"{query.name} and {peer.name}"):
             outcomes = run_batch(batch, query), run_stream(stream, query, chance)
             differ = [peer.count_differing(query.name, each.rows) for each in outcomes]
-        rows = f"{peer.name}: {peer.results[query.name].total():,} rows"
+        rows = f"{peer.name}: {format_count(peer.results[query.name].total(), 'row')}"
         found[query.name] = _describe(differ) or rows
         console.print(f"{query.name} and {rows}: {_describe(differ) or 'equal'}")
     return found
@@ -136,8 +137,8 @@ def _measure(
     times = [f"{each.seconds:.1f}" for each in (batch, stream, by_hand)]
     equal = _describe(differ) or "yes"
     console.print(
-        f"{query.name}: {count:,} rows, equal: {equal}; batch {times[0]} s, stream {times[1]} s, "
-        f"Spark {times[2]} s"
+        f"{query.name}: {format_count(count, 'row')}, equal: {equal}; batch {times[0]} s, "
+        f"stream {times[1]} s, Spark {times[2]} s"
     )
     ratio = f"{batch.seconds / by_hand.seconds:.1f}"
     return [query.name, f"{count:,}", equal, compared or "", *times, ratio]
