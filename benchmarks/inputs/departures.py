@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -133,9 +131,6 @@ class _LandedConnector:
             "position",
             F.lit("landed").alias("read_from"),
         )
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
 
 def bring(warehouse: Warehouse, of: Source, folder: Path, increments: int) -> None:

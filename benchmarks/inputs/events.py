@@ -12,11 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
@@ -71,9 +69,6 @@ class GeneratedConnector:
             (number % self._size).alias("position"),
             F.lit("generated").alias("read_from"),
         )
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
     def land(self, spark: SparkSession, folder: Path) -> Iterator[int]:
         """Write the same events as Parquet, in pieces of equal size in the order of arrival.

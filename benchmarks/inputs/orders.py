@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
@@ -62,9 +60,6 @@ class Stream:
             ((F.col("v") - first) % size).alias("position"),
             F.lit("generated").alias("read_from"),
         )
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
     def rows(self, spark: SparkSession, first: int, last: int, files: int = 2) -> DataFrame:
         """Return the events with first <= number < last."""

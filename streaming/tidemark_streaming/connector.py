@@ -38,6 +38,7 @@ __all__ = [
     "Connector",
     "Decoder",
     "Excerpt",
+    "ExplainsErrors",
     "InWarehouse",
     "Ingestion",
     "Landed",
@@ -141,6 +142,11 @@ class Connector(Protocol):
         - `BYTES` BIGINT, if the connector knows it; it is added to the sizes of `chunks`.
         """
         ...
+
+
+@runtime_checkable
+class ExplainsErrors(Protocol):
+    """A connector whose rows the engine reads or computes."""
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return an error about the data, if a problem in the data caused the engine's error."""

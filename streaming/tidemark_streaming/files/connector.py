@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.base.arguments import checked_class
@@ -120,9 +119,6 @@ class FileConnector:
                 "keep the bytes of their rows: put the corrected rows in a new file."
             )
         return reading.decode_letters(letters, self.source, self._format)
-
-    def explain(self, error: PySparkException) -> None:
-        """Return None, because the engine reads none of the files."""
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:

@@ -18,7 +18,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.base import thresholds
@@ -159,9 +158,6 @@ class _CorrectedLetters:
         rows = rows.drop_columns(["arrival", "position"])
         rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
         return rows.append_column("position", pa.array(position, pa.int64()))
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
 
 def _to_position(letters: Iterable[Place]) -> str:

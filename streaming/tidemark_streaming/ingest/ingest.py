@@ -43,6 +43,7 @@ from tidemark_streaming.connector import (
     Chunk,
     Connector,
     EstimatesRows,
+    ExplainsErrors,
     Ingestion,
     InWarehouse,
     Prefetching,
@@ -394,7 +395,7 @@ def _commit(
                 logged = log.append(computed or _number_arrivals(rows, first), arrivals)
                 clock.record_step("write")
     except PySparkException as error:
-        known = connector.explain(error)
+        known = connector.explain(error) if isinstance(connector, ExplainsErrors) else None
         if known is None:
             raise
         raise known from error

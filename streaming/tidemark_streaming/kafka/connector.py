@@ -8,7 +8,6 @@ from threading import Event
 from typing import ClassVar, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.base import thresholds
@@ -189,10 +188,6 @@ class KafkaConnector:
         values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
         return self._intake.decode(records)
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        """Return None: records that do not match the columns are dead letters, not errors."""
-        return None
 
     def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the rows at the given positions, and the fields that are not declared."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
@@ -56,9 +55,6 @@ class PlayedConnector:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         return self.connector.read(spark, chunks)
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return self.connector.explain(error)
 
 
 @dataclass(frozen=True)

@@ -310,9 +310,6 @@ class Told:
         schema = f"at TIMESTAMP, sensor STRING, value INT, {CHUNK} BIGINT, position BIGINT, "
         return spark.createDataFrame([], schema + "read_from STRING")
 
-    def explain(self, error: Exception) -> None:
-        return None
-
 
 def test_heartbeats_carry_a_manual_watermark_and_the_end(warehouse: Warehouse) -> None:
     list(ingest(warehouse, Told(), batch=2))

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.support import READINGS
-from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
@@ -41,9 +39,6 @@ class GrowingConnector:
             F.col("id").alias("position"),
             F.lit("growing").alias("read_from"),
         )
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
 
 @pytest.mark.parametrize("size", [0, 1 << 30], ids=["few", "many"])

@@ -10,14 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from helpers.data import searched
 from helpers.data.binaries import avro, describe, message
 from helpers.kafka.topics import CLICKS, Topics
 from tidemark import aggregate as agg
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
 from tidemark.run.runner import incremental
@@ -347,9 +346,6 @@ class Plain:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         raise AssertionError("It is not asked.")
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
 
 def test_a_connector_without_masking_is_refused_for_masked_columns(warehouse: Warehouse) -> None:

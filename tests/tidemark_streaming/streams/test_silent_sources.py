@@ -12,14 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import SparkConnectClient
 
 from helpers.data.runs import dies
 from helpers.data.support import same
 from helpers.kafka.topics import Topics
-from tidemark.base.errors import DataError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
@@ -403,9 +401,6 @@ class Delayed:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
         return self._connector.read(spark, chunks)
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
 
 
 # Waits for an idle source, twice.

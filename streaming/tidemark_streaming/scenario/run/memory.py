@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.event_log.arrival import Arrival
 from tidemark_streaming.connector import CHUNK, Chunk
@@ -58,6 +56,3 @@ class MemoryConnector:
         ]
         found = create_frame(spark, rows, {**self.source.columns, **_PLACE})
         return found.withColumn("read_from", F.concat_ws("#", *_PLACE))
-
-    def explain(self, error: PySparkException) -> DataError | None:
-        return None
