@@ -1,7 +1,8 @@
 """Build Dagster assets from definitions that know nothing of Dagster.
 
 A windowed transform is one asset, its published windows. One step computes any range of partitions
-in a single run, with the side tables (`side_tables`). The asset of a source is in `source_assets`.
+in a single run, with the side tables (`side_tables`). A roll-up is downstream of its base, and up
+to date with it after any of its runs. The asset of a source is in `source_assets`.
 The facts of a definition become metadata of the assets (`describe`), and the results of a run
 become metadata of their materializations (`run_metadata`). The platform computes both: this package
 contains none of its rules.

@@ -464,7 +464,10 @@ def _newest_recorded_run(runs: DeltaTable, app: str) -> int:
 
 
 class NewRuns:
-    """Remembers the newest run of an asset that was returned."""
+    """Remembers the newest run of an asset that was returned.
+
+    The number of a run is unique only within one table id: after a drop, numbers start at 0 again.
+    """
 
     def __init__(self, snapshot: Snapshot, asset: str) -> None:
         self._snapshot = snapshot

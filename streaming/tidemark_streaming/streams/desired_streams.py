@@ -3,7 +3,8 @@
 The files are in the folder `streams` of the home. A request outlives the stream, the engine and a
 restart of the machine: the supervisor restarts requested streams that do not run. To request a
 stream is to write a file, to cancel it is to delete the file; both are atomic. Another file next to
-a request records the query that was started last for it.
+a request records the query that was started last for it. A lease file determines which supervisor
+is responsible.
 """
 
 import fcntl

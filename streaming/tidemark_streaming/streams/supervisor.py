@@ -5,7 +5,8 @@ streams to start now. It starts nothing itself. A stream that ended or could not
 before its next start. The wait is half a minute, then twice as long each time, up to half an hour.
 After `TRIES` failures in a row without steady work, the supervisor gives it up until a user starts
 it. If the engine did not respond, the stream is restarted as soon as it responds again, even during
-a wait.
+a wait. A small file per domain has the latest status, for programs that show streams without the
+engine.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was
