@@ -201,9 +201,7 @@ def _header(name: str | None) -> Column:
 
 
 def _read_headers() -> Column:
-    unreadable = F.exists(
-        "headers", lambda _header: F.contains(_header["key"], F.lit(_REPLACEMENT))
-    )
+    unreadable = F.exists("headers", lambda header: F.contains(header["key"], F.lit(_REPLACEMENT)))
     return F.when(F.isnull("headers") | ~unreadable, F.col("headers"))
 
 
