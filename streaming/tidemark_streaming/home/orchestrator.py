@@ -100,8 +100,8 @@ def workspace(settings: Settings) -> Path:
     if marts.present(settings) and not without_marts(settings):
         if _MARTS in found:
             raise DefinitionError(
-                f"A domain can't have the name '{_MARTS}', the code location of the marts: "
-                "rename its package."
+                f"A domain can't have the name '{_MARTS}', which is the code location of the "
+                "marts: rename its package."
             )
         found[_MARTS] = "tidemark_assets.marts"
     here = {"working_directory": str(Path.cwd())}
