@@ -20,9 +20,9 @@ from tidemark_streaming.cli.console import print_error
 from tidemark_streaming.cli.getting_started import demo, new, services
 from tidemark_streaming.cli.ingestion import dead_letters, end, ingest, kafka, play
 from tidemark_streaming.cli.inspection import quarantine, show, simulate, tap, trace, verify
-from tidemark_streaming.cli.marts import dbt_sources, marts
+from tidemark_streaming.cli.marts import marts
 from tidemark_streaming.cli.operations import erase, evolve, fsck, maintain, watermark
-from tidemark_streaming.cli.processing import compute, correct, replay, sink, stream
+from tidemark_streaming.cli.processing import compute, replay, sink, stream
 
 _INTERRUPTED = 130
 
@@ -45,7 +45,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "run": compute.run,
         "stream": stream.command,
         "backfill": compute.backfill,
-        "correct": correct.correct,
+        "correct": compute.correct,
         "replay": replay.command,
         "sink": sink.command,
     },
@@ -58,7 +58,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "quarantine": quarantine.app,
         "simulate": simulate.command,
     },
-    "Marts": {"marts": marts.marts, "dbt": marts.dbt, "dbt-sources": dbt_sources.dbt_sources},
+    "Marts": {"marts": marts.marts, "dbt": marts.dbt, "dbt-sources": marts.dbt_sources},
     "Operations": {
         "diff": evolve.changes,
         "rebuild": evolve.rebuild,

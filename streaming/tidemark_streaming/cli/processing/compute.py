@@ -1,4 +1,4 @@
-"""`tidemark run` and `tidemark backfill`: bounded runs."""
+"""`tidemark run`, `tidemark backfill` and `tidemark correct`: bounded runs."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,8 +9,10 @@ from tidemark.base.counts import format_count
 from tidemark.base.instants import iso
 from tidemark_streaming.cli.console import (
     err,
+    format_keys,
     format_seconds,
     print_facts,
+    print_table,
     print_warning,
     step,
 )
@@ -27,6 +29,7 @@ from tidemark_streaming.cli.context import (
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
+    from tidemark.run.correction import Correction
     from tidemark.store.ledger import RunFacts
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
@@ -138,3 +141,43 @@ def as_plain(done: "RunFacts") -> dict[str, object]:
     """Return a run's facts for JSON, with instants as text."""
     facts = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
     return {**facts, "events": done.events, "seconds": done.seconds}
+
+
+@with_json
+def correct(
+    asset: Asset,
+    show: Annotated[int, typer.Option("--limit", min=0, help="How many changes to list.")] = 20,
+) -> Output:
+    """Recompute the windows that lack too-late events, and list what changed.
+
+    From then on, these windows count the events, which stay in the late table as a record. A
+    correction processes no new arrival. You can run it next to a streaming query.
+
+    Example: `tidemark correct departures_hourly`
+    """
+    from tidemark.run import runner as run
+
+    home = Home()
+    transform = home.asset(asset)
+    store = home.warehouse(validates=True)
+    with step(f"correct {asset}") as work:
+        done = run.correct(store, transform, most=run.MAX_LISTED_CHANGES)
+        work.note = format_count(done.windows, "window") if done else "nothing to correct"
+    if done is None:
+        message = f"No window of '{asset}' lacks a too-late event: there is nothing to correct."
+        return Output(None, lambda: err().print(message))
+    data = {**asdict(done), "facts": as_plain(done.facts)}
+    return Output(data, lambda: _show(asset, done, show))
+
+
+def _show(asset: str, done: "Correction", most: int) -> None:
+    title = (
+        f"{asset}: {format_count(done.total, 'value')} of {format_count(done.windows, 'window')} "
+        f"changed, for {format_count(done.facts.too_late, 'event')} that had been too late"
+    )
+    columns = ("window start", "window end", "keys", "column", "before", "after")
+    rows = [
+        (c.window_start, c.window_end, format_keys(c.keys), c.column, c.before, c.after)
+        for c in done.changes[:most]
+    ]
+    print_table(columns, rows, title, more=done.total - most)
