@@ -116,6 +116,14 @@ def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
     return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
 
 
+def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
+    """Return the starts of the windows that hold a base window that starts in the ranges."""
+    if not isinstance(transform, RollUp):
+        return ranges
+    reach = transform.window.max_extent - 1
+    return tuple((max(start - reach, BEGINNING), end) for start, end in ranges)
+
+
 def assign_windows(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
@@ -193,6 +201,5 @@ def _replaced_windows(
     fired = open_range(transform, before)
     if not fired or () in replacing:
         return ()
-    reach = transform.window.max_extent - 1
-    holding = [(max(s - reach, BEGINNING), e) for ranges in replacing for s, e in ranges]
-    return merge_ranges([*fired, *holding])
+    holding = (holding_ranges(transform, ranges) for ranges in replacing)
+    return merge_ranges([*fired, *(each for ranges in holding for each in ranges)])

@@ -1,7 +1,8 @@
 """Read how far an asset has published its windows, without the engine.
 
-A chain reads an arrival once its asset has published it. It reads each window once, so it refuses
-to continue after something other than an arrival has changed windows that it has read.
+A chain reads an arrival once its asset has published it. A chain of final windows reads each window
+once, so it refuses to continue after something other than an arrival has changed windows that it
+has read. To a chain of changes, such a commit is a step.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import INFINITY, iso
-from tidemark.compute.affected.by_commit import find_change
+from tidemark.compute.affected.by_commit import can_repeat_rows, find_changes
 from tidemark.compute.affected.by_time import can_change
 from tidemark.compute.rollups import coverage_after
 from tidemark.define.derived.chain import Chain
@@ -99,22 +100,28 @@ class AssetResults:
         released = 0 if bound is None else sum(end <= bound for end in self._released)
         return TakenResults(self.table_id, self.commit.commit_number, released)
 
-    def check(self, taken: TakenResults, watermark: int | None) -> None:
-        """Refuse results that do not continue those that the chain has read.
+    def changes_since(self, taken: TakenResults, watermark: int | None) -> list[StateCommit]:
+        """Return the commits after the results that a chain has read that it takes as steps.
 
         Args:
             watermark: the watermark of the asset's source after the last step.
 
         Raises:
-            DataError: the asset was dropped, or windows that the chain has taken have changed.
+            DataError: the asset was dropped, or windows that the chain has taken have changed in a
+                way that it can't follow.
         """
         asset = self.chain.asset
         if self.table_id != taken.table_id:
             raise self._refuse(f"'{asset.name}' was dropped after '{self.name}' took its windows")
-        if (change := self._find_change(taken.commit, self._bound(watermark))) is not None:
+        changes = self._find_changes(taken.commit, self._bound(watermark))
+        follows, ends = self.chain.rows == "changes", watermark == INFINITY
+        for change in changes:
+            if follows and not ends and can_repeat_rows(self._commits(0), change):
+                continue
             raise self._refuse(
                 f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
                 f"{iso(change.started)}) changed windows that '{self.name}' had taken"
+                + (f", and '{self.name}' has ended" if follows and ends else "")
             )
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
@@ -122,14 +129,15 @@ class AssetResults:
                 f"Windows of '{asset.name}' left the quarantine, or were replaced, after "
                 f"'{self.name}' had taken all windows up to them"
             )
+        return changes
 
-    def _find_change(self, known: int, bound: int | None) -> StateCommit | None:
-        """Return the first published commit after a number that changed final windows."""
+    def _find_changes(self, known: int, bound: int | None) -> list[StateCommit]:
+        """Return the published commits after a number that changed windows up to a bound."""
         newest = -1 if self.commit is None else self.commit.commit_number
         if all(c.recomputed is None for c in self._commits(known + 1)):
-            return None
+            return []
         commits = [c for c in self._commits(0) if c.commit_number <= newest]
-        return find_change(commits, known, self.chain.asset, bound)
+        return list(find_changes(commits, known, self.chain.asset, bound))
 
     def _bound(self, watermark: int | None) -> int | None:
         """Return the end through which windows have been read; None if none has."""

@@ -21,6 +21,7 @@ from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import (
+    ChangedResults,
     Step,
     effective_watermark,
     raised_watermarks,
@@ -76,7 +77,8 @@ class DerivedConnector:
             )
             for base, found in arrivals.items()
         }
-        results = self._results(now, reached)
+        results = self._results()
+        changes = self._changes(results, now, reached)
         for base, number in taken.items():
             if all(a.arrival != number for a in arrivals[base]):
                 raise self._refuse(base, f"no longer has arrival {number}, which was taken")
@@ -91,6 +93,10 @@ class DerivedConnector:
             if taken.get(base, -1) < a.arrival <= ends[base]
         )
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
+        for step, began in changes:
+            clock = began if clock is None else max(clock, began)
+            mark = source.watermark_of(list(reached.values()))
+            chunks.append(Chunk(step.to_position(), clock, watermark=mark))
         for arrived_at, _, number, base, arrival in waiting:
             clock = arrived_at if clock is None else max(clock, arrived_at)
             taken = {**taken, base: number}
@@ -166,20 +172,31 @@ class DerivedConnector:
     def _tables(self) -> Tables:
         return Tables(f"{self.location}/{self.database}")
 
-    def _results(self, now: Step | None, reached: Mapping[str, int | None]) -> AssetResults | None:
-        """Return the results of the asset whose windows are the rows; None if there is no asset.
+    def _results(self) -> AssetResults | None:
+        """Return the results of the asset whose windows are the rows; None if there is no asset."""
+        derivation = self.source.derivation
+        if not isinstance(derivation, Chain):
+            return None
+        return AssetResults(self.source.name, derivation, self._tables)
+
+    def _changes(
+        self, results: AssetResults | None, now: Step | None, reached: Mapping[str, int | None]
+    ) -> list[tuple[Step, int]]:
+        """Return the steps for changes of the results without an arrival, each with its time.
 
         Args:
             now: the last step.
             reached: the watermarks of the bases after it.
         """
-        derivation = self.source.derivation
-        if not isinstance(derivation, Chain):
-            return None
-        results = AssetResults(self.source.name, derivation, self._tables)
-        if now is not None and now.results is not None:
-            results.check(now.results, reached[now.base])
-        return results
+        found = list[tuple[Step, int]]()
+        if results is None or now is None or (taken := now.results) is None:
+            return found
+        for commit in results.changes_since(taken, reached[now.base]):
+            change = ChangedResults(commit.run, commit.mode, taken.commit)
+            taken = replace(taken, commit=commit.commit_number)
+            step = replace(now, results=taken, raises=None, change=change)
+            found.append((step, commit.started))
+        return found
 
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         """Return the arrivals of a base from a number on."""

@@ -6,11 +6,15 @@ from uuid import uuid4
 
 from helpers.model.oracle import Row
 from tidemark.define.definition import Definition
+from tidemark.define.derived.derived_source import DerivedSource
+from tidemark.define.source import Source
 from tidemark.run import runner
+from tidemark.run.erase.erase import erase
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.parity import parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import Scenario
@@ -26,7 +30,8 @@ def live_through(
 ) -> tuple[Row, Steps, bool]:
     """Ingest the sources of a scenario in any order, until everything is ingested.
 
-    Return the result, the recorded steps, and whether all derived sources pass parity.
+    Then change windows without an arrival, and erase events. Return the result before that, the
+    recorded steps, and whether everything passes parity before and after.
     """
     name = f"_histories/{uuid4().hex[:12]}"
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
@@ -34,17 +39,73 @@ def live_through(
     try:
         with small(own) as store:
             _live(store, scenario, chance)
-            steps, equal = Steps(), True
+            steps = Steps()
             for source in scenario.derived.values():
                 names = [base.name for base in source.bases]
                 found = [Step.of_position(a.position) for a in Log(store, source).timeline()]
                 steps[source.name] = [(names.index(s.base), s.arrival) for s in found]
-                equal = equal and (not found or derived_parity(store, source).equal)
-        windows = outcome(folder, scenario.transform) if steps[scenario.source.name] else NOTHING
-        derived = derived_outcome(folder, list(scenario.derived.values()))
+            equal = _is_equal(store, scenario)
+            windows = (
+                outcome(folder, scenario.transform) if steps[scenario.source.name] else NOTHING
+            )
+            derived = derived_outcome(folder, list(scenario.derived.values()))
+            for change in (_correct, _erase, _erase):
+                change(store, scenario, chance)
+                equal = equal and _is_equal(store, scenario)
         return {**windows, **derived}, steps, equal
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _assets(scenario: Scenario) -> list[Definition]:
+    """Return the assets of a scenario, each after those that it reads."""
+    of_chains = [source.derivation.asset for source in scenario.derived.values()]
+    return [*(each for each in of_chains if each is not None), scenario.transform]
+
+
+def _has_arrivals(warehouse: Warehouse, source: Source) -> bool:
+    return warehouse.exists(source.timeline_table) and Log(warehouse, source).last() is not None
+
+
+def _is_equal(warehouse: Warehouse, scenario: Scenario) -> bool:
+    """Return whether all derived sources and assets equal their recomputations."""
+    sources = [s for s in scenario.derived.values() if _has_arrivals(warehouse, s)]
+    assets = [a for a in _assets(scenario) if _has_arrivals(warehouse, a.source)]
+    return all(derived_parity(warehouse, source).equal for source in sources) and all(
+        parity(warehouse, each).equal for each in assets
+    )
+
+
+def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
+    """Count too-late events in the windows of a chain of changes, and let it follow."""
+    for source in scenario.derived.values():
+        asset, last = source.derivation.asset, None
+        if _has_arrivals(warehouse, source):
+            last = Log(warehouse, source).last()
+        if asset is None or source.retraction is None or last is None or last.ends:
+            continue
+        if chance.random() < 0.5:
+            runner.correct(warehouse, asset)
+        else:
+            runner.backfill(warehouse, asset, late_events="include")
+        list(ingest(warehouse, DerivedConnector(source), batch=None))
+    _run(warehouse, scenario.transform, limit=None)
+
+
+def _erase(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:
+    """Erase an event of any source."""
+    source = chance.choice(list(scenario.sources.values()))
+    ids = [row["id"] for row in warehouse.take(source.log_table).to_pylist()]
+    if not ids:
+        return
+    derived = list[DerivedSource]()
+    for each in scenario.derived.values():
+        names = {source.name, *(found.name for found in derived)}
+        if any(base.name in names for base in each.bases):
+            derived.append(each)
+    names = {source.name, *(found.name for found in derived)}
+    assets = [each for each in _assets(scenario) if each.source.name in names]
+    erase(warehouse, source, assets, f"id = '{chance.choice(ids)}'", derived=derived)
 
 
 def _live(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:

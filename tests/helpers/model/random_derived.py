@@ -59,7 +59,7 @@ def random_derived_scenario(seed: int, longest: int = 12, *, changes: bool = Fal
         logs[name] = derive(definition, logs, None)
         scenario["derived"][name] = definition
     name = list(logs)[-1]
-    if changes and chance.random() < 0.3:
+    if changes and chance.random() < 0.6:
         scenario["derived"]["changes"] = _changes(chance, name, logs[name])
         scenario["transform"] = _over_changes(chance)
     else:

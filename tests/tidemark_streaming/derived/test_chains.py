@@ -1,12 +1,16 @@
 """A chain has each window once it is final, for any cut of arrivals into runs and ingests."""
 
+import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from pyspark.sql.connect.client import SparkConnectClient
 
 from helpers.model.chain_oracle import (
     Assign,
@@ -19,7 +23,7 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
-from tidemark.define.derived.chain import chain
+from tidemark.define.derived.chain import Chain, chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.expectations.general import between
 from tidemark.define.rollup import rollup
@@ -34,10 +38,13 @@ from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.event_log import log
 from tidemark.store.event_log.log import Log
+from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_micros
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.parity import parity
 from tidemark_streaming.derived import DerivedConnector
+from tidemark_streaming.derived.asset_results import AssetResults
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
@@ -137,17 +144,25 @@ def run_in_cuts(
     arrivals: Sequence[ScenarioArrival],
     stages: Sequence[tuple[WindowedTransform, DerivedSource]],
     chance: random.Random,
+    *,
+    changing: bool = False,
 ) -> None:
-    """Ingest the source, the assets and their chains in random cuts and with random kills."""
+    """Ingest the source, the assets and their chains in random cuts and with random kills.
+
+    Args:
+        changing: true to change windows of the first asset without an arrival, too.
+    """
     given = 0
     while given < len(arrivals):
-        given += chance.choice([1, 2, 5])
+        given += chance.choice([1, 1, 2] if changing else [1, 2, 5])
         list(ingest(warehouse, MemoryConnector(ORDERS, arrivals[:given]), batch=None))
         for transform, source in stages:
             own = warehouse.exists(transform.source.log_table)
             if not own or not Log(warehouse, transform.source).timeline():
                 break
             with killed(chance, commit, ("state", "published", "ledger")):
+                if changing and transform is stages[0][0] and given < len(arrivals):
+                    change_at_random(warehouse, transform, chance)
                 if chance.random() < 0.15:
                     backfill(warehouse, transform)
                 elif chance.random() < 0.8:
@@ -158,6 +173,20 @@ def run_in_cuts(
     for transform, source in stages:
         incremental(warehouse, transform)
         take(warehouse, source)
+
+
+def change_at_random(
+    warehouse: Warehouse, transform: WindowedTransform, chance: random.Random
+) -> None:
+    """Change windows without an arrival, or not at all."""
+    what = chance.random()
+    if what < 0.3 and warehouse.exists(transform.table):
+        correct(warehouse, transform)
+    elif what < 0.6:
+        late_events = chance.choice(["include", "include", "exclude"])
+        start = chance.choice([None, 0, 5 * SECOND])
+        end = None if start is None else start + 10 * SECOND
+        backfill(warehouse, transform, start, end, late_events=late_events)
 
 
 def rows_of(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
@@ -269,6 +298,51 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
         assert derived_parity(warehouse, each).equal
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
+    warehouse: Warehouse, seed: int
+) -> None:
+    chance = random.Random(200 + seed)
+    window, _ = WINDOWS[seed % len(WINDOWS)]
+    trigger = chance.choice(
+        [Trigger(), Trigger(early=EachArrival()), Trigger(early=Count(2), late=EachArrival())]
+    )
+    given: dict[str, Any] = {"allowed_lateness": chance.choice([0, SECOND]), "trigger": trigger}
+    fives = asset("fives", ORDERS, window, "v", **given)
+    first = chain(name="first", of=fives, rows="changes")
+    tens = asset("tens", first, Tumbling("10 seconds"), "v")
+    second = chain(name="second", of=tens)
+    arrivals = random_arrivals(chance)
+    run_in_cuts(warehouse, arrivals, [(fives, first), (tens, second)], chance, changing=True)
+
+    rows = rows_of(warehouse, first)
+    assert net_rows(rows) == sorted(published(warehouse, fives), key=str)
+    windows = published(warehouse, tens)
+    expected = net_by_definition(rows, 10 * SECOND)
+    assert {(start, key): (n, v) for start, _, key, n, v in windows} == expected
+    for each in (first, second):
+        assert derived_parity(warehouse, each).equal
+    assert parity(warehouse, tens).equal
+
+
+def net_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return the rows of a chain of changes that are not retracted."""
+    net = Counter[tuple[Any, ...]]()
+    for r in rows:
+        row = (r["window_first"], r["window_last"] + 1, r["k"], r["n"], r["v"])
+        net[row] += -1 if r["retraction"] else 1
+        assert net[row] in (0, 1)
+    return sorted((+net).elements(), key=str)
+
+
+def published(warehouse: Warehouse, transform: WindowedTransform) -> list[tuple[Any, ...]]:
+    table = warehouse.take(transform.table)
+    bounds = (to_micros(table[name]) for name in ("window_start", "window_end"))
+    rows = zip(*bounds, table.to_pylist(), strict=True)
+    return [(start, end, row["k"], row["n"], row["v"]) for start, end, row in rows]
+
+
 def check(
     warehouse: Warehouse,
     source: DerivedSource,
@@ -348,6 +422,82 @@ def test_a_chain_refuses_windows_that_changed_without_an_arrival(
         take(warehouse, hours)
 
 
+def test_a_correction_is_a_step_of_a_chain_of_changes(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    changes = chain(name="changes", of=fives, rows="changes")
+    late: dict[str, Any] = {
+        "allowed_lateness": 20 * SECOND,
+        "trigger": Trigger(late=EachArrival()),
+    }
+    tens = asset("tens", changes, Tumbling("10 seconds"), "n", **late)
+    strict = asset("strict", changes, Tumbling("10 seconds"), "n")
+    # The last event of the second arrival is too late.
+    arrivals = [at(1, 9), at(20, 2), at(30)]
+    arrive(warehouse, *arrivals[:2])
+    incremental(warehouse, fives)
+    assert take(warehouse, changes) == 2
+    incremental(warehouse, tens)
+    assert correct(warehouse, fives) is not None
+    assert take(warehouse, changes) == 1
+    rows = rows_of(warehouse, changes)
+    found = [(r["arrival"], r["window_first"], r["retraction"], r["n"]) for r in rows]
+    changed = [(2, 0, True, 1), (2, 0, False, 2)]
+    assert found == [(0, 0, False, 1), (1, 5 * SECOND, False, 1), *changed]
+    position = json.loads(Log(warehouse, changes).timeline()[-1].position)
+    assert position["change"]["mode"] == "correction"
+    incremental(warehouse, tens)
+    # One of the two windows has another event.
+    assert [row[3:] for row in published(warehouse, tens)] == [(2, 3)]
+    # The rows of the correction are too late for an asset without allowed lateness.
+    incremental(warehouse, strict)
+    assert [row[3:] for row in published(warehouse, strict)] == [(2, 2)]
+    assert correct(warehouse, strict) is not None
+    assert [row[3:] for row in published(warehouse, strict)] == [(2, 3)]
+    backfill(warehouse, fives)
+    assert take(warehouse, changes) == 1
+    arrive(warehouse, *arrivals)
+    incremental(warehouse, fives)
+    assert take(warehouse, changes) == 1
+    incremental(warehouse, tens)
+    assert [row[3:] for row in published(warehouse, tens)] == [(2, 2)]
+    assert derived_parity(warehouse, changes).equal
+    backfill(warehouse, fives, late_events="include")
+    taken = Step.of_position(Log(warehouse, changes).timeline()[-1].position).results
+    derivation = changes.derivation
+    assert isinstance(derivation, Chain)
+    assert taken is not None
+    results = AssetResults("changes", derivation, derived(warehouse, changes)._tables)
+    with pytest.raises(DataError, match=r"had taken, and 'changes' has ended\. Drop 'changes'"):
+        results.changes_since(taken, INFINITY)
+    backfill(warehouse, replace(fives, function=lambda rows: rows.where("v > 0")))
+    with pytest.raises(DataError, match=r"Run \w{8} of 'fives' \(a backfill, .*Drop 'changes'"):
+        take(warehouse, changes)
+
+
+def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> None:
+    sessions = asset("sessions", ORDERS, Session("3 seconds"), "v")
+    changes = chain(name="changes", of=sessions, rows="changes")
+    # The event of the fourth arrival joins two sessions, but is too late.
+    arrivals = [at(1), at(5), at(20), at(3), at(40)]
+    arrive(warehouse, *arrivals[:4])
+    incremental(warehouse, sessions)
+    assert take(warehouse, changes, 1) == 4
+    assert correct(warehouse, sessions) is not None
+    assert take(warehouse, changes) == 1
+    rows = rows_of(warehouse, changes)
+    found = [(r["window_first"], r["retraction"], r["n"]) for r in rows if r["arrival"] == 4]
+    assert found == [(SECOND, True, 1), (5 * SECOND, True, 1), (SECOND, False, 3)]
+    for change in (None, backfill):
+        arrive(warehouse, *arrivals)
+        incremental(warehouse, sessions)
+        if change is not None:
+            change(warehouse, sessions)
+        assert take(warehouse, changes) == 1
+        rows = rows_of(warehouse, changes)
+        assert net_rows(rows) == sorted(published(warehouse, sessions), key=str)
+        assert derived_parity(warehouse, changes).equal
+
+
 def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) -> None:
     fives = asset(
         "fives", ORDERS, Tumbling("5 seconds"), "v", expectations=(between("n", 2, None),)
@@ -360,6 +510,44 @@ def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) 
     release(warehouse, fives, Choice())
     with pytest.raises(DataError, match="Windows of 'fives' left the quarantine"):
         take(warehouse, hours)
+
+
+def test_each_stage_of_a_chain_adds_one_small_ingest_and_one_small_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    first = chain(name="first", of=fives)
+    tens = asset("tens", first, Tumbling("10 seconds"), "v")
+    second = chain(name="second", of=tens)
+    twenties = asset("twenties", second, Tumbling("20 seconds"), "v")
+    queries, execute = 0, SparkConnectClient._execute_and_fetch_as_iterator
+
+    def count(*args: Any, **given: Any) -> Any:  # noqa: ANN401
+        nonlocal queries
+        queries += 1
+        return execute(*args, **given)
+
+    monkeypatch.setattr(SparkConnectClient, "_execute_and_fetch_as_iterator", count)
+    stages: list[WindowedTransform | DerivedSource] = [fives, first, tens, second, twenties]
+    for number in range(3):
+        arrive(warehouse, *[at(second) for second in (1, 26, 51)[: number + 1]])
+        for stage in stages:
+            queries = 0
+            if isinstance(stage, DerivedSource):
+                assert take(warehouse, stage) == 1
+            else:
+                before = [version(warehouse, table) for table in stage.tables]
+                incremental(warehouse, stage)
+                after = [version(warehouse, table) for table in stage.tables]
+                # A commit of the state, and one of the windows; the first run creates the tables.
+                changed = [new - old for old, new in zip(before, after, strict=True)]
+                assert sum(changed) == 2 or number == 0
+            assert queries == 1
+    assert [row["n"] for row in warehouse.take(twenties.table).to_pylist()] == [1, 1]
+
+
+def version(warehouse: Warehouse, table: str) -> int:
+    return warehouse.version(table) if warehouse.exists(table) else -1
 
 
 def test_a_chain_of_a_roll_up(warehouse: Warehouse) -> None:

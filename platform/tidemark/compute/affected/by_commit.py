@@ -6,32 +6,44 @@ that it replaces had another definition, or included too-late events. The same i
 recomputation after an erasure, which continues into the chain itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tidemark.define.definition import Definition
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
-from tidemark.store.commits.kinds import Cause, Replacement
+from tidemark.store.commits.kinds import Replacement
 
 
-def find_change(
+def find_changes(
     commits: Sequence[StateCommit], known: int, transform: Definition, bound: int | None
-) -> StateCommit | None:
-    """Return the first commit after `known` that changes windows already read; None if none.
+) -> Iterator[StateCommit]:
+    """Yield the commits after `known` that change windows already read.
 
     Args:
         commits: the facts of all commits of the asset, or of its base, in order.
         bound: the end through which windows have been taken; None if none has.
     """
     if bound is None:
-        return None
+        return
     for number, commit in enumerate(commits):
         if (
             commit.commit_number > known
             and _reaches(commit, transform, bound)
             and not _repeats(commit, commits[:number])
         ):
-            return commit
-    return None
+            yield commit
+
+
+def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool:
+    """Return whether the rows before and after a change can be computed from the event log.
+
+    Args:
+        commits: the facts of all commits of the asset, or of its base, in order.
+    """
+    through = [each for each in commits if each.commit_number <= change.commit_number]
+    earlier = drop_superseded(through[:-1])
+    return isinstance(change, Replacement) and all(
+        each.definition == change.definition for each in earlier
+    )
 
 
 def _reaches(commit: StateCommit, transform: Definition, bound: int) -> bool:
@@ -51,7 +63,6 @@ def _repeats(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
     """Return whether a commit computes the same rows that the earlier ones have computed."""
     return (
         isinstance(commit, Replacement)
-        and commit.cause is not Cause.CORRECTION
         and not commit.complete
         and all(
             each.definition == commit.definition and each.late_events == commit.late_events

@@ -5,10 +5,17 @@ has published the arrivals of all steps, so its published table has the final ro
 
 With `changes`, a step has the firings of its arrival, and before each of them the rows that it
 replaces. The asset's state has the partials of all firings, of every run.
+
+A commit that changed windows without an arrival is a step of its own. It retracts the rows of the
+windows before the commit, and adds those after it, both as of the newest arrival that has been
+taken. The state has replaced the partials from before the commit, so they are counted again from
+the event log: those of a window include the too-late events that its last replacement included.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,27 +28,36 @@ from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.pane import as_of
+from tidemark.compute.pane import as_of, count_scope
 from tidemark.compute.pane_table import list_values
-from tidemark.compute.rollups import assign_windows_within
+from tidemark.compute.rollups import assign_windows_within, holding_ranges
+from tidemark.define import classification
 from tidemark.define.derived.chain import FIRST, LAST, RETRACTION, Chain
 from tidemark.define.derived.derived_source import DerivedSource
-from tidemark.define.helper_columns import FIRED, PHASE, helper
+from tidemark.define.helper_columns import FIRED, PHASE, VERDICT, helper
+from tidemark.define.rollup import base_transform
 from tidemark.store.asset import Asset
-from tidemark.store.commits.conditions import InRanges
+from tidemark.store.commits.commit_info import drop_superseded
+from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
-from tidemark.store.commits.ranges import NOWHERE
+from tidemark.store.commits.ranges import NOWHERE, Ranges
+from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _FIRED_WINDOW = [helper("fired_end"), helper("fired_start")]
 """The window of a firing, which may have replaced a row of another window."""
+_TEXT, _SIGN = helper("text"), helper("sign")
 
 
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
     (log,), asset = logs, chain.asset
     if chain.rows == "changes":
-        rows = _list_changes(chain, log, steps)
+        parts = [
+            _list_changes(chain, log, each).withColumn(STEP, F.col(STEP) + first)
+            for first, each in steps.split()
+        ]
+        rows = reduce(DataFrame.unionByName, parts)
         order, marks = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)], [RETRACTION]
     else:
         rows, order, marks = _final_windows(chain, log, steps), [], list[str]()
@@ -61,6 +77,15 @@ def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: 
     )
 
 
+def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> int:
+    """Return about how many events must be counted again for these steps."""
+    (log,) = logs
+    if all(step.change is None for step in steps.steps):
+        return 0
+    _, through = steps.span(log.source.name)
+    return log.estimate(-1, through, BEGINNING, INFINITY)
+
+
 def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """Return the windows that become final in these steps."""
     base, ends = log.source.name, NOWHERE
@@ -74,28 +99,110 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
-    """Return the values of the firings in these steps, with those that they replace."""
+    """Return the rows of consecutive arrivals, or of a change.
+
+    They have `STEP`, `pane`, `_FIRED_WINDOW`, and the columns of `list_values`.
+    """
     base, asset = log.source.name, Asset(log.warehouse, chain.asset)
     before, through = steps.span(base)
     marks = {a.arrival: a.after for a in steps.arrivals[base]}
-    then = Coverage(TimelinePosition(before, steps.watermark_before(base)))
     now = Coverage(TimelinePosition(through, marks[through]))
+    first, last = steps.steps[0], steps.steps[-1]
+    assert last.results is not None
+    if first.change is not None:
+        return _list_changed_windows(asset, log, now, first.change.known, last.results.commit)
+    then = Coverage(TimelinePosition(before, steps.watermark_before(base)))
     transform = replace(chain.asset, accumulation="retracting")
-    stored = assign_windows_within(asset, asset.state.read, now, open_range(transform, then))
+    stored = _partials(asset, log, now, open_range(transform, then), last.results.commit)
     fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
-    # A slot of its own fires with its arrival. The state may have later arrivals.
-    alone = F.col(PHASE).isin(slot.EARLY, slot.LATE)
     at_end = F.col(PHASE) == slot.ON_TIME
     wait = F.when(at_end, 0).otherwise(transform.allowed_lateness)
     fired = fired.where(slot.has_fired_since(transform, as_of(then)))
     fired = _add_passing_step(fired, wait, log, steps)
-    step = F.when(alone, F.col(FIRED) - F.lit(before + 1)).otherwise(F.col(STEP))
-    bounds = zip(_FIRED_WINDOW, ("window_end", "window_start"), strict=True)
-    fired = fired.withColumns(
-        {STEP: step.cast("int"), **{name: F.col(bound) for name, bound in bounds}}
-    )
+    step = F.when(_fires_alone(), F.col(FIRED) - F.lit(before + 1)).otherwise(F.col(STEP))
+    fired = _add_fired_window(fired.withColumn(STEP, step.cast("int")))
     fired = fired.where(f"{STEP} BETWEEN 0 AND {through - before - 1}")
     return list_values(fired, transform, [STEP, "pane", *_FIRED_WINDOW])
+
+
+def _list_changed_windows(
+    asset: Asset, log: Log, now: Coverage, known: int, commit: int
+) -> DataFrame:
+    """Return the rows that windows had as of a commit, as retractions, and those of a later one.
+
+    Args:
+        now: the arrivals that have been taken.
+        known, commit: the numbers of the commits.
+    """
+    transform = replace(asset.transform, accumulation="retracting")
+    replaced = [
+        each.recomputed
+        for each in asset.state.since(known)
+        if each.commit_number <= commit and each.recomputed is not None
+    ]
+    # Sessions near a range change, too.
+    ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
+    ranges, facts = holding_ranges(transform, ranges), ["pane", *_FIRED_WINDOW]
+    columns = [*transform.by_window, *transform.aggregates]
+
+    def list_rows(number: int, sign: int) -> DataFrame:
+        """Return the rows of all firings so far, as of a commit, with a sign."""
+        stored = _partials(asset, log, now, ranges, number)
+        fired = lifecycle(transform).list_firings(stored, transform, log, as_of(now))
+        has_fired = F.col(FIRED) <= now.at.arrival
+        fired = _add_fired_window(fired.where(~_fires_alone() | has_fired))
+        signed = F.when(F.col(RETRACTION), -sign).otherwise(sign)
+        return list_values(fired, transform, facts).select(*columns, signed.alias(_SIGN))
+
+    rows = list_rows(known, -1).unionByName(list_rows(commit, 1))
+    rows = rows.withColumn(_TEXT, exact_json(*(F.col(f"`{name}`") for name in columns)))
+    values = (F.first(f"`{name}`").alias(name) for name in columns)
+    changed = rows.groupBy(_TEXT).agg(*values, F.sum(_SIGN).alias(_SIGN)).where(f"{_SIGN} != 0")
+    none = F.lit(None).cast("timestamp")
+    return changed.withColumns(
+        {
+            STEP: F.lit(0),
+            "pane": F.lit(0),
+            RETRACTION: F.col(_SIGN) < 0,
+            **dict.fromkeys(_FIRED_WINDOW, none),
+        }
+    ).drop(_TEXT, _SIGN)
+
+
+def _fires_alone() -> Column:
+    """Return whether a slot fires with its arrival. The state may have later arrivals."""
+    return F.col(PHASE).isin(slot.EARLY, slot.LATE)
+
+
+def _add_fired_window(fired: DataFrame) -> DataFrame:
+    bounds = zip(_FIRED_WINDOW, ("window_end", "window_start"), strict=True)
+    return fired.withColumns({name: F.col(bound) for name, bound in bounds})
+
+
+def _partials(asset: Asset, log: Log, now: Coverage, ranges: Ranges, commit: int) -> DataFrame:
+    """Return the partials of windows that start in one of the ranges, as of a commit."""
+    stored = assign_windows_within(asset, asset.state.read, now, ranges)
+    # The commits are read after the partials, so that none is missed.
+    if all(each.recomputed is None for each in asset.state.since(commit)):
+        return stored
+    own = base_transform(asset.transform)
+    own = replace(own, aggregates=asset.transform.aggregates, expectations=())
+    commits = [each for each in asset.state.since(-1) if each.commit_number <= commit]
+    replacements = [each for each in drop_superseded(commits) if each.recomputed is not None]
+    # The newest arrival whose too-late events count, by window.
+    included, newest = F.lit(-1), now.through
+    for each in replacements:
+        complete = each.late_events == "include"
+        through = each.after.pick("arrival") if complete else F.lit(-1)
+        inside = window_starts_in(each.recomputed or ()).sql()
+        included = F.when(F.expr(inside), through).otherwise(included)
+        newest = max(newest, each.after.through if complete else -1)
+    counts = (F.col(VERDICT) <= classification.LATE) | (F.col("arrival") <= included)
+
+    def count(some: Ranges) -> DataFrame:
+        return count_scope(log, own, Scope(-1, newest, some, complete=True, arrivals=counts))
+
+    return assign_windows_within(asset, count, now, ranges)
 
 
 def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) -> DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark.compute.derived.as_of_rows import as_of_rows, estimate_waiting_rows
-from tidemark.compute.derived.chain_rows import chain_rows
+from tidemark.compute.derived.chain_rows import chain_rows, estimate_recounted_rows
 from tidemark.compute.derived.join_rows import estimate_older_rows, join_rows, join_settles
 from tidemark.compute.derived.prepared_rows import prepared_rows
 from tidemark.compute.derived.union_rows import union_rows
@@ -42,6 +42,7 @@ _SETTLES: Mapping[type[object], _Settles] = {
 _Older = Callable[[Any, Sequence[Log], Steps], int]
 _OLDER: Mapping[type[object], _Older] = {
     AsOfJoin: estimate_waiting_rows,
+    Chain: estimate_recounted_rows,
     Join: estimate_older_rows,
 }
 

@@ -155,7 +155,8 @@ def _sum_counts(partials: Column) -> Column:
     return F.coalesce(F.sum(partials), F.lit(0))
 
 
-_NONFINITE = ("nan", "inf", "-inf")
+_NONFINITE = {"nan": "nan", "plus": "inf", "minus": "-inf"}
+"""The values that are counted apart from finite ones, by their field in a partial."""
 
 
 def _signed_sum(total: Aggregate, column: str, where: str | None, retraction: str) -> Aggregate:
@@ -198,8 +199,8 @@ def _partial(of_values: Callable[[Column], Column], value: Column, retraction: s
         own.alias("values"),
         _net(value, retraction).alias("net"),
         *(
-            _net(F.when(double == float(name), value), retraction).alias(name)
-            for name in _NONFINITE
+            _net(F.when(double == float(number), value), retraction).alias(name)
+            for name, number in _NONFINITE.items()
         ),
     )
 

@@ -8,8 +8,9 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import iso
 from tidemark.compute.affected.by_erasure import find_windows_with_events
+from tidemark.compute.rollups import holding_ranges
 from tidemark.define.definition import Definition
-from tidemark.run.erase.search import SearchResult, widen_ranges
+from tidemark.run.erase.search import SearchResult
 from tidemark.store.commits.conditions import InRanges
 from tidemark.store.event_log.log import Log
 
@@ -135,8 +136,7 @@ def _list_affected_tables(log: Log, found: SearchResult) -> list[_AffectedTable]
             continue
         for table in each.tables:
             if warehouse.exists(table):
-                # A roll-up's windows may start earlier than its base's.
-                some = widen_ranges(ranges, each.window.max_extent if each.follows else 0)
+                some = holding_ranges(each, ranges)
                 rows = warehouse.take(
                     table, InRanges("window_start", some), columns=["window_start"]
                 )

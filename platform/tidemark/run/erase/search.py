@@ -12,6 +12,7 @@ from tidemark.compute.affected import by_erasure as affected_by_erasure
 from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
 from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
+from tidemark.compute.rollups import holding_ranges
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import FIRST
@@ -21,7 +22,7 @@ from tidemark.define.tables import Role, TableName
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.commits.ranges import Ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.erasures import Erasure
@@ -193,8 +194,7 @@ def _find_rows_of_windows(
     """
     last, ranges = log.last(), found.erasure.windows.get(asset.follows or asset.name)
     rows = log.read(-1, -1 if last is None else last.arrival)
-    extent = asset.window.max_extent if asset.follows else 0
-    near = "false" if ranges is None else InRanges(FIRST, widen_ranges(ranges, extent)).sql()
+    near = "false" if ranges is None else InRanges(FIRST, holding_ranges(asset, ranges)).sql()
     lost = rows.where(near).select(*affected_by_erasure.PLACE)
     letters = log.warehouse.read(log.source.dead_letters_table).where("false")
     return ChangedRows(
@@ -203,13 +203,6 @@ def _find_rows_of_windows(
         gained=rows.where("false"),
         gained_letters=letters,
     )
-
-
-def widen_ranges(ranges: Ranges, extent: int) -> Ranges:
-    """Return the starts of all windows of at most an extent that contain one that starts in a
-    range.
-    """
-    return merge_ranges((start - extent, end) for start, end in ranges) if extent else ranges
 
 
 def find_counted(

@@ -1,5 +1,7 @@
 """The steps of a derived source: which arrival of which base each of its arrivals is.
 
+A chain of changes has further steps: commits of its asset that changed windows without an arrival.
+
 The position of each arrival in the timeline records its step, and through which arrival each base
 had been read. It also has the id of each base's timeline, because a base that was dropped and
 created again has other arrivals under the same numbers.
@@ -11,8 +13,8 @@ permanently. The step of the heartbeat records the new value.
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from tidemark.base.instants import latest
 from tidemark.store.event_log.arrival import Arrival, event_time_range
@@ -37,16 +39,34 @@ class TakenResults:
 
 
 @dataclass(frozen=True)
+class ChangedResults:
+    """A commit of an asset that changed windows without an arrival, such as a correction.
+
+    `TakenResults.commit` of its step is the number of the commit.
+
+    Args:
+        run: the id of its run.
+        mode: the kind of the run.
+        known: the number of the newest commit that the derived source had read before.
+    """
+
+    run: str
+    mode: str
+    known: int
+
+
+@dataclass(frozen=True)
 class Step:
     """An arrival of a derived source.
 
     Args:
-        base: the name of the base whose arrival it is.
+        base: the name of the base whose arrival it is; with `change`, that of the asset's source.
         taken: the newest arrival of each base that has been taken, including this one; a base of
             which nothing has been taken is missing.
         ids: the id of the timeline of each of these bases.
         results: the results of its asset that have been taken; None if it reads no asset.
         raises: the effective watermark to which it raises that of its base; None if it does not.
+        change: the commit of the asset that it takes instead of an arrival; None for an arrival.
     """
 
     base: str
@@ -54,14 +74,18 @@ class Step:
     ids: Mapping[str, str]
     results: TakenResults | None = None
     raises: int | None = None
+    change: ChangedResults | None = None
 
     @property
     def arrival(self) -> int:
+        """The number of the base's arrival; with `change`, that of the newest one before it."""
         return self.taken[self.base]
 
     @property
     def before(self) -> dict[str, int]:
         """The newest arrival of each base that was read before the step."""
+        if self.change is not None:
+            return dict(self.taken)
         found = {**self.taken, self.base: self.arrival - 1}
         return {base: number for base, number in found.items() if number >= 0}
 
@@ -77,6 +101,8 @@ class Step:
             position["results"] = asdict(self.results)
         if self.raises is not None:
             position[_RAISES] = self.raises
+        if self.change is not None:
+            position["change"] = asdict(self.change)
         return json.dumps(position)
 
     @classmethod
@@ -86,8 +112,9 @@ class Step:
         taken = {name: number for name, (number, _) in others.items()}
         ids = {name: table_id for name, (_, table_id) in others.items()}
         results = TakenResults(**found["results"]) if "results" in found else None
+        change = ChangedResults(**found["change"]) if "change" in found else None
         taken, ids = {**taken, base: found["arrival"]}, {**ids, base: found["table_id"]}
-        return cls(base, taken, ids, results, found.get(_RAISES))
+        return cls(base, taken, ids, results, found.get(_RAISES), change)
 
 
 def raised_watermarks(positions: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
@@ -155,7 +182,24 @@ class Steps:
 
     def numbers(self, base: str) -> dict[int, int]:
         """Return the index of the step of each arrival of a base, by the arrival's number."""
-        return {s.arrival: n for n, s in enumerate(self.steps) if s.base == base}
+        return {
+            s.arrival: n for n, s in enumerate(self.steps) if s.base == base and s.change is None
+        }
+
+    def split(self) -> Iterator[tuple[int, "Steps"]]:
+        """Yield these steps in parts, each with the index of its first step.
+
+        Each change is a part, and so are the arrivals between two changes.
+        """
+        first = 0
+        for number, step in enumerate(self.steps):
+            if step.change is not None:
+                if first < number:
+                    yield first, replace(self, steps=self.steps[first:number])
+                yield number, replace(self, steps=[step])
+                first = number + 1
+        if first < len(self.steps):
+            yield first, replace(self, steps=self.steps[first:])
 
     def watermark_before(self, base: str) -> int | None:
         """Return the effective watermark of a base before the first of these steps."""
