@@ -62,7 +62,7 @@ class MemoryConnector(DerivedConnector):
     def _ids(self, known: Mapping[str, str]) -> dict[str, str]:
         return {base.name: base.name for base in self.source.bases}
 
-    def _results(self, now: Step | None, reached: Mapping[str, int | None]) -> None:
+    def _results(self) -> None:
         # The asset of a chain has published everything.
         return None
 
