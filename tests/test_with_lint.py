@@ -1,8 +1,10 @@
 """Test `tools/with_lint`: tests and linters run in parallel, and either can fail."""
 
+import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,8 +47,13 @@ def test_a_signal_ends_the_tests(tmp_path: Path, number: signal.Signals) -> None
     with subprocess.Popen(
         [script, "sh", "-c", command], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
-        assert running.stdout is not None
-        assert any(line == "begun\n" for line in running.stdout)
-        running.send_signal(number)
-        assert "cleared" in running.communicate(timeout=60)[0]
-        assert running.returncode == 5
+        try:
+            assert running.stdout is not None
+            assert any(line == "begun\n" for line in running.stdout)
+            running.send_signal(number)
+            assert "cleared" in running.communicate(timeout=60)[0]
+            assert running.returncode == 5
+        finally:
+            # A process that is left would keep the pipe open, and the test waiting.
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
