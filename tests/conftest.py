@@ -2,6 +2,7 @@
 
 import compileall
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -72,6 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
         for packages in ("platform", "streaming", "assets"):
             compileall.compile_dir(TESTS.parent / packages, quiet=2)
         config.pluginmanager.register(Interruption(Path(os.environ[HOMES])))
+    else:
+        # A session in the background of a shell ignores SIGINT. A run of Dagster in a worker would
+        # then ignore SIGTERM, too, and so would the processes of all later tests.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.pluginmanager.hasplugin("cacheprovider"):
         config.pluginmanager.register(Durations(config))
 
