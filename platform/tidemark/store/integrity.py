@@ -160,7 +160,7 @@ def _damages(
 
 
 class Tables:
-    """The tables of a folder, each opened once, and what they lack.
+    """The tables of a folder, each opened once, with the commits and files that they lack.
 
     `broken` has the damaged tables, by name.
     """

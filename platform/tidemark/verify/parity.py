@@ -138,7 +138,7 @@ def parity(
 
 
 def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T, StateCommit]:
-    """Return what a function reads in an asset's tables, and the newest commit in them.
+    """Return the result of a function that reads an asset's tables, and the newest commit in them.
 
     A stream may publish in the meantime, so it is called again until no table has changed. It gets
     the commit.

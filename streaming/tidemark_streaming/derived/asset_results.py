@@ -113,10 +113,15 @@ class AssetResults:
         asset = self.chain.asset
         if self.table_id != taken.table_id:
             raise self._refuse(f"'{asset.name}' was dropped after '{self.name}' took its windows")
-        changes = self._find_changes(taken.commit, self._bound(watermark))
+        # Usually there are none, and the earlier commits are not read.
+        replaces = any(c.recomputed is not None for c in self._commits(taken.commit + 1))
+        commits = self._commits(0) if replaces else []
+        newest = -1 if self.commit is None else self.commit.commit_number
+        commits = [each for each in commits if each.commit_number <= newest]
+        changes = list(find_changes(commits, taken.commit, asset, self._bound(watermark)))
         follows, ends = self.chain.rows == "changes", watermark == INFINITY
         for change in changes:
-            if follows and not ends and can_repeat_rows(self._commits(0), change):
+            if follows and not ends and can_repeat_rows(commits, change):
                 continue
             raise self._refuse(
                 f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
@@ -130,14 +135,6 @@ class AssetResults:
                 f"'{self.name}' had taken all windows up to them"
             )
         return changes
-
-    def _find_changes(self, known: int, bound: int | None) -> list[StateCommit]:
-        """Return the published commits after a number that changed windows up to a bound."""
-        newest = -1 if self.commit is None else self.commit.commit_number
-        if all(c.recomputed is None for c in self._commits(known + 1)):
-            return []
-        commits = [c for c in self._commits(0) if c.commit_number <= newest]
-        return list(find_changes(commits, known, self.chain.asset, bound))
 
     def _bound(self, watermark: int | None) -> int | None:
         """Return the end through which windows have been read; None if none has."""

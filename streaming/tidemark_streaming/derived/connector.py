@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
-from tidemark.base.instants import INFINITY, earliest, latest
+from tidemark.base.instants import INFINITY, latest
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.rows import StepsToCompute, read_steps
 from tidemark.define.derived.chain import Chain
@@ -93,15 +93,15 @@ class DerivedConnector:
             if taken.get(base, -1) < a.arrival <= ends[base]
         )
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
+        mark = source.watermark_of(list(reached.values()))
         for step, began in changes:
             clock = began if clock is None else max(clock, began)
-            mark = source.watermark_of(list(reached.values()))
             chunks.append(Chunk(step.to_position(), clock, watermark=mark))
         for arrived_at, _, number, base, arrival in waiting:
             clock = arrived_at if clock is None else max(clock, arrived_at)
             taken = {**taken, base: number}
             reached[base] = latest(reached[base], arrival.after)
-            raises = self._raise(base, arrival, reached)
+            raises = source.raised_watermark(base, arrived_at, arrival.silent_since, reached)
             reached[base] = latest(reached[base], raises)
             mark = source.watermark_of(list(reached.values()))
             of_asset = None if results is None else results.results_after(arrival.after)
@@ -148,18 +148,6 @@ class DerivedConnector:
             f"The rows of '{self.source.name}' can't be computed: {reason} Correct {given}. "
             "Nothing was ingested."
         )
-
-    def _raise(self, base: str, arrival: Arrival, reached: Mapping[str, int | None]) -> int | None:
-        """Return the effective watermark to which an arrival of a base raises the base's own.
-
-        None if it does not. A base that has ended does not count: it is not waited for.
-        """
-        idle, since, own = self.source.idle, arrival.silent_since, reached[base]
-        if idle is None or since is None or arrival.arrived_at - since < idle:
-            return None
-        others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
-        least = earliest(*others)
-        return least if least is not None and (own is None or own < least) else None
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:
         """Return the result of `read` for steps without rows."""

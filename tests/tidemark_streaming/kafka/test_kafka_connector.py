@@ -200,8 +200,8 @@ def test_records_deleted_by_retention_are_reported_and_skipped_if_accepted(
     bring(warehouse, topics.connector(name))
     topics.send(name, clicks(2, 3, 4, 5))
     topics.forget(name, before=5)
-    told = rf"offsets 2 to 4 of {name}-0 \(3 in all\) were deleted .*--allow-data-loss"
-    with pytest.raises(DataError, match=told):
+    message = rf"offsets 2 to 4 of {name}-0 \(3 in all\) were deleted .*--allow-data-loss"
+    with pytest.raises(DataError, match=message):
         bring(warehouse, topics.connector(name))
     (arrival,) = bring(warehouse, topics.connector(name, accept_loss=True))
     lost = f"offsets 2 to 4 of {name}-0 (3 in all) were deleted by the topic's retention"
@@ -282,12 +282,12 @@ def test_a_partition_that_ends_before_its_position_is_reported(
     topics.send(name, clicks(0, 1))
     (arrival,) = bring(warehouse, topics.connector(name))
     further = replace(arrival, position=arrival.position.replace("[0,2]", "[0,5]"))
-    told = f"{name}-0 ends at offset 2, but was already read up to 5"
-    with pytest.raises(DataError, match=told):
+    message = f"{name}-0 ends at offset 2, but was already read up to 5"
+    with pytest.raises(DataError, match=message):
         topics.connector(name).pending([further])
     connector = topics.connector(name, accept_loss=True)
     (chunk,) = connector.pending([further])
-    assert skipped_losses(chunk.position) == [told]
+    assert skipped_losses(chunk.position) == [message]
     assert '"offsets": {"0": [2, 2]}' in chunk.position
 
 
@@ -528,9 +528,9 @@ def test_a_changed_column_type_stops_the_source_unless_accepted(
     changed = [value.replace(b"}", b'"}') for value in changed]
     topics.send(name, changed)
     rows = f"All {MANY_MISFITS} rows of .* source 'clicks'"
-    told = rf"{rows} fail on one column: .* is not a valid INT\. "
+    message = rf"{rows} fail on one column: .* is not a valid INT\. "
     for _ in range(2):
-        with pytest.raises(ColumnChangedError, match=told):
+        with pytest.raises(ColumnChangedError, match=message):
             bring(warehouse, connector(name, rows=MANY_MISFITS))
         assert numbers(warehouse) == list(range(MANY_MISFITS))
         (arrival,) = Log(warehouse, CLICKS).timeline()
@@ -552,8 +552,8 @@ def test_undeclared_fields_are_recorded_in_the_timeline(
     bring(warehouse, topics.connector(name))
     topics.send(name, clicks(2))
     bring(warehouse, topics.connector(name))
-    told = [a.undeclared for a in Log(warehouse, CLICKS).timeline()]
-    assert told == ['["battery", "kind"]', None]
+    undeclared = [a.undeclared for a in Log(warehouse, CLICKS).timeline()]
+    assert undeclared == ['["battery", "kind"]', None]
 
 
 def test_a_corrected_dead_letter_keeps_its_kafka_metadata(
@@ -645,8 +645,8 @@ def test_a_partition_with_pending_records_is_not_idle_after_a_pause(
 @pytest.mark.usefixtures("impatient")
 def test_an_unreachable_broker_is_reported(warehouse: Warehouse) -> None:
     connector = KafkaConnector(CLICKS, ["clicks"], servers="127.0.0.1:1")
-    told = r"Kafka at 127.0.0.1:1 can't be read: .*Connection refused.*kafka up"
-    with pytest.raises(DataError, match=told):
+    message = r"Kafka at 127.0.0.1:1 can't be read: .*Connection refused.*kafka up"
+    with pytest.raises(DataError, match=message):
         bring(warehouse, connector)
 
 
@@ -669,7 +669,7 @@ def test_invalid_connector_arguments_are_refused(given: dict[str, Any], sentence
 def test_kafka_metadata_columns_must_have_their_type() -> None:
     columns = {"at": "TIMESTAMP", "kafka_key": "string", "kafka_headers": "STRING"}
     source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
-    told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, but it is .* STRING"
-    with pytest.raises(DefinitionError, match=told):
+    message = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, but it is .* STRING"
+    with pytest.raises(DefinitionError, match=message):
         KafkaConnector(source, ["clicks"])
     KafkaConnector(replace(source, columns={**columns, **RECORD}), ["clicks"])

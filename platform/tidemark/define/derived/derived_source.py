@@ -152,6 +152,24 @@ class DerivedSource(Source):
         ]
         return earliest(*found)
 
+    def raised_watermark(
+        self, base: str, clock: int, silent_since: int | None, reached: Mapping[str, int | None]
+    ) -> int | None:
+        """Return the effective watermark to which an arrival of a base raises the base's own.
+
+        None if it does not. A base that has ended does not count: it is not waited for.
+
+        Args:
+            clock: the processing time of the arrival.
+            silent_since: for a heartbeat, the time since which the base has been silent.
+            reached: the effective watermarks of all bases, by name.
+        """
+        if self.idle is None or silent_since is None or clock - silent_since < self.idle:
+            return None
+        others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
+        least, own = earliest(*others), reached[base]
+        return least if least is not None and (own is None or own < least) else None
+
 
 def retraction_column(source: Source) -> str | None:
     """Return the column that marks the retractions of a source; None if it has none."""

@@ -1,4 +1,4 @@
-"""The kinds of commit: what each reads, replaces and publishes, and its form as JSON in a state.
+"""The kinds of commit, each with its scope and mode, and with its form as JSON in a state.
 
 `commit_info` has the table of their properties.
 """

@@ -266,7 +266,7 @@ def _streams(settings: Settings, *, engine: bool) -> list[dict[str, Any]]:
 def _describe_stream(
     asset: str, state: str, failures: int, error: str | None, command: str | None
 ) -> str:
-    """Return what a stream does, and what to do if it does not run."""
+    """Return a sentence about the state of a stream, with the next step if it does not run."""
     color, does = {
         "running": ("", f"is running; `tidemark stream {asset} --stop` stops it"),
         "starting": ("", "is starting"),

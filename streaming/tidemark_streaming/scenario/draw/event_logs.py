@@ -13,7 +13,6 @@ from tidemark.base.instants import (
     INFINITY,
     LATEST,
     duration,
-    earliest,
     instant,
     latest,
 )
@@ -95,19 +94,13 @@ def _derived_steps(
     for number, taken in enumerate(waiting):
         base, clock = taken.arrival.source, taken.arrival.clock
         reached[base] = latest(reached[base], taken.after)
-        if _is_idle(source, taken.arrival):
-            others = [mark for b, mark in reached.items() if b != base and mark != INFINITY]
-            reached[base] = latest(reached[base], earliest(*others))
+        raised = source.raised_watermark(base, clock, taken.arrival.silent_since, reached)
+        reached[base] = latest(reached[base], raised)
         after = latest(before, source.watermark_of(list(reached.values())))
         rows_of_step = tuple(events.get(number, ()))
         arrival = ScenarioArrival(rows_of_step, clock, ends=after == INFINITY, source=source.name)
         yield Step(number, arrival, before, after, taken)
         before = after
-
-
-def _is_idle(source: DerivedSource, arrival: ScenarioArrival) -> bool:
-    since = arrival.silent_since
-    return source.idle is not None and since is not None and arrival.clock - since >= source.idle
 
 
 def is_known_watermark(source: Source) -> bool:

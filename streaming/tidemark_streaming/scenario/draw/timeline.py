@@ -186,7 +186,7 @@ def _values(source: Source, row: tuple[Any, ...]) -> dict[str, object]:
 
 
 def _label_row(source: Source, row: tuple[Any, ...]) -> str:
-    """Return the values of a row without times, and without what a derivation added."""
+    """Return the values of a row without times, and without the columns that a derivation added."""
     values = _values(source, row)
     kinds = {column: ddl.lower() for column, ddl in source.columns.items()}
     shown = [values[c] for c in own_columns(source) if kinds[c] != "timestamp"]
