@@ -360,7 +360,6 @@ def _execute(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             if asset.rolls_up
             else None,
         )
-        asset.table_id = asset.table_id or asset.read_table_id()
         if asset.rolls_up and asset.read_table_id() != asset.table_id:
             raise ConflictError(
                 f"The kind of windows of '{transform.name}' changed during this run."

@@ -28,10 +28,22 @@ class Asset:
         self.transform = transform
         self.log = Log(warehouse, transform.source, recent)
         self.state = State(warehouse, transform)
-        self.table_id = self.read_table_id()
-        """Its identity from its first run until it is dropped. Every write that a state commit
-        causes in other tables carries it.
+        self._table_id = self.read_table_id()
+
+    @property
+    def table_id(self) -> str | None:
+        """Its identity from its first run until it is dropped; None before its first run.
+
+        Every write that a state commit causes in other tables carries it.
         """
+        if self._table_id is None:
+            # Another run may have been the first one since.
+            self._table_id = self.read_table_id()
+        return self._table_id
+
+    @table_id.setter
+    def table_id(self, table_id: str | None) -> None:
+        self._table_id = table_id
 
     def read_table_id(self) -> str | None:
         """Return the identity of its state; None before its first run.

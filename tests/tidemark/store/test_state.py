@@ -8,6 +8,7 @@ from helpers.data.support import PER_MINUTE
 from tidemark.base.errors import ConflictError
 from tidemark.define.classification import ON_TIME
 from tidemark.define.helper_columns import ADMITTED, SLOT, VERDICT
+from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.commits.kinds import Increment
 from tidemark.store.state import State, with_commit_number
@@ -73,3 +74,14 @@ def test_only_the_first_of_two_runs_with_one_number_commits(
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5
+
+
+def test_an_asset_gets_its_identity_from_the_first_run_that_any_process_makes(
+    warehouse: Warehouse, spark: SparkSession
+) -> None:
+    """Otherwise, a run that began before it would not know what the first run has published."""
+    waiting = Asset(warehouse, PER_MINUTE)
+    assert waiting.table_id is None
+    other = Warehouse(spark, *warehouse.place)
+    created = State(other, PER_MINUTE).create(spark.createDataFrame([], "commit_number LONG"))
+    assert waiting.table_id == created

@@ -101,6 +101,7 @@ class Committer:
                     description=comment or None,
                     configuration=_OWN | properties,
                     raise_if_key_not_exists=False,
+                    commit_properties=conditional.FIRST_COMMIT,
                 )
             except (DeltaError, CommitFailedError):
                 # Another process created it at the same time.

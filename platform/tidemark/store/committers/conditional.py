@@ -16,12 +16,19 @@ from threading import Barrier
 from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.errors import StoreError
 from tidemark.store.committers.staged import file_system
 from tidemark.store.refusals import is_conflict
+
+FIRST_COMMIT = CommitProperties(max_commit_retries=0)
+"""The properties of the commit that creates a table.
+
+By default, delta-rs (1.6) retries the creation of a table that another writer has just created. The
+retry succeeds as the table's second commit, and gives the table another identity.
+"""
 
 _DISABLED = "AWS_CONDITIONAL_PUT"
 """The environment variable that turns off conditional writes in delta-rs's client."""
@@ -87,7 +94,9 @@ def _refuses(path: str) -> bool:
 def _is_refused(path: str, comment: str, start: Barrier) -> bool:
     start.wait()
     try:
-        DeltaTable.create(path, _SCHEMA, mode="error", description=comment)
+        DeltaTable.create(
+            path, _SCHEMA, mode="error", description=comment, commit_properties=FIRST_COMMIT
+        )
     except DeltaError as error:
         if is_conflict(error):
             return True

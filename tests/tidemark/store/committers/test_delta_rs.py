@@ -1,11 +1,15 @@
 """Tests of delta-rs behavior that Tidemark relies on, at sizes at which users saw it fail."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from pyspark.sql import SparkSession
 
+from tidemark.store.committers.committer import Committer
 from tidemark.store.committers.compaction import compact_files
 from tidemark.store.committers.merging import merge_rows
 from tidemark.store.committers.values import Merge
@@ -55,3 +59,22 @@ def test_a_table_that_is_compacted_after_a_checkpoint_keeps_its_rows(tmp_path: P
         compact_files(DeltaTable(path), 1 << 20)
         numbers = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
         assert sorted(numbers) == sorted(first for first in range(0, 800, 100) for _ in range(100))
+
+
+def test_of_writers_that_create_a_table_at_the_same_time_one_does(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """A second creation would change the identity of a table that may have rows already."""
+    writers = 4
+    start = Barrier(writers)
+
+    def create(table: str) -> bool:
+        committer = Committer(spark, str(tmp_path))
+        start.wait()
+        return committer.create_table(table, pa.schema({"n": pa.int64()}), "", {})
+
+    with ThreadPoolExecutor(writers) as pool:
+        for n in range(40):
+            table = f"t{n}"
+            created = list(pool.map(create, [table] * writers))
+            assert (sum(created), DeltaTable(str(tmp_path / table)).version()) == (1, 0)
