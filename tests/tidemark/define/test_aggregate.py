@@ -681,10 +681,10 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
     [
         (
             lambda: agg.quantile("v", 95),
-            "The 'at' of quantile must be a number from 0 to 1 \\(got 95",
+            "The 'q' of quantile must be a number from 0 to 1 \\(got 95",
         ),
         (lambda: agg.quantile("v", float("nan")), "from 0 to 1 \\(got nan"),
-        (lambda: agg.quantile("v", True), "quantile: at must be a number"),
+        (lambda: agg.quantile("v", True), "quantile: q must be a number"),
         (lambda: agg.quantile("v", 1, exact_to=7), "'exact_to' of quantile .* from 8 to 65,535"),
         (
             lambda: agg.top_k("v", 0),

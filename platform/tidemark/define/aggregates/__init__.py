@@ -16,7 +16,7 @@ An aggregate without such a form, such as a median over all values, is refused w
 | `last_n(x, n)` | exact, in the order of event time | [] | n values and their places |
 | `top_n(x, n, by)` | exact; the first to arrive among equal ones | [] | n values and their places |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
-| `quantile(x, at)` | exact for 10,000 values, then within 0.03 % of `at` | null | a sketch |
+| `quantile(x, q)` | exact for 10,000 values, then within 0.03 % of `q` | null | a sketch |
 | `count_distinct(x)` | exact; null above 10,000 | 0 | a sketch of up to 8 bytes a value |
 | `top_k(x, k)` | exact; null above 10,000 different values | [] | each value and its count |
 | `collect(x)` | the values in order; the 10,000 least | [] | the same |

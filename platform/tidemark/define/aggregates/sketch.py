@@ -59,32 +59,32 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 
 @check_arguments
 def quantile(
-    column: str, at: float, where: str | None = None, *, exact_to: int = BOUND
+    column: str, q: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:
-    """Find the least value v such that a share `at` of all values is at most v; 0.5 is the median.
+    """Find the least value v such that a share `q` of all values is at most v; 0.5 is the median.
 
     The result is one of the values, as a DOUBLE, and never lies between two of them. 0 gives the
     least value and 1 the greatest. NaN is left out. The result is null without values.
 
     Up to `exact_to` values the result is exact. For more values, a KLL sketch keeps a random
     sample. With the default, the share of values that are not above the result is then within 0.03
-    % of `at`, in 99 cases of 100. Two computations of such a window may differ by as much.
+    % of `q`, in 99 cases of 100. Two computations of such a window may differ by as much.
 
     Example:
         agg.quantile("dep_delay", 0.95)
 
     Args:
         column: a SQL expression over the transform's columns, a number.
-        at: a number from 0 to 1.
+        q: a number from 0 to 1.
         where: a SQL condition for the events that count.
         exact_to: the number of values up to which all are kept, from 8 to 65,535. For more values,
             the sketch grows to about 20 bytes for each of these.
 
     Raises:
-        DefinitionError: `at` or `exact_to` is out of range.
+        DefinitionError: `q` or `exact_to` is out of range.
     """
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= 1:
-        raise DefinitionError(f"The 'at' of quantile must be a number from 0 to 1 (got {at!r}).")
+    if isinstance(q, bool) or not isinstance(q, int | float) or not 0 <= q <= 1:
+        raise DefinitionError(f"The 'q' of quantile must be a number from 0 to 1 (got {q!r}).")
     check_number("quantile", "exact_to", exact_to, 8, 65_535)
 
     def partial() -> Column:
@@ -94,11 +94,11 @@ def quantile(
         return F.kll_merge_agg_double(partials, F.lit(exact_to))
 
     def finish(merged: Column) -> Column:
-        found = F.kll_sketch_get_quantile_double(merged, F.lit(float(at)))
+        found = F.kll_sketch_get_quantile_double(merged, F.lit(float(q)))
         return F.when(F.kll_sketch_get_n_double(merged) > 0, found)
 
     return Aggregate(
-        call_name("quantile", column, where, at, exact_to=exact_to),
+        call_name("quantile", column, where, q, exact_to=exact_to),
         partial,
         merge,
         finish,
