@@ -88,17 +88,25 @@ class AssetResults:
         changes = can_change(self._read, base, state, at, newest)
         return at.arrival if changes else newest.arrival
 
-    def results_after(self, watermark: int | None) -> TakenResults | None:
+    def results_after(
+        self, watermark: int | None, changes: Sequence[StateCommit] = ()
+    ) -> TakenResults | None:
         """Return the results that a chain has read with a step; None if there are none.
 
         Args:
             watermark: the watermark of the asset's source after the step.
+            changes: the commits that later steps take.
         """
         if self.table_id is None or self.commit is None:
             return None
         bound = self._bound(watermark)
         released = 0 if bound is None else sum(end <= bound for end in self._released)
-        return TakenResults(self.table_id, self.commit.commit_number, released)
+        commit = changes[0].commit_number - 1 if changes else self.commit.commit_number
+        return TakenResults(self.table_id, commit, released)
+
+    def arrival_of(self, change: StateCommit) -> int:
+        """Return the newest arrival that the asset had processed with a commit."""
+        return coverage_after(self.chain.asset, change).at.arrival
 
     def changes_since(self, taken: TakenResults, watermark: int | None) -> list[StateCommit]:
         """Return the commits after the results that a chain has read that it takes as steps.
@@ -119,15 +127,11 @@ class AssetResults:
         newest = -1 if self.commit is None else self.commit.commit_number
         commits = [each for each in commits if each.commit_number <= newest]
         changes = list(find_changes(commits, taken.commit, asset, self._bound(watermark)))
-        follows, ends = self.chain.rows == "changes", watermark == INFINITY
         for change in changes:
-            if follows and not ends and can_repeat_rows(commits, change):
-                continue
-            raise self._refuse(
-                f"Run {change.run[:8]} of '{base_transform(asset).name}' (a {change.mode}, "
-                f"{iso(change.started)}) changed windows that '{self.name}' had taken"
-                + (f", and '{self.name}' has ended" if follows and ends else "")
-            )
+            if self.chain.rows != "changes" or not can_repeat_rows(commits, change):
+                raise self.refuse_change(change)
+            if watermark == INFINITY:
+                raise self.refuse_change(change, ended=True)
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(
@@ -135,6 +139,18 @@ class AssetResults:
                 f"'{self.name}' had taken all windows up to them"
             )
         return changes
+
+    def refuse_change(self, change: StateCommit, *, ended: bool = False) -> DataError:
+        """Return the error for a commit that can't be a step.
+
+        Args:
+            ended: true if the reason is that the chain has ended.
+        """
+        return self._refuse(
+            f"Run {change.run[:8]} of '{base_transform(self.chain.asset).name}' (a {change.mode}, "
+            f"{iso(change.started)}) changed windows that '{self.name}' had taken"
+            + (f", and '{self.name}' has ended" if ended else "")
+        )
 
     def _bound(self, watermark: int | None) -> int | None:
         """Return the end through which windows have been read; None if none has."""

@@ -17,6 +17,7 @@ from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.failures import is_expression_invalid
+from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import at_least
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
 from tidemark.store.event_log.log import Log
@@ -77,8 +78,10 @@ class DerivedConnector:
             )
             for base, found in arrivals.items()
         }
-        results = self._results()
-        changes = self._changes(results, now, reached)
+        results, of_asset = self._results(), None if now is None else now.results
+        changes = list[StateCommit]()
+        if results is not None and now is not None and of_asset is not None:
+            changes = results.changes_since(of_asset, reached[now.base])
         for base, number in taken.items():
             if all(a.arrival != number for a in arrivals[base]):
                 raise self._refuse(base, f"no longer has arrival {number}, which was taken")
@@ -94,27 +97,42 @@ class DerivedConnector:
         )
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
         mark = source.watermark_of(list(reached.values()))
-        for step, began in changes:
+
+        def add(step: Step, began: int, size: int = 0) -> None:
+            nonlocal clock
             clock = began if clock is None else max(clock, began)
-            chunks.append(Chunk(step.to_position(), clock, watermark=mark))
+            chunks.append(
+                Chunk(step.to_position(), clock, bytes=size, watermark=mark, end=mark == INFINITY)
+            )
+
+        def add_changes(before: int | None) -> None:
+            """Add the changes that the asset committed before it processed an arrival."""
+            nonlocal of_asset
+            while changes and results is not None and of_asset is not None:
+                commit = changes[0]
+                if before is not None and results.arrival_of(commit) >= before:
+                    break
+                if mark == INFINITY:
+                    raise results.refuse_change(commit, ended=True)
+                changed = ChangedResults(commit.run, commit.mode, of_asset.commit)
+                of_asset = replace(of_asset, commit=commit.commit_number)
+                (base,) = self.source.bases
+                step = Step(base.name, taken, {b: ids[b] for b in taken}, of_asset, None, changed)
+                add(step, commit.started)
+                del changes[0]
+
         for arrived_at, _, number, base, arrival in waiting:
-            clock = arrived_at if clock is None else max(clock, arrived_at)
+            add_changes(number)
             taken = {**taken, base: number}
             reached[base] = latest(reached[base], arrival.after)
             raises = source.raised_watermark(base, arrived_at, arrival.silent_since, reached)
             reached[base] = latest(reached[base], raises)
             mark = source.watermark_of(list(reached.values()))
-            of_asset = None if results is None else results.results_after(arrival.after)
+            if results is not None:
+                of_asset = results.results_after(arrival.after, changes)
             step = Step(base, taken, {b: ids[b] for b in taken}, of_asset, raises)
-            chunks.append(
-                Chunk(
-                    step.to_position(),
-                    clock,
-                    bytes=arrival.bytes,
-                    watermark=mark,
-                    end=mark == INFINITY,
-                )
-            )
+            add(step, arrived_at, arrival.bytes)
+        add_changes(None)
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
@@ -166,25 +184,6 @@ class DerivedConnector:
         if not isinstance(derivation, Chain):
             return None
         return AssetResults(self.source.name, derivation, self._tables)
-
-    def _changes(
-        self, results: AssetResults | None, now: Step | None, reached: Mapping[str, int | None]
-    ) -> list[tuple[Step, int]]:
-        """Return the steps for changes of the results without an arrival, each with its time.
-
-        Args:
-            now: the last step.
-            reached: the watermarks of the bases after it.
-        """
-        found = list[tuple[Step, int]]()
-        if results is None or now is None or (taken := now.results) is None:
-            return found
-        for commit in results.changes_since(taken, reached[now.base]):
-            change = ChangedResults(commit.run, commit.mode, taken.commit)
-            taken = replace(taken, commit=commit.commit_number)
-            step = replace(now, results=taken, raises=None, change=change)
-            found.append((step, commit.started))
-        return found
 
     def _arrivals(self, base: Source, first: int) -> list[Arrival]:
         """Return the arrivals of a base from a number on."""

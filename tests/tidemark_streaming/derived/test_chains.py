@@ -19,6 +19,7 @@ from helpers.model.chain_oracle import (
     net_by_definition,
 )
 from helpers.model.join_oracle import BaseArrival, derived_watermarks
+from helpers.model.telling import LONG
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.define import aggregates as agg
@@ -202,10 +203,9 @@ def rows_of(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
 
 FAST = (3, 10)
 """Windows become final at an instant of the watermark, and sessions only after their gap."""
-SEEDS = [
-    *FAST,
-    *(pytest.param(n, marks=pytest.mark.slow) for n in range(9) if n not in FAST),
-]
+SLOW = [n for n in range(LONG or 4) if n not in FAST]
+"""One of each kind of window, or as many as `TIDEMARK_TEST_EXAMPLES`."""
+SEEDS = [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -299,7 +299,7 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(LONG or 3))
 def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
     warehouse: Warehouse, seed: int
 ) -> None:
@@ -472,6 +472,48 @@ def test_a_correction_is_a_step_of_a_chain_of_changes(warehouse: Warehouse) -> N
     backfill(warehouse, replace(fives, function=lambda rows: rows.where("v > 0")))
     with pytest.raises(DataError, match=r"Run \w{8} of 'fives' \(a backfill, .*Drop 'changes'"):
         take(warehouse, changes)
+
+
+def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Warehouse) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    changes = chain(name="changes", of=fives, rows="changes")
+    # The last events of the second and of the third arrival are too late.
+    arrivals = [at(1, 9), at(20, 2), at(30, 3), at(40)]
+    arrive(warehouse, *arrivals[:1])
+    incremental(warehouse, fives)
+    assert take(warehouse, changes) == 1
+    for through in (2, 3):
+        arrive(warehouse, *arrivals[:through])
+        incremental(warehouse, fives)
+        assert correct(warehouse, fives) is not None
+    # Of the next steps, each but the last one is taken alone.
+    assert take(warehouse, changes, 1) == 4
+    timeline = Log(warehouse, changes).timeline()
+    steps = [Step.of_position(a.position) for a in timeline]
+    assert [(s.arrival, s.change is not None) for s in steps] == [
+        *((0, False), (1, False), (1, True), (2, False), (2, True))
+    ]
+    rows = rows_of(warehouse, changes)
+    assert net_rows(rows) == sorted(published(warehouse, fives), key=str)
+    assert derived_parity(warehouse, changes).equal
+
+
+def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
+    warehouse: Warehouse,
+) -> None:
+    fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
+    changes = chain(name="changes", of=fives, rows="changes")
+    arrive(warehouse, at(1, 9), at(20, 2))
+    incremental(warehouse, fives)
+    assert take(warehouse, changes) == 2
+    given = [ScenarioArrival(rows, 0) for rows in (at(1, 9), at(20, 2))]
+    given.append(ScenarioArrival((), 1, ends=True))
+    list(ingest(warehouse, MemoryConnector(ORDERS, given), batch=None))
+    incremental(warehouse, fives)
+    assert correct(warehouse, fives) is not None
+    with pytest.raises(DataError, match=r"a correction, .* and 'changes' has ended\. Drop"):
+        take(warehouse, changes)
+    assert len(Log(warehouse, changes).timeline()) == 2
 
 
 def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> None:
