@@ -56,7 +56,7 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
     agg.last: {"column": "x"},
     agg.approx_count_distinct: {"column": "x"},
     agg.count_distinct: {"column": "x"},
-    agg.quantile: {"column": "x", "at": 0.5},
+    agg.quantile: {"column": "x", "q": 0.5},
     agg.top_k: {"column": "x", "k": 3},
     agg.top_n: {"column": "x", "n": 3},
     agg.last_n: {"column": "x", "n": 3},
