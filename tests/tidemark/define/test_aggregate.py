@@ -681,7 +681,7 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
     [
         (
             lambda: agg.quantile("v", 95),
-            "The 'q' of quantile must be a number from 0 to 1 \\(got 95",
+            "A quantile is given by a number from 0 to 1 \\(got 95",
         ),
         (lambda: agg.quantile("v", float("nan")), "from 0 to 1 \\(got nan"),
         (lambda: agg.quantile("v", True), "quantile: q must be a number"),
