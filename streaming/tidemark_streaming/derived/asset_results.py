@@ -130,8 +130,6 @@ class AssetResults:
         for change in changes:
             if self.chain.rows != "changes" or not can_repeat_rows(commits, change):
                 raise self.refuse_change(change)
-            if watermark == INFINITY:
-                raise self.refuse_change(change, ended=True)
         now = self.results_after(watermark)
         if now is not None and now.released != taken.released:
             raise self._refuse(

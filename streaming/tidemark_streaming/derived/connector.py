@@ -1,6 +1,7 @@
 """Connector of derived sources: each arrival of a base is an arrival."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -35,6 +36,8 @@ from tidemark_streaming.snapshot.tables import Tables
 
 _SCOPES = {"where": "the rows `l` and `r`", "deleted": "the columns of the right source"}
 """The names that the expressions of derivations can use, by argument."""
+_Waiting = tuple[int, int, int, str, Arrival]
+"""An arrival to take: its processing time, the index of its base, its number, and the base."""
 
 
 def ingestion_of(source: DerivedSource) -> Ingestion:
@@ -89,7 +92,7 @@ class DerivedConnector:
             base: INFINITY if results is None else results.published_through(found)
             for base, found in arrivals.items()
         }
-        waiting = sorted(
+        waiting: list[_Waiting] = sorted(
             (a.arrived_at, order, a.arrival, base, a)
             for order, (base, found) in enumerate(arrivals.items())
             for a in found
@@ -97,42 +100,30 @@ class DerivedConnector:
         )
         clock, chunks = None if last is None else last.arrived_at, list[Chunk]()
         mark = source.watermark_of(list(reached.values()))
-
-        def add(step: Step, began: int, size: int = 0) -> None:
-            nonlocal clock
-            clock = began if clock is None else max(clock, began)
-            chunks.append(
-                Chunk(step.to_position(), clock, bytes=size, watermark=mark, end=mark == INFINITY)
-            )
-
-        def add_changes(before: int | None) -> None:
-            """Add the changes that the asset committed before it processed an arrival."""
-            nonlocal of_asset
-            while changes and results is not None and of_asset is not None:
-                commit = changes[0]
-                if before is not None and results.arrival_of(commit) >= before:
-                    break
+        for entry in _in_order_of_asset(waiting, changes, results):
+            change, raises, size = None, None, 0
+            if isinstance(entry, StateCommit):
+                assert results is not None
+                assert of_asset is not None
                 if mark == INFINITY:
-                    raise results.refuse_change(commit, ended=True)
-                changed = ChangedResults(commit.run, commit.mode, of_asset.commit)
-                of_asset = replace(of_asset, commit=commit.commit_number)
-                (base,) = self.source.bases
-                step = Step(base.name, taken, {b: ids[b] for b in taken}, of_asset, None, changed)
-                add(step, commit.started)
-                del changes[0]
-
-        for arrived_at, _, number, base, arrival in waiting:
-            add_changes(number)
-            taken = {**taken, base: number}
-            reached[base] = latest(reached[base], arrival.after)
-            raises = source.raised_watermark(base, arrived_at, arrival.silent_since, reached)
-            reached[base] = latest(reached[base], raises)
-            mark = source.watermark_of(list(reached.values()))
-            if results is not None:
-                of_asset = results.results_after(arrival.after, changes)
-            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset, raises)
-            add(step, arrived_at, arrival.bytes)
-        add_changes(None)
+                    raise results.refuse_change(entry, ended=True)
+                base, began = source.bases[0].name, entry.started
+                change = ChangedResults(entry.run, entry.mode, of_asset.commit)
+                of_asset = replace(of_asset, commit=entry.commit_number)
+                changes = changes[1:]
+            else:
+                began, _, number, base, arrival = entry
+                size, taken = arrival.bytes, {**taken, base: number}
+                reached[base] = latest(reached[base], arrival.after)
+                raises = source.raised_watermark(base, began, arrival.silent_since, reached)
+                reached[base] = latest(reached[base], raises)
+                mark = source.watermark_of(list(reached.values()))
+                if results is not None:
+                    of_asset = results.results_after(arrival.after, changes)
+            step = Step(base, taken, {b: ids[b] for b in taken}, of_asset, raises, change)
+            clock = began if clock is None else max(clock, began)
+            end = mark == INFINITY
+            chunks.append(Chunk(step.to_position(), clock, bytes=size, watermark=mark, end=end))
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
@@ -212,3 +203,16 @@ class DerivedConnector:
             "Other arrivals can't continue the old ones: drop it (`tidemark drop "
             f"{self.source.name}`), and ingest it again."
         )
+
+
+def _in_order_of_asset(
+    waiting: Sequence[_Waiting], changes: Sequence[StateCommit], results: AssetResults | None
+) -> Iterator[_Waiting | StateCommit]:
+    """Yield arrivals, and changes of an asset after the arrivals that it had processed before."""
+    ahead = deque(changes)
+    for each in waiting:
+        _, _, number, _, _ = each
+        while results is not None and ahead and results.arrival_of(ahead[0]) < number:
+            yield ahead.popleft()
+        yield each
+    yield from ahead

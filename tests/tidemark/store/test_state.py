@@ -79,7 +79,7 @@ def test_only_the_first_of_two_runs_with_one_number_commits(
 def test_an_asset_gets_its_identity_from_the_first_run_that_any_process_makes(
     warehouse: Warehouse, spark: SparkSession
 ) -> None:
-    """Otherwise, a run that began before it would not know what the first run has published."""
+    """Otherwise, a run that began before the first one would not find its published commits."""
     waiting = Asset(warehouse, PER_MINUTE)
     assert waiting.table_id is None
     other = Warehouse(spark, *warehouse.place)
