@@ -54,7 +54,7 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
 
     def load() -> dg.Definitions:
         settings = Settings()
-        packages.check_names(settings.domains)
+        packages.load_importable(settings.domains)
         given = {"tidemark": resource(settings)}
         found = build_definitions([domain], given, key_prefix=key_prefix)
         if domain == settings.domains[0]:
@@ -88,7 +88,7 @@ def build_definitions(
     """
     names = with_prefix(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
-    packages.check_names(known)
+    packages.load_importable(known)
     return dg.Definitions.merge(
         dg.Definitions(
             jobs=decisions.quarantine_jobs(

@@ -34,6 +34,8 @@ from tidemark_assets.sensors.frame import Report, Reporter, Tick, reporting_sens
 from tidemark_assets.tables.windows import CARRY_ON
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.dbt.marts import Build, Marts
+from tidemark_streaming.home import domains
+from tidemark_streaming.home.domains import Domains
 from tidemark_streaming.home.orchestrator import ENGINE_POOL
 
 
@@ -69,6 +71,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
         return []
     project, names = Marts(settings), with_prefix(key_prefix)
     manifest = project.manifest
+    _check_model_names(manifest, domains.load_importable(settings.domains))
     _check_test_names(manifest)
     place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
 
@@ -86,6 +89,18 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
             yield from _build(context, project, tidemark)
 
     return [build]
+
+
+def _check_model_names(manifest: Mapping[str, Any], known: Domains) -> None:
+    """Refuse a model with the name of an asset, because Dagster would show them as one."""
+    logs = {source.log_table for source in known.all_sources()}
+    assets = {*known.transforms, *logs}
+    for node in manifest["nodes"].values():
+        if node["resource_type"] == "model" and node["name"] in assets:
+            raise DefinitionError(
+                f"Model '{node['name']}' in {node['original_file_path']} has the name of an asset, "
+                "and Dagster would show them as one: rename the model or the asset."
+            )
 
 
 def _check_test_names(manifest: Mapping[str, Any]) -> None:

@@ -492,6 +492,16 @@ def test_dbt_tests_with_the_same_name_are_refused(tmp_path: Path) -> None:
     assert len([*built.check_keys]) == 2
 
 
+@pytest.mark.parametrize("name", ["departures_by_carrier", "flights_log"])
+def test_a_model_with_the_name_of_an_asset_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "project"
+    (folder / "models").mkdir(parents=True)
+    (folder / "dbt_project.yml").write_text("name: own\nprofile: tidemark\n")
+    (folder / f"models/{name}.sql").write_text("select 1 as x")
+    with pytest.raises(DefinitionError, match=rf"'{name}' in models/{name}\.sql has the name of"):
+        mart_assets(Settings(home=tmp_path / "home", marts=folder))
+
+
 def test_an_unreadable_dbt_project_is_refused_with_a_message(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()

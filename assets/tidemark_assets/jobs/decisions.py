@@ -38,8 +38,9 @@ class Decision(dg.Config):
         description="The first window start, ISO 8601 in UTC; all windows by default.",
     )
     end: str | None = Field(default=None, description="The exclusive end of the window starts.")
-    keys: dict[str, str] = Field(
-        default={}, description="Only windows with these keys, for example {origin: JFK}."
+    keys: dict[str, str | None] = Field(
+        default={},
+        description="Only windows with these keys, for example {origin: JFK}, or {origin: null}.",
     )
 
 

@@ -176,4 +176,5 @@ def format_time(moment: datetime) -> str:
 
 def format_keys(keys: Mapping[str, object]) -> str:
     """Return a window's keys as text."""
-    return ", ".join(f"{name}={value}" for name, value in keys.items())
+    shown = {name: "null" if value is None else value for name, value in keys.items()}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())

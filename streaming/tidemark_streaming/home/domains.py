@@ -102,16 +102,19 @@ def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) ->
     return objects[name]
 
 
-def check_names(domains: Iterable[str]) -> None:
-    """Refuse two tables with one name in different domains, even if each domain loads on its own.
+def load_importable(domains: Iterable[str]) -> Domains:
+    """Return the objects of the domains that can be imported.
 
-    A domain that can't be imported is skipped: its own code location reports that.
+    The code location of another domain reports why it can't.
+
+    Raises:
+        DefinitionError: two tables have one name, even if each domain loads on its own.
     """
     found = list[ModuleType]()
     for name in domains:
         with suppress(Exception):
             found += _modules(name)
-    _collect_domains(found)
+    return _collect_domains(found)
 
 
 def _collect_domains(found: Sequence[ModuleType]) -> Domains:

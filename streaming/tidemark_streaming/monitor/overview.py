@@ -20,7 +20,7 @@ from tidemark.define.source import Source
 from tidemark.quality import results
 from tidemark.quality.quarantine import QUARANTINED
 from tidemark.store import ledger
-from tidemark.store.rows import to_micros
+from tidemark.store.rows import to_display, to_micros
 from tidemark_streaming.base.extra import PipelineOverview, find_extras
 from tidemark_streaming.home import domains
 from tidemark_streaming.ingest.future_watermark import find, is_far_ahead
@@ -353,14 +353,14 @@ def _read_quarantine(
     newest = [
         _QuarantinedWindow(
             start=start,
-            keys=", ".join(str(row[key]) for key in transform.keys),
+            keys=", ".join("null" if row[k] is None else str(row[k]) for k in transform.keys),
             why="; ".join(
                 f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]
             ),
         )
         for start, row in zip(
             to_micros(quarantined_rows["window_start"][:_SHOWN]),
-            quarantined_rows.slice(0, _SHOWN).to_pylist(),
+            to_display(quarantined_rows.slice(0, _SHOWN)),
             strict=True,
         )
     ]

@@ -11,9 +11,9 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -62,11 +62,20 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
         return str(float(np.float32(number)) if kind == pa.float32() else number + 0.0)
     if pa.types.is_decimal(kind):
         return str(Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT))
+    if pa.types.is_date(kind):
+        return _plain_time(value, "D")
     if pa.types.is_timestamp(kind):
-        return iso(instant(value))
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)
+        return _plain_time(value, "us")
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _plain_time(value: date | str, unit: Literal["D", "us"]) -> str:
+    """Return a date or time as one text, also if it is beyond Python's range."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    # The engine writes a plus sign before a year of five digits.
+    text = value.removeprefix("+").removesuffix("Z") if isinstance(value, str) else value
+    return str(np.datetime64(text, unit))
 
 
 Place = tuple[int, str]
@@ -131,7 +140,7 @@ def open_failures(
     there = snapshot.between(transform.table, columns, min(starts), max(starts) + 1)
     published: dict[Place, Mapping[str, Any]] = {}
     if there is not None:
-        for start, row in zip(there[0], there[1].to_pylist(), strict=True):
+        for start, row in zip(there[0], to_display(there[1]), strict=True):
             published[_place(row | {"window_start": start}, types)] = row
     for (place, expectation), (result, observed) in newest.items():
         if place in published:

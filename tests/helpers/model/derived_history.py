@@ -1,6 +1,8 @@
 """A random history of derived sources: ingests of all sources, and runs of the asset above them."""
 
 import shutil
+from collections import Counter
+from datetime import timedelta
 from random import Random
 from uuid import uuid4
 
@@ -70,7 +72,8 @@ def _has_arrivals(warehouse: Warehouse, source: Source) -> bool:
 def _is_equal(warehouse: Warehouse, scenario: Scenario) -> bool:
     """Return whether all derived sources and assets equal their recomputations.
 
-    The asset of a chain of changes may have been corrected, so it is left out.
+    The asset of a chain of changes may have been corrected. So it is compared with the chain, whose
+    rows that are not retracted are its windows.
     """
     sources = [s for s in scenario.derived.values() if _has_arrivals(warehouse, s)]
     corrected = [s.derivation.asset for s in scenario.derived.values() if s.retraction is not None]
@@ -79,9 +82,24 @@ def _is_equal(warehouse: Warehouse, scenario: Scenario) -> bool:
         for asset in _assets(scenario)
         if asset not in corrected and _has_arrivals(warehouse, asset.source)
     ]
-    return all(derived_parity(warehouse, source).equal for source in sources) and all(
-        parity(warehouse, each).equal for each in assets
+    return (
+        all(derived_parity(warehouse, source).equal for source in sources)
+        and all(parity(warehouse, each).equal for each in assets)
+        and all(_nets_to_windows(warehouse, s) for s in sources if s.retraction is not None)
     )
+
+
+def _nets_to_windows(warehouse: Warehouse, changes: DerivedSource) -> bool:
+    asset = changes.derivation.asset
+    assert asset is not None
+    values = [*asset.keys, *asset.aggregates]
+    net = Counter[str]()
+    for row in warehouse.take(changes.log_table).to_pylist():
+        end = row["window_last"] + timedelta(microseconds=1)
+        place = str([row["window_first"], end, *(row[name] for name in values)])
+        net[place] += -1 if row["retraction"] else 1
+    windows = warehouse.take(asset.table, columns=["window_start", "window_end", *values])
+    return net == Counter(str([*row.values()]) for row in windows.to_pylist())
 
 
 def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:

@@ -23,6 +23,7 @@ from tidemark.define.watermarks import (
     Watermark,
     forward,
 )
+from tidemark.define.watermarks.partitioned import Partition
 
 HOUR = 3_600_000_000
 
@@ -188,6 +189,19 @@ def test_the_state_drops_partitions_that_no_longer_matter() -> None:
     (_, first), (_, last) = steps(strategy, [(0, {"b": 30, None: 5, "a": 50}), (100, {"a": 900})])
     assert first == '[["a",50,0],["b",30,0],[null,5,0]]'
     assert last == '[["a",900,100]]'
+
+
+def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back() -> None:
+    strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
+    arrivals = [(0, {"b": 900, None: 30}), (20, {None: 50}), (60, {"a": 70}), (100, {})]
+    watermark, state = steps(strategy, arrivals)[-1]
+    assert watermark == 40
+    assert strategy.partitions(state, 100) == [
+        Partition(None, 40, 20, idle=False),
+        Partition("a", 60, 60, idle=False),
+        Partition("b", 890, 0, idle=True),
+    ]
+    assert strategy.partitions(None, 0) == []
 
 
 def test_the_state_keeps_an_idle_partition_that_is_ahead() -> None:

@@ -142,6 +142,10 @@ def test_releasing_a_window_materializes_its_partition(platform: Platform) -> No
         dg.DagsterInvalidConfigError, match="not in enum type assets_with_expectations"
     ):
         platform.run("release_quarantined", {"asset": "other"})
+    # No window has a null key.
+    assert not platform.run(
+        "release_quarantined", {"asset": "gated", "keys": {"sensor": None}}
+    ).success
     result = platform.run("release_quarantined", {"asset": "gated", "keys": {"sensor": "a"}})
     assert result.success
     released = [e for e in result.all_events if e.is_step_materialization]

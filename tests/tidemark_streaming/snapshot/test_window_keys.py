@@ -1,6 +1,7 @@
 """Keys of windows are the same text, whether they come from a table or from the engine's JSON."""
 
 import math
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.compute.compare import keys_as_json
 from tidemark.engine.queries.requests import fetch
+from tidemark.store.rows import to_display
 from tidemark_streaming.snapshot.check_results import keys_of_json, keys_of_row
 
 KEYS: dict[str, list[Any]] = {
@@ -67,3 +69,23 @@ def test_a_key_is_the_same_text_from_a_table_and_from_json(
 ) -> None:
     assert [a for a, _ in texts[kind]] == [b for _, b in texts[kind]]
     assert len({a for a, _ in texts[kind]}) == len(KEYS[kind])
+
+
+def test_a_time_of_any_year_is_the_same_text_from_a_table_and_from_json(
+    spark: SparkSession,
+) -> None:
+    chance = random.Random(5)
+    days = [2_932_897, -719_529, *(chance.randint(-(10**8), 10**8) for _ in range(30))]
+    micros = [n * 86_400 * 10**6 + chance.randint(0, 10**6) for n in days]
+    frame = spark.createDataFrame(list(zip(days, micros, strict=True)), "days INT, micros BIGINT")
+    keys = {
+        "day": "date_add(DATE'1970-01-01', days)",
+        "instant": "timestamp_micros(micros)",
+        "local": "CAST(timestamp_micros(micros) AS TIMESTAMP_NTZ)",
+    }
+    frame = frame.selectExpr(*(f"{expression} AS {name}" for name, expression in keys.items()))
+    found = fetch(frame.withColumn("json", keys_as_json([*keys])))
+    types = {name: found.schema.field(name).type for name in keys}
+    rows = to_display(found)
+    assert [keys_of_row(r, types) for r in rows] == [keys_of_json(r["json"], types) for r in rows]
+    assert len({keys_of_row(r, types) for r in rows}) == len(days)

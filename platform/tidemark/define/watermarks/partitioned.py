@@ -15,6 +15,23 @@ _Partitions = dict[str | None, tuple[int, int]]
 """The newest event time of each partition, and the clock when it last had an event."""
 
 
+@dataclass(frozen=True)
+class Partition:
+    """The progress of a partition as of an arrival; times are in microseconds.
+
+    Args:
+        value: its value of the strategy's column.
+        watermark: its own watermark.
+        heard_at: the processing time of its last event.
+        idle: true if it does not hold back the others.
+    """
+
+    value: str | None
+    watermark: int
+    heard_at: int
+    idle: bool
+
+
 @checked_class
 @dataclass(frozen=True, init=False)
 class PerPartition(Watermark):
@@ -94,6 +111,21 @@ class PerPartition(Watermark):
         reached = min(active) if active else max(all_, default=None)
         after = forward(previous, None if reached is None else reached - self.bound)
         return after, self._to_json(known, clock, after)
+
+    def partitions(self, state: str | None, clock: int) -> list[Partition]:
+        """Return the known partitions; the first one holds the watermark back unless it is idle.
+
+        A partition that was idle behind the watermark is no longer known.
+
+        Args:
+            state: the state after an arrival.
+            clock: the processing time of that arrival, in microseconds.
+        """
+        known = [
+            Partition(value, time - self.bound, heard, idle=clock - heard >= self.idle)
+            for value, (time, heard) in _read(state).items()
+        ]
+        return sorted(known, key=lambda p: (p.idle, p.watermark, p.value or ""))
 
     @property
     def shortest_silence(self) -> int | None:

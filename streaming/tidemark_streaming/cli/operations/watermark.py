@@ -7,13 +7,21 @@ import typer
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
-from tidemark_streaming.cli.console import err, print_facts, print_warning, step
+from tidemark_streaming.cli.console import (
+    err,
+    format_keys,
+    print_facts,
+    print_table,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.context import Home, SourceName
 from tidemark_streaming.cli.operations.maintain import find_blocker
 from tidemark_streaming.cli.output import Output, with_json
 
 if TYPE_CHECKING:
     from tidemark.define.source import Source
+    from tidemark_streaming.snapshot.snapshot import Snapshot
 
 
 @with_json
@@ -28,7 +36,9 @@ def command(
         ),
     ] = False,
 ) -> Output:
-    """Show a source's watermark, and the event that moved it if it is far ahead of the clock.
+    """Show a source's watermark, its partitions, and the event that moved it too far ahead.
+
+    The first partition of a `PerPartition` watermark holds it back, unless it is idle.
 
     **--lower** recovers from an event that is dated far in the future. Set `max_future_skew` in the
     source first, and stop its ingest and the streaming queries of its assets.
@@ -48,15 +58,42 @@ def command(
         "watermark": iso(seen.watermark),
         "processing_clock": iso(seen.clock),
         "newest_event": iso(seen.newest_event),
-        "warning": None if ahead is None else str(ahead),
     }
+    warning = None if ahead is None else str(ahead)
+    by, partitions = str(found.watermark.by), _partitions(snapshot, found)
 
     def show() -> None:
-        print_facts({k.replace("_", " "): v for k, v in result.items() if k != "warning"})
-        if ahead is not None:
-            print_warning(str(ahead))
+        print_facts({name.replace("_", " "): value for name, value in result.items()})
+        if partitions:
+            rows = [
+                (format_keys({by: each["value"]}), each["watermark"], each["heard_at"], state)
+                for each in partitions
+                for state in ["idle" if each["idle"] else "active"]
+            ]
+            print_table(("partition", "watermark", "last event arrived", "state"), rows)
+        if warning is not None:
+            print_warning(warning)
 
-    return Output(result, show)
+    return Output({**result, "partitions": partitions, "warning": warning}, show)
+
+
+def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
+    """Return the partitions of a source; none if its watermark does not distinguish any."""
+    from tidemark.define.watermarks import PerPartition
+
+    strategy, timeline = source.watermark, snapshot.timeline(source.name)
+    if not isinstance(strategy, PerPartition) or not timeline:
+        return []
+    last = timeline[-1]
+    return [
+        {
+            "value": each.value,
+            "watermark": iso(each.watermark),
+            "heard_at": iso(each.heard_at),
+            "idle": each.idle,
+        }
+        for each in strategy.partitions(last.watermark_state, last.arrived_at)
+    ]
 
 
 def _lower(home: Home, source: "Source") -> dict[str, object]:

@@ -1,11 +1,12 @@
-"""One row dated 2099: a new project's max_future_skew guard, the warning without it, and the
-repair."""
+"""Test `tidemark watermark`: the partitions, and one row dated 2099 with the `max_future_skew` of a
+new project, the warning without it, and the repair."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from helpers.processes.commands import call
 from tidemark.base.settings import Settings
 
+BOUNDED = 'BoundedOutOfOrderness("10 minutes")'
 GUARD = '    max_future_skew="1 hour",\n'
 HEADER = "ordered_at,city,amount\n"
 FAR_FUTURE = HEADER + (
@@ -45,6 +47,11 @@ def define(project: Path, *, guarded: bool) -> None:
     path = project / "clocked/sources.py"
     text = path.read_text().replace(GUARD, "")
     path.write_text(text.replace("\n)\n", f"\n{GUARD if guarded else ''})\n"))
+    forget()
+
+
+def forget() -> None:
+    """Let the next command import the project again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "clocked"]:
         del sys.modules[name]
 
@@ -96,6 +103,48 @@ def test_a_new_project_ignores_an_event_far_in_the_future(
     assert status()["warning"] is None
     for name in ("0.csv", "1.csv"):
         (here.landing / "orders" / name).unlink()
+
+
+def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back(
+    here: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output is that of docs/watermarks.md."""
+    monkeypatch.setenv("TIDEMARK_DATABASE", f"{here.database}_cities")
+    monkeypatch.setenv("TIDEMARK_LANDING", str(project / "landing"))
+    path = project / "clocked/sources.py"
+    text = path.read_text()
+    path.write_text(
+        text.replace(BOUNDED, 'PerPartition("city", "10 minutes", idle="1 hour")').replace(
+            "import BoundedOutOfOrderness", "import PerPartition"
+        )
+    )
+    forget()
+    files = {
+        "10:00": "2026-01-01T09:40:00Z,york,12\n2026-01-01T09:20:00Z,leeds,16\n",
+        "10:30": "2026-01-01T10:20:00Z,york,4\n",
+    }
+    try:
+        for number, (time, rows) in enumerate(files.items()):
+            file = project / f"landing/orders/{number}.csv"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(HEADER + rows)
+            arrived = datetime.fromisoformat(f"2026-01-01T{time}Z").timestamp()
+            os.utime(file, (arrived, arrived))
+        said("ingest", "orders")
+        shown = call("watermark", "orders")
+        found = json.loads(call("watermark", "orders", "--json").stdout)
+    finally:
+        path.write_text(text)
+        forget()
+    lines = [line.rstrip() for line in shown.stdout.splitlines()]
+    page = (Path(__file__).parents[4] / "docs/watermarks.md").read_text()
+    assert "\n".join(lines) in page
+    assert found["partitions"][0] == {
+        "value": "leeds",
+        "watermark": "2026-01-01T09:10:00Z",
+        "heard_at": "2026-01-01T10:00:00Z",
+        "idle": False,
+    }
 
 
 @pytest.mark.slow
