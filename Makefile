@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup broker demo test test-slow test-all stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
+.PHONY: setup broker demo test test-slow test-all test-nightly stress faults mutants lint bench nexmark archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, which share an engine (5 GB).
@@ -27,13 +27,17 @@ PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorde
 test: setup
 	@tools/with_lint $(PYTEST) -m "not slow"
 
-# All other tests: modules and tests that are marked as slow say why.
+# The other tests of each rule: modules and tests that are marked as slow say why.
 test-slow: setup archive broker
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not nightly"
 
 # Both of them in one session, which starts the engine once.
 test-all: setup
-	@tools/with_lint $(PYTEST)
+	@tools/with_lint $(PYTEST) -m "not nightly"
+
+# Further variants of slow tests, and long campaigns.
+test-nightly: setup archive broker
+	$(PYTEST) -m nightly
 
 stress: setup
 	$(PYTHON) tests/stress.py --runs $(RUNS)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.data.support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
+from helpers.suite.nightly import mostly_nightly
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import EachArrival, Trigger
@@ -35,7 +36,9 @@ def published(warehouse: Warehouse, asset: WindowedTransform) -> dict[str | None
     return {r[0]: r[1] for r in rows}
 
 
-@pytest.mark.parametrize("window", [Tumbling("1 minute"), Session("20 seconds")], ids=str)
+@pytest.mark.parametrize(
+    "window", mostly_nightly([Session("20 seconds"), Tumbling("1 minute")]), ids=str
+)
 def test_the_running_total_equals_the_published_windows(
     warehouse: Warehouse, window: Window
 ) -> None:

@@ -153,6 +153,7 @@ def test_the_documented_lookup_join_runs(engine: Settings, tmp_path: Path) -> No
     followed("docs/lookup_joins.md", tmp_path, environment(engine, tmp_path))
 
 
+@pytest.mark.nightly
 def test_the_documented_test_kit_starts_its_own_engine(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     env.pop(TEST_HOME, None)

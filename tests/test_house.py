@@ -71,15 +71,16 @@ def test_lock_files_have_a_hash_per_package_and_no_url() -> None:
         assert all(line.endswith("\\") for line in packages)
 
 
-def test_the_two_test_tiers_cover_all_tests() -> None:
-    """Each target selects tests by marker only, and CI runs all."""
+def test_the_test_targets_cover_all_tests() -> None:
+    """Each target selects tests by marker only, and CI runs all but the nightly ones."""
     makefile = (ROOT / "Makefile").read_text()
     command = r"\$\(PYTHON\) -m pytest -n \$\(WORKERS\) --dist loadfile --no-loadscope-reorder"
     assert re.search(rf"^PYTEST = {command} --durations 15$", makefile, re.MULTILINE)
     assert re.findall(r"^\t.*\$\(PYTEST\)(.*)$", makefile, re.MULTILINE) == [
         ' -m "not slow"',
-        " -m slow",
-        "",
+        ' -m "slow and not nightly"',
+        ' -m "not nightly"',
+        " -m nightly",
     ]
     steps = (ROOT / ".ci/run").read_text().splitlines()
     assert [step for step in steps if step.startswith("make ")] == ["make setup", "make test-all"]
@@ -90,7 +91,10 @@ def test_the_two_test_tiers_cover_all_tests() -> None:
 
 @pytest.mark.parametrize(
     ("target", "fetches"),
-    [("test", True), ("test-slow", True), ("test-all", True), ("demo", False)],
+    [
+        *((name, True) for name in ("test", "test-slow", "test-all", "test-nightly")),
+        ("demo", False),
+    ],
 )
 def test_only_test_targets_fetch_the_brokers_jars(target: str, fetches: bool) -> None:
     command = ["make", "--dry-run", "--no-print-directory", target]

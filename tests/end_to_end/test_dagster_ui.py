@@ -235,6 +235,7 @@ def test_a_stream_started_in_the_ui_reports_its_partitions(page: Page, landing: 
     look(page, "11 lineage")
 
 
+@pytest.mark.nightly
 def test_an_impossible_wind_speed_is_quarantined_until_released(page: Page, landing: Path) -> None:
     list(weather.play(landing / "weather", Excerpt(start="2013-02-12", days=1)))
     with launched(page):

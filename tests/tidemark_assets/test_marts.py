@@ -291,6 +291,7 @@ def test_a_build_of_one_mart_recreates_its_views(
     assert platform.warehouse.spark.catalog.tableExists(view)
 
 
+@pytest.mark.nightly
 def test_marts_find_their_tables_after_the_catalog_was_lost(platform: Platform) -> None:
     before = platform.mart()
     platform.mark(FIRST)

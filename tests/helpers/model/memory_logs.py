@@ -174,7 +174,7 @@ class MemoryLogs:
             }
             chunks = MemoryConnector(source, timelines=here).pending(timeline)
             while chunks:
-                size = self._chance.choice([1, 1 + len(chunks) // 5, 1 + len(chunks) // 2])
+                size = self._chance.choice([1, 1 + len(chunks) // 2, len(chunks)])
                 commits.append(Commit(len(timeline), chunks[:size]))
                 last = timeline[-1] if timeline else None
                 timeline += fold(source, last, chunks[:size], {}, "{}", 1)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from helpers.suite.nightly import mostly_nightly
 from tidemark.compute import pane, pane_table
 from tidemark.compute.lifecycle import clusters, session, session_workers
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
@@ -63,8 +64,8 @@ def rows(frame: DataFrame) -> Counter[str]:
 
 # Every kind of cluster, in the engine and in memory.
 @pytest.mark.slow
-@pytest.mark.parametrize("trigger", LATE, ids=str)
-@pytest.mark.parametrize("arrival", [5, ARRIVALS])
+@pytest.mark.parametrize("trigger", LATE[::-1], ids=str)
+@pytest.mark.parametrize("arrival", mostly_nightly([ARRIVALS, 5]))
 def test_clusters_merged_by_the_engine_equal_the_replay(
     monkeypatch: pytest.MonkeyPatch, log: Log, trigger: Trigger, arrival: int
 ) -> None:

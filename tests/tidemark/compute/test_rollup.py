@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from helpers.data.runs import published_through
 from helpers.data.support import MINUTE, PER_MINUTE, T0, minutes, renamed
+from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
@@ -190,7 +191,9 @@ def test_a_killed_roll_up_run_is_repeated(
 
 # Many runs.
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [True, False], ids=["after its base ran", "at once"])
+@pytest.mark.parametrize(
+    "more", mostly_nightly([True, False]), ids=["after its base ran", "at once"]
+)
 @pytest.mark.parametrize(
     "other",
     [{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}],

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from helpers.data.support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from helpers.suite.nightly import mostly_nightly
 from tidemark.compute.lifecycle import fragments
 from tidemark.define import aggregates as agg
 from tidemark.define.helper_columns import MARKER
@@ -104,7 +105,7 @@ def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
     return asset
 
 
-@pytest.mark.parametrize("kind", [VISITS, EARLY], ids=["plain", "early"])
+@pytest.mark.parametrize("kind", mostly_nightly([EARLY, VISITS]), ids=["early", "plain"])
 def test_backfills_of_pieces_equal_a_backfill_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, kind: WindowedTransform
 ) -> None:
@@ -207,7 +208,7 @@ def unkilled(logged: Warehouse) -> WindowedTransform:
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["published", "ledger", "quarantine"])
+@pytest.mark.parametrize("step", mostly_nightly(["published", "ledger", "quarantine"]))
 def test_a_killed_range_backfill_is_published_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, unkilled: WindowedTransform, step: str
 ) -> None:

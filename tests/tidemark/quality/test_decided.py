@@ -16,7 +16,6 @@ from uuid import uuid4
 import pytest
 
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
-from helpers.model.telling import LONG
 from tidemark import quality as q
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality.results import TABLE
@@ -37,12 +36,12 @@ EXPECTATIONS = {
 }
 ASSETS = {name: replace(PER_MINUTE, expectations=some) for name, some in EXPECTATIONS.items()}
 CASES = [
-    (point, before, after)
-    for (n, point), (m, before), (k, after) in product(
-        enumerate(POINTS), enumerate(EXPECTATIONS), enumerate(EXPECTATIONS)
+    pytest.param(point, before, after, replacing, marks=[] if is_usual else pytest.mark.nightly)
+    for (n, point), (m, before), (k, after), replacing in product(
+        enumerate(POINTS), enumerate(EXPECTATIONS), enumerate(EXPECTATIONS), (False, True)
     )
-    # A third of them has all pairs of values; `TIDEMARK_TEST_EXAMPLES` takes all.
-    if LONG or (n + m + k) % 3 == 0
+    # An eighth of them has all pairs of fail points and expectations.
+    for is_usual in [(n + m + k) % 4 == 0 and replacing == (n % 2 == m // 2)]
 ]
 
 
@@ -151,8 +150,7 @@ def test_a_published_window_is_not_quarantined_by_a_later_expectation(made: Runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replacing", [False, True])
-@pytest.mark.parametrize(("point", "before", "after"), CASES)
+@pytest.mark.parametrize(("point", "before", "after", "replacing"), CASES)
 def test_a_retry_keeps_decisions_at_every_fail_point(
     made: Runs, point: str, before: str, after: str, replacing: bool
 ) -> None:

@@ -34,7 +34,7 @@ KINDS = [
     SUMS,
     pytest.param(
         replace(SUMS, expectations=(q.not_null("n"), q.between("average", most=8e18))),
-        marks=pytest.mark.slow,
+        marks=[pytest.mark.slow, pytest.mark.nightly],
     ),
     pytest.param(replace(SUMS, window=Session("20 seconds")), marks=pytest.mark.slow),
 ]

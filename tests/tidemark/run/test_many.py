@@ -53,9 +53,9 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
     # The number of partials up to which they are merged in one piece. Each case makes ten runs.
     [
         (0, PLAIN),
-        pytest.param(50_000, JUDGED, marks=pytest.mark.slow),
-        pytest.param(0, SLIDING, marks=pytest.mark.slow),
-        pytest.param(50_000, SESSIONS, marks=pytest.mark.slow),
+        (50_000, SESSIONS),
+        pytest.param(50_000, JUDGED, marks=pytest.mark.nightly),
+        pytest.param(0, SLIDING, marks=pytest.mark.nightly),
     ],
     ids=lambda given: getattr(given, "name", f"{given}"),
     indirect=["many"],

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from helpers.suite.nightly import mostly_nightly
 from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
@@ -41,7 +42,7 @@ def records(days: Warehouse) -> pd.DataFrame:
 
 # One run for each of many arrivals.
 @pytest.mark.slow
-@pytest.mark.parametrize("transform", OTHER_WINDOWS, ids=lambda t: t.name)
+@pytest.mark.parametrize("transform", mostly_nightly(OTHER_WINDOWS, 2), ids=lambda t: t.name)
 def test_incremental_runs_equal_one_batch_computation(
     days: Warehouse, transform: WindowedTransform
 ) -> None:

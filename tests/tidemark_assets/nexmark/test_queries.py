@@ -14,6 +14,7 @@ from benchmarks.nexmark.beam import COMPARISONS
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.risingwave import read_published
 from benchmarks.nexmark.runs import SOURCES, differing, land, run_batch, run_by_hand, run_stream
+from helpers.suite.nightly import mostly_nightly
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.nexmark.generator import EPOCH, Events
@@ -23,6 +24,8 @@ from tidemark_streaming.home import domains
 DOMAIN = "tidemark_assets.nexmark"
 EVENTS = Events(4_000)
 PUBLISHED = read_published()
+OF_EACH_KIND = {"q2", "q3", "q4", "q5", "q8", "q9", "q11", "q13"}
+"""A filter, joins of each kind, a chain, sliding windows, sessions, and a lookup."""
 
 
 def test_each_query_has_a_definition_or_a_reason() -> None:
@@ -88,9 +91,16 @@ def places(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[
     return found
 
 
-# They take three minutes.
+# Each takes several seconds.
 @pytest.mark.slow
-@pytest.mark.parametrize("query", [q for q in QUERIES if q.step], ids=lambda q: q.name)
+@pytest.mark.parametrize(
+    "query",
+    mostly_nightly(
+        sorted((q for q in QUERIES if q.step), key=lambda q: q.name not in OF_EACH_KIND),
+        len(OF_EACH_KIND),
+    ),
+    ids=lambda q: q.name,
+)
 def test_batch_and_stream_have_the_rows_of_the_query(places: list[Warehouse], query: Query) -> None:
     by_hand = run_by_hand(places[0], query).rows
     expected = values(by_hand)

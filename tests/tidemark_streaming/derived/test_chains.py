@@ -20,6 +20,7 @@ from helpers.model.chain_oracle import (
 )
 from helpers.model.join_oracle import BaseArrival, derived_watermarks
 from helpers.model.telling import LONG
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import INFINITY, iso
 from tidemark.define import aggregates as agg
@@ -298,7 +299,7 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(LONG or 3))
+@pytest.mark.parametrize("seed", mostly_nightly(range(LONG or 3), LONG or 1))
 def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
     warehouse: Warehouse, seed: int
 ) -> None:

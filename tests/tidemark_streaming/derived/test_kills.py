@@ -17,6 +17,7 @@ from pyspark import cloudpickle
 
 from helpers.data.runs import dies
 from helpers.kafka.topics import Topics, until
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.instants import INFINITY, iso
 from tidemark.base.settings import Settings
 from tidemark.define.derived.join import Between, join
@@ -145,7 +146,7 @@ class TopicWriter(Writer):
         return self._topics.connector(self._names[base.name], source=base)
 
 
-@pytest.fixture(params=["memory", "topics"])
+@pytest.fixture(params=mostly_nightly(["topics", "memory"]))
 def writer(warehouse: Warehouse, request: pytest.FixtureRequest) -> Writer:
     if request.param == "memory":
         return MemoryWriter(warehouse)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.define import aggregates as agg
 from tidemark.define.derived.as_of import as_of
@@ -79,7 +80,7 @@ def same(rows: DataFrame) -> DataFrame:
 
 # Two joins, an asset over one of them, and an erasure.
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("few", mostly_nightly([True, False]))
 def test_keys_are_equal_by_value(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, few: bool
 ) -> None:

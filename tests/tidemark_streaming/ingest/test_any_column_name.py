@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helpers.data.internal_names import internal_names
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base import thresholds
 from tidemark.base.errors import DefinitionError
 from tidemark.define import aggregates as agg
@@ -168,7 +169,7 @@ def asset_of(names: Sequence[str], columns: dict[str, str], kind: str) -> Window
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", mostly_nightly(WINDOWS, 2))
 def test_keys_and_aggregates_may_have_internal_names(
     warehouse: Warehouse, tmp_path: Path, kind: str
 ) -> None:

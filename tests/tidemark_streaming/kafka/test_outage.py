@@ -18,6 +18,7 @@ from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.relay import Relay
 from helpers.kafka.topics import CLICKS, T0, Topics, clicks
 from helpers.processes.following import PATIENCE, Following
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.define import aggregates as agg
@@ -156,7 +157,7 @@ def test_hanging_brokers_delay_ingest_and_sink_but_lose_nothing(
     assert published == told(topics.servers, panes) == expected
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["cut", "stopped"])
+@pytest.mark.parametrize("silent", mostly_nightly([False, True]), ids=["cut", "stopped"])
 def test_a_fetch_resumes_after_a_network_failure(
     warehouse: Warehouse, network: tuple[OwnBroker, Relay], silent: bool
 ) -> None:

@@ -19,6 +19,7 @@ from helpers.model.oracle import Row, micros, moment, windows_of
 from helpers.model.oracle import simulate as oracle
 from helpers.model.random_scenarios import scenarios
 from helpers.model.telling import LONG, Example, drawn, telling
+from helpers.suite.nightly import mostly_nightly
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.read.parse import Scenario, load
 from tidemark_streaming.scenario.run.compare import compare_results
@@ -53,7 +54,7 @@ def found(warehouse: Warehouse, example: Example) -> list[Found]:
 
 # Each example runs as a batch, and again after every kind of event in an asset's history.
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(LONG or FEW))
+@pytest.mark.parametrize("number", mostly_nightly(range(LONG or FEW), LONG or 4))
 def test_tables_equal_the_oracle_for_random_scenarios_and_histories(
     outcome_of: Callable[[str], list[Found]], number: int
 ) -> None:

@@ -22,6 +22,7 @@ from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.topics import Topics
 from helpers.processes.clocks import shift_clock
 from helpers.processes.dying import parent
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import ConflictError, DataError, DefinitionError, TidemarkError
 from tidemark.base.instants import iso
 from tidemark.base.secret import secret
@@ -100,7 +101,7 @@ SAME = ("events", "late_events", "timing", "last_arrival", "as_of", "commit_numb
 
 # Publishes a table to a broker, for each kind of window.
 @pytest.mark.slow
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("window", mostly_nightly(WINDOWS[::-1]), ids=str)
 def test_the_topic_equals_the_published_table(
     recording: Callable[[Window], Recorded], tmp_path: Path, topics: Topics, window: Window
 ) -> None:

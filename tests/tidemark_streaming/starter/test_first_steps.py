@@ -91,6 +91,7 @@ def test_the_default_projects_readme_gives_the_documented_results(made: Beginner
     assert re.search(r"orders_daily +│ success", said), said
 
 
+@pytest.mark.nightly
 def test_a_kafka_projects_readme_scenario_and_tests_run(
     made: Beginner,
 ) -> None:

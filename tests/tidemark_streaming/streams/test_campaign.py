@@ -18,6 +18,7 @@ DIRECTLY = ("at columns", "at sent")
 
 
 # Kills a real engine, ingest and stream, and waits until each has restarted.
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_each_event_is_counted_once_after_kills(tmp_path: Path) -> None:
     said: list[str] = []

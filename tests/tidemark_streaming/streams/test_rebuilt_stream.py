@@ -13,6 +13,7 @@ from helpers.data.runs import left_behind, run_all
 from helpers.data.support import PER_MINUTE, READINGS, ingest, some_arrivals
 from helpers.kafka.rebuilt import Table, records
 from helpers.kafka.topics import Topics
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -57,7 +58,9 @@ def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(PER_MINUTE, WIDER), (SHORT, LONG)], ids=["windows", "sessions"]
+    ("old", "new"),
+    mostly_nightly([(SHORT, LONG), (PER_MINUTE, WIDER)]),
+    ids=["sessions", "windows"],
 )
 def test_events_streamed_during_a_rebuild_are_in_the_promoted_table(
     warehouse: Warehouse,
@@ -117,7 +120,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
     assert counted + late == sum(len(events) for events in ARRIVALS)
 
 
-@pytest.mark.parametrize("asset", [PER_MINUTE, SHORT], ids=["windows", "sessions"])
+@pytest.mark.parametrize("asset", mostly_nightly([PER_MINUTE, SHORT]), ids=["windows", "sessions"])
 def test_a_query_runs_during_replays(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, asset: WindowedTransform
 ) -> None:

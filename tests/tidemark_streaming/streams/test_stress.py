@@ -28,6 +28,7 @@ def logged(shared: Warehouse) -> Warehouse:
     return shared
 
 
+@pytest.mark.nightly
 def test_concurrent_runs_lose_nothing(engine: Settings) -> None:
     said: list[str] = []
     done, wrong = stress(engine, runs=12, busy=0, tell=said.append)

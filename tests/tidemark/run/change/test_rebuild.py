@@ -19,6 +19,7 @@ from helpers.data.support import (
     renamed,
     some_arrivals,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import rollup
@@ -154,7 +155,7 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("where", STEPS)
+@pytest.mark.parametrize("where", mostly_nightly(STEPS, 2))
 def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:

@@ -20,6 +20,7 @@ from helpers.data.support import (
     reference,
     renamed,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
@@ -142,7 +143,7 @@ def test_an_erasure_waits_for_a_roll_up(
     assert parity(warehouse, SIXES).equal
 
 
-@pytest.mark.parametrize("moment", [CREATES, STORES, PUBLISHES])
+@pytest.mark.parametrize("moment", mostly_nightly([(PUBLISHES,), (CREATES,), (STORES,)]))
 def test_an_erasure_waits_for_a_replay_and_a_rebuild_with_its_promotion(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, moment: Moment
 ) -> None:
@@ -209,7 +210,9 @@ def test_runs_that_begin_during_an_erasure_wait_for_it(
         assert published(warehouse, asset) == LEFT
 
 
-@pytest.mark.parametrize("point", ["erasure", "copies", "letters", "erased", "counted"])
+@pytest.mark.parametrize(
+    "point", mostly_nightly(["copies", "counted", "erasure", "letters", "erased"], 2)
+)
 def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -87,6 +87,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield made
 
 
+@pytest.mark.nightly
 def test_a_lane_loses_nothing_if_it_or_its_brokers_are_killed(
     broker: Secured, tmp_path: Path
 ) -> None:
