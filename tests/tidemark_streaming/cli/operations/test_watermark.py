@@ -110,7 +110,7 @@ def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back(
 ) -> None:
     """The output is that of docs/watermarks.md."""
     monkeypatch.setenv("TIDEMARK_DATABASE", f"{here.database}_cities")
-    monkeypatch.setenv("TIDEMARK_LANDING", str(project / "landing"))
+    monkeypatch.setenv("TIDEMARK_LANDING", str(project / "cities"))
     path = project / "clocked/sources.py"
     text = path.read_text()
     path.write_text(
@@ -125,7 +125,7 @@ def test_partitions_are_listed_from_the_one_that_holds_the_watermark_back(
     }
     try:
         for number, (time, rows) in enumerate(files.items()):
-            file = project / f"landing/orders/{number}.csv"
+            file = project / f"cities/orders/{number}.csv"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(HEADER + rows)
             arrived = datetime.fromisoformat(f"2026-01-01T{time}Z").timestamp()
