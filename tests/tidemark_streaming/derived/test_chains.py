@@ -514,6 +514,8 @@ def test_a_correction_after_the_end_is_refused_also_if_the_chain_lags(
     assert len(timeline) == 2 + taken
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> None:
     sessions = asset("sessions", ORDERS, Session("3 seconds"), "v")
     changes = chain(name="changes", of=sessions, rows="changes")

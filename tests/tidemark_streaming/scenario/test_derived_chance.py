@@ -144,7 +144,7 @@ def history(warehouse: Warehouse, seed: int) -> tuple[Row, Row, bool]:
 
 # Each takes half a minute.
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", mostly_nightly(COMPLETE, LONG or 3))
+@pytest.mark.parametrize("seed", mostly_nightly(COMPLETE, LONG or 2))
 def test_tables_equal_the_oracle_after_any_history(
     outcome_of: Callable[[str], tuple[Row, Row, bool]], seed: int
 ) -> None:

@@ -20,6 +20,7 @@ from helpers.data.support import (
     reference,
     renamed,
 )
+from helpers.suite.nightly import mostly_nightly
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import aggregates as agg
@@ -124,7 +125,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
 
 # Once for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["erasure", "erased"])
+@pytest.mark.parametrize("point", mostly_nightly(["erased", "erasure"]))
 def test_a_killed_erasure_is_completed_by_the_next(
     shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

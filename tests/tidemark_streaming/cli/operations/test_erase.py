@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from helpers.data.landing import HEADER, SOURCE, clock, land
 from helpers.data.searched import found
 from helpers.processes.commands import call
+from helpers.suite.nightly import mostly_nightly
 from tidemark.base.settings import Settings
 from tidemark.store import claims
 from tidemark.store.upkeep import erasures
@@ -108,7 +109,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
 
 # Starts and kills a process for each fail point.
 @pytest.mark.slow
-@pytest.mark.parametrize("point", BOBS)
+@pytest.mark.parametrize("point", mostly_nightly(BOBS))
 def test_a_killed_erasure_is_completed_by_running_it_again(
     here: Settings, spark: SparkSession, point: str
 ) -> None:
