@@ -83,8 +83,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the shared engine or broker, for `-m "not engine"`."""
+    """Mark the tests that use the shared engine or broker, for `-m "not engine"`.
+
+    A nightly test must also be slow, so that exactly one target runs it.
+    """
     for item in items:
+        if item.get_closest_marker("nightly") and not item.get_closest_marker("slow"):
+            raise pytest.UsageError(f"{item.nodeid} is nightly, and not marked as slow.")
         if isinstance(item, pytest.Function) and not {"engine", "topics"}.isdisjoint(
             item.fixturenames
         ):
