@@ -54,6 +54,7 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
 
     def load() -> dg.Definitions:
         settings = Settings()
+        # It refuses two tables with one name, also of different domains.
         packages.load_importable(settings.domains)
         given = {"tidemark": resource(settings)}
         found = build_definitions([domain], given, key_prefix=key_prefix)
@@ -88,6 +89,7 @@ def build_definitions(
     """
     names = with_prefix(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
+    # It refuses two tables with one name, also of different domains.
     packages.load_importable(known)
     return dg.Definitions.merge(
         dg.Definitions(

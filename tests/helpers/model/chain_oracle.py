@@ -101,3 +101,22 @@ def _merge(
         assert end is not None
         merged[key, (start, end)] = values
     return merged
+
+
+def net_rows(
+    rows: Sequence[Mapping[str, Any]], values: Sequence[str] = ("k", "n", "v")
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a chain of changes that are not retracted: start, end, and values.
+
+    They are sorted as text.
+
+    Args:
+        rows: all rows in the order of the event log, with instants in microseconds.
+        values: the columns of the asset's keys and aggregates.
+    """
+    net = Counter[tuple[Any, ...]]()
+    for r in rows:
+        row = (r["window_first"], r["window_last"] + 1, *(r[name] for name in values))
+        net[row] += -1 if r["retraction"] else 1
+        assert net[row] in (0, 1)
+    return sorted((+net).elements(), key=str)

@@ -1,11 +1,10 @@
 """A random history of derived sources: ingests of all sources, and runs of the asset above them."""
 
 import shutil
-from collections import Counter
-from datetime import timedelta
 from random import Random
 from uuid import uuid4
 
+from helpers.model.chain_oracle import net_rows
 from helpers.model.oracle import Row
 from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
@@ -14,6 +13,7 @@ from tidemark.run import runner
 from tidemark.run.erase.erase import erase
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
+from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
@@ -93,13 +93,10 @@ def _nets_to_windows(warehouse: Warehouse, changes: DerivedSource) -> bool:
     asset = changes.derivation.asset
     assert asset is not None
     values = [*asset.keys, *asset.aggregates]
-    net = Counter[str]()
-    for row in warehouse.take(changes.log_table).to_pylist():
-        end = row["window_last"] + timedelta(microseconds=1)
-        place = str([row["window_first"], end, *(row[name] for name in values)])
-        net[place] += -1 if row["retraction"] else 1
-    windows = warehouse.take(asset.table, columns=["window_start", "window_end", *values])
-    return net == Counter(str([*row.values()]) for row in windows.to_pylist())
+    order = [("arrival", "ascending"), ("position", "ascending")]
+    rows = to_dicts(warehouse.take(changes.log_table).sort_by(order))
+    windows = to_dicts(warehouse.take(asset.table, columns=["window_start", "window_end", *values]))
+    return net_rows(rows, values) == sorted((tuple(w.values()) for w in windows), key=str)
 
 
 def _correct(warehouse: Warehouse, scenario: Scenario, chance: Random) -> None:

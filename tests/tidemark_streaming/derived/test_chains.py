@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ from helpers.model.chain_oracle import (
     chain_by_definition,
     changes_by_definition,
     net_by_definition,
+    net_rows,
 )
 from helpers.model.join_oracle import BaseArrival, derived_watermarks
 from helpers.model.telling import LONG
@@ -41,7 +41,7 @@ from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.event_log import log
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
-from tidemark.store.rows import to_micros
+from tidemark.store.rows import to_dicts, to_micros
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import derived_parity
 from tidemark.verify.parity import parity
@@ -191,14 +191,8 @@ def change_at_random(
 
 
 def rows_of(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
-    table = warehouse.take(source.log_table).sort_by(
-        [("arrival", "ascending"), ("position", "ascending")]
-    )
-    times = {name: to_micros(table[name]) for name in ("window_first", "window_last", "watermark")}
-    return [
-        {**row, **{name: column[n] for name, column in times.items()}}
-        for n, row in enumerate(table.to_pylist())
-    ]
+    table = warehouse.take(source.log_table)
+    return to_dicts(table.sort_by([("arrival", "ascending"), ("position", "ascending")]))
 
 
 FAST = (3, 10)
@@ -324,16 +318,6 @@ def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
     for each in (first, second):
         assert derived_parity(warehouse, each).equal
     assert parity(warehouse, tens).equal
-
-
-def net_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return the rows of a chain of changes that are not retracted."""
-    net = Counter[tuple[Any, ...]]()
-    for r in rows:
-        row = (r["window_first"], r["window_last"] + 1, r["k"], r["n"], r["v"])
-        net[row] += -1 if r["retraction"] else 1
-        assert net[row] in (0, 1)
-    return sorted((+net).elements(), key=str)
 
 
 def published(warehouse: Warehouse, transform: WindowedTransform) -> list[tuple[Any, ...]]:

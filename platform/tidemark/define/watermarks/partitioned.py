@@ -106,7 +106,7 @@ class PerPartition(Watermark):
                 known[value] = (max(int(text), known.get(value, (int(text), clock))[0]), clock)
             elif value in known:
                 known[value] = (known[value][0], clock)
-        active = [time for time, heard in known.values() if clock - heard < self.idle]
+        active = [time for time, heard in known.values() if not self._is_idle(heard, clock)]
         all_ = [time for time, _ in known.values()]
         reached = min(active) if active else max(all_, default=None)
         after = forward(previous, None if reached is None else reached - self.bound)
@@ -122,7 +122,7 @@ class PerPartition(Watermark):
             clock: the processing time of that arrival, in microseconds.
         """
         known = [
-            Partition(value, time - self.bound, heard, idle=clock - heard >= self.idle)
+            Partition(value, time - self.bound, heard, self._is_idle(heard, clock))
             for value, (time, heard) in _read(state).items()
         ]
         return sorted(known, key=lambda p: (p.idle, p.watermark, p.value or ""))
@@ -134,12 +134,15 @@ class PerPartition(Watermark):
     def silent_watermark(self, clock: int) -> int | None:
         return clock - self.bound
 
+    def _is_idle(self, heard_at: int, clock: int) -> bool:
+        return clock - heard_at >= self.idle
+
     def _to_json(self, known: _Partitions, clock: int, after: int | None) -> str:
         """Return the state of active partitions, and of idle ones ahead of the watermark."""
         kept = [
             [value, time, heard]
             for value, (time, heard) in known.items()
-            if clock - heard < self.idle or after is None or time - self.bound > after
+            if not self._is_idle(heard, clock) or after is None or time - self.bound > after
         ]
         return json.dumps(sorted(kept, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
 

@@ -60,15 +60,20 @@ def command(
         "newest_event": iso(seen.newest_event),
     }
     warning = None if ahead is None else str(ahead)
-    by, partitions = str(found.watermark.by), _partitions(snapshot, found)
+    partitions = _partitions(snapshot, found)
 
     def show() -> None:
         print_facts({name.replace("_", " "): value for name, value in result.items()})
         if partitions:
+            by = str(found.watermark.by)
             rows = [
-                (format_keys({by: each["value"]}), each["watermark"], each["heard_at"], state)
+                (
+                    format_keys({by: each["value"]}),
+                    each["watermark"],
+                    each["heard_at"],
+                    "idle" if each["idle"] else "active",
+                )
                 for each in partitions
-                for state in ["idle" if each["idle"] else "active"]
             ]
             print_table(("partition", "watermark", "last event arrived", "state"), rows)
         if warning is not None:
@@ -80,11 +85,14 @@ def command(
 def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
     """Return the partitions of a source; none if its watermark does not distinguish any."""
     from tidemark.define.watermarks import PerPartition
+    from tidemark.store.event_log.arrival import read_arrivals
 
-    strategy, timeline = source.watermark, snapshot.timeline(source.name)
-    if not isinstance(strategy, PerPartition) or not timeline:
+    strategy = source.watermark
+    if not isinstance(strategy, PerPartition):
         return []
-    last = timeline[-1]
+    newest = snapshot.tables.read_newest(source.timeline_table, "arrival", None, 1)
+    if newest is None:
+        return []
     return [
         {
             "value": each.value,
@@ -92,6 +100,7 @@ def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object
             "heard_at": iso(each.heard_at),
             "idle": each.idle,
         }
+        for last in read_arrivals(newest)
         for each in strategy.partitions(last.watermark_state, last.arrived_at)
     ]
 
