@@ -1,5 +1,5 @@
 """The command line, `tidemark`. Commands import the engine's client only when they run, so that
-help and mistakes are answered at once."""
+help texts and usage errors appear at once."""
 
 from tidemark_streaming.cli.app import app
 

@@ -1,8 +1,9 @@
 """The Typer app with all commands, and the exit codes.
 
-A `TidemarkError` is one message on stderr and exit code 2. Ctrl-C is exit code 130 without a
-message. If the engine fails, the message names its log; if an object store fails, the exit code is
-3. Any other exception is a fault of Tidemark and keeps its traceback.
+A `TidemarkError` ends a command with one message on stderr and exit code 2; Ctrl-C ends it with
+exit code 130 and no message. If the engine fails, the message names the engine's log file. If an
+object store fails, the exit code is 3. Any other exception is a bug in Tidemark, and its traceback
+is shown.
 """
 
 import sys
@@ -73,17 +74,17 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 """The commands by help panel, in the order of `tidemark --help`."""
 
 _CONTEXTS = {"dbt": {"ignore_unknown_options": True, "help_option_names": []}}
-"""Settings of the commands that pass their options on."""
+"""Click settings of the commands that pass their options to another program."""
 
 
 class _Commands(TyperGroup):
-    """The commands; an error in one of them becomes a message and an exit code."""
+    """The group of all commands. It turns an error of a command into a message and an exit code."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the names in the order of the help panels."""
         return [name for commands in PANELS.values() for name in commands]
 
-    # Typer overrides it with a class of its own copy of click, which it does not export.
+    # In Typer, the class of `ctx` is one of its own copy of click, which Typer does not export.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
         find_project()
         try:
@@ -139,7 +140,7 @@ for panel, commands in PANELS.items():
 
 
 def _store_failure(error: Exception) -> TidemarkError | None:
-    """Return the error of an object store's client as one message; None for other errors."""
+    """Return the error of an object store's client with one message; None for other errors."""
     if "deltalake" not in sys.modules:
         return None
     from tidemark.store.refusals import store_failure
@@ -148,7 +149,7 @@ def _store_failure(error: Exception) -> TidemarkError | None:
 
 
 def _engine_failure(error: Exception) -> EngineError | None:
-    """Return the error of the engine's client as one message; None for other errors."""
+    """Return the error of the engine's client with one message; None for other errors."""
     pyspark: Any = sys.modules.get("pyspark.errors")
     grpc: Any = sys.modules.get("grpc")
     kinds = tuple(

@@ -30,10 +30,10 @@ _ENDLESS = 100_000
 
 
 def out() -> Console:
-    """Return the console for results, as wide as the terminal. A file or pipe wraps no lines."""
+    """Return the console for results, as wide as the terminal. Lines to a file do not wrap."""
     console = Console(soft_wrap=False)
     # Rich takes a file for a terminal if colors are forced, as in CI, or if the environment has a
-    # width. Set both sizes, or Rich uses 80 columns.
+    # width. Set both width and height: with only one of them, Rich may use 80 columns.
     if not console.file.isatty():
         console.size = ConsoleDimensions(_ENDLESS, 25)
     return console
@@ -54,7 +54,7 @@ def print_error(message: str) -> None:
 
 
 def print_warning(message: str) -> None:
-    """Print a warning, or that its cause has ended. The command continues."""
+    """Print a warning, or that the cause of an earlier warning has ended. The command continues."""
     if logs.is_structured():
         logs.warn(message)
         return
@@ -73,7 +73,7 @@ def confirm(what: str, question: str, otherwise: str) -> None:
     """Ask a yes-or-no question. End the command unless the answer is yes.
 
     Args:
-        what: the effect of `--yes`, for the error without a terminal.
+        what: the effect of `--yes`, for the error message if stdin is not a terminal.
         otherwise: the message if the answer is no.
     """
     if not sys.stdin.isatty():
@@ -84,7 +84,7 @@ def confirm(what: str, question: str, otherwise: str) -> None:
 
 
 class Step:
-    """Work in progress, and the note that is printed when it is done."""
+    """The progress of some work, with a note that is printed when the work is done."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         self._progress = progress
@@ -92,7 +92,7 @@ class Step:
         self.note = ""
 
     def at(self, done: int, total: int) -> None:
-        """Show the progress."""
+        """Show that `done` of `total` units of the work are done."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
@@ -132,7 +132,7 @@ def format_seconds(length: float) -> str:
 
 
 def print_facts(rows: Mapping[str, object], title: str = "") -> None:
-    """Print a name and a value per row."""
+    """Print a name and its value per row, on stdout."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
@@ -152,7 +152,7 @@ def print_table(
 
     Args:
         right: the columns that are aligned to the right.
-        more: the number of rows that are left out because of `--limit`; none if not positive.
+        more: the number of rows left out because of `--limit`; a line reports it if positive.
     """
     table = Table(title=title, title_justify="left")
     for name in columns:
@@ -170,7 +170,7 @@ def _cell(value: object) -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """Return a time for people, in UTC; with a fraction only if it has one."""
+    """Return a UTC time as text without the zone, and without a fraction of a second if it is 0."""
     return moment.replace(tzinfo=None).isoformat(" ")
 
 

@@ -1,4 +1,4 @@
-"""What most commands share: arguments and options, the home, and a range of windows."""
+"""Arguments and options that most commands share, their home, and ranges of windows."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,7 +100,7 @@ class Home:
         return found if isinstance(found, DerivedSource) else None
 
     def ingestion(self, source: str) -> "Ingestion":
-        """Return the ingestion of a source, or a DefinitionError that lists them all."""
+        """Return the ingestion of a source, or raise a DefinitionError that lists all sources."""
         from tidemark_streaming.home import domains
 
         return domains.find(self.settings, "source", source, self.known.ingestions)
@@ -122,8 +122,8 @@ class Home:
         """Return the warehouse with a session of the engine, which is started if necessary.
 
         Args:
-            validates: true if the command validates rows. The library for that is then imported
-                while an engine starts.
+            validates: true if the command validates rows. Great Expectations is then imported
+                while the engine starts.
         """
         from tidemark import engine
         from tidemark.quality import gx
@@ -140,7 +140,7 @@ class Home:
 def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
-    """Parse the two ends of a range into microseconds."""
+    """Parse the two ends of a range into microseconds; None for a missing end."""
     first = None if begin is None else instant(begin)
     last = None if end is None else instant(end)
     if first is not None and last is not None and last <= first:
@@ -154,7 +154,14 @@ def parse_range(
 def resolve_windows(
     warehouse: "Warehouse", transform: "Definition", begin: int | None, end: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the requested range of window starts. The source's events replace a missing bound."""
+    """Return the requested range of window starts, in microseconds.
+
+    A missing bound is derived from the event times of the source. If both are missing, both are
+    None.
+
+    Raises:
+        DataError: the source has no events, or none that a window in the range could contain.
+    """
     if begin is None and end is None:
         return None, None
     from tidemark.store.event_log.log import Log

@@ -5,14 +5,14 @@ import time
 from types import FrameType
 
 _OWN = ("tidemark.", "tidemark_streaming.")
-"""The beginnings of the names of this project's modules."""
+"""Prefixes of the names of this project's modules."""
 
 _CLIENT = ("grpc.", "concurrent.futures.")
-"""The beginnings of the names of modules that send a request to the engine and wait for it."""
+"""Prefixes of the names of modules that send a request to the engine and wait for its answer."""
 
 _PATIENCE = 10.0
-"""Seconds within which a call of a library must return. A request to an engine that does not answer
-may never return.
+"""Seconds to wait for a call of a library to return. After that, the call is interrupted: a request
+to an engine that does not answer may never return.
 """
 
 _AGAIN = 0.005
@@ -20,12 +20,14 @@ _AGAIN = 0.005
 
 
 def handle_termination() -> None:
-    """Let SIGTERM end this process as Ctrl-C does. Service managers send SIGTERM, and a shell's
-    background processes, which inherit that Ctrl-C is ignored, still react to it.
+    """Let SIGTERM end this process as Ctrl-C does.
+
+    Service managers send SIGTERM. A background process of a shell inherits that Ctrl-C is ignored,
+    but still reacts to SIGTERM.
 
     Both signals take effect only in this project's own code. If a request to the engine is
-    interrupted, its client may crash, or keep a lock for which the process then waits forever. A
-    library in C may swallow the exception, so that the signal is lost.
+    interrupted, the engine's client may crash, or keep a lock for which the process then waits
+    forever. A library in C may swallow the exception, so that the signal is lost.
     """
     interrupt = _Interrupt()
     signal.signal(signal.SIGTERM, interrupt)
@@ -51,7 +53,7 @@ class _Interrupt:
 
 
 def _own(frame: FrameType | None) -> bool:
-    """Return whether the frame runs this project's own code outside a request."""
+    """Return whether the frame runs this project's own code, not called by a request."""
     if frame is None or not _name(frame).startswith(_OWN):
         return False
     while frame is not None:

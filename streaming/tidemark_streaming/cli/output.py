@@ -24,8 +24,10 @@ class Output:
     """The result of a command.
 
     Args:
-        data: what `--json` prints.
-        failure: how the command ends if the result is a failure.
+        data: the result for `--json`.
+        show: prints the result for people.
+        failure: the exception to raise after the output, which sets the exit code; None for a
+            success.
     """
 
     data: object
@@ -34,7 +36,7 @@ class Output:
 
 
 def with_json(command: Callable[_P, Output]) -> Callable[_P, None]:
-    """Return the command with the option `--json`. It prints its result."""
+    """Add the option `--json` to a command that returns an `Output`, and print that output."""
 
     @wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -63,9 +65,9 @@ def print_json(value: object) -> None:
 def as_json(value: object, indent: int | None = None) -> str:
     """Return any value of a table as JSON.
 
-    NaN and the infinities, which JSON lacks, are the texts `NaN`, `Infinity` and `-Infinity`, as
-    Spark writes them. Instants are ISO 8601, bytes are Base64. Values of other types that JSON
-    lacks, such as decimals, are text.
+    JSON lacks NaN and the infinities: they become the strings `NaN`, `Infinity` and `-Infinity`, as
+    in Spark. Instants become ISO 8601, and bytes Base64. Values of other types that JSON lacks,
+    such as decimals, become strings.
     """
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 

@@ -59,7 +59,7 @@ def print_next_steps(settings: Settings) -> None:
     from tidemark_streaming.home import services
 
     url = services.url(settings)
-    # In a checkout the command is not on the path; the package has no Makefile.
+    # In a checkout, `tidemark` is not on PATH; an installed package has no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Where to look next[/]")
     for what, page in _PAGES.items():

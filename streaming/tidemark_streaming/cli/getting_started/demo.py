@@ -1,9 +1,9 @@
 """`tidemark demo`: the whole pipeline on real flights and weather.
 
 The demo uses the normal tables, so that the web interface shows its results. It never resets
-anything. The first demo loads 60 days and streams the next 5. Each later one continues at the end
-of the event log with 5 more days, until the end of the year. It also computes the other assets that
-the marts read, and leaves the platform running, in which Dagster updates the remaining assets.
+anything. The first demo loads 60 days and streams the next 5. Each later demo continues at the end
+of the event log with 5 more days, until the end of the year. A demo also computes the other assets
+that the marts read. It leaves the platform running, where Dagster updates the remaining assets.
 """
 
 import time
@@ -109,7 +109,7 @@ def command(
                     services.launch(settings, domain, orchestrator.catch_up(domain))
                 work.note = f"{format_count(len(_DOMAINS), 'run')} launched"
             except EngineError as error:
-                # The demo's results do not depend on them.
+                # The demo's results do not depend on these runs.
                 work.note = str(error)
         closing.print_next_steps(settings)
     out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
@@ -121,7 +121,10 @@ def check_parity(
     start: int | None = None,
     end: int | None = None,
 ) -> None:
-    """Compare windows with a bounded computation."""
+    """Compare windows with a bounded computation, and record and print the report.
+
+    Exit with code 1 if a window differs, or if one is quarantined because of a fault of Tidemark.
+    """
     from tidemark.verify import record
     from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
     from tidemark.verify.parity import parity
@@ -144,7 +147,7 @@ def check_parity(
 
 
 def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int, int] | None:
-    """Return a range of window starts that contains all quarantined windows; None without any."""
+    """Return a range of window starts with all quarantined windows; None if there are none."""
     from tidemark.store.rows import to_micros
 
     if not store.exists(transform.quarantine_table):
@@ -194,7 +197,7 @@ def _ingest_until(
 
 
 def _catch_up(store: "Warehouse", transform: "Definition") -> None:
-    """Process all arrivals of the source; a new asset by a backfill."""
+    """Process all pending arrivals of the source. If the asset is new, do so by a backfill."""
     from tidemark.run import runner as run
 
     if not store.exists(transform.state_table):
@@ -225,7 +228,7 @@ def _play_files(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
 def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) -> "Play":
     """Return a function that sends an excerpt of the recording to a topic.
 
-    It starts a broker if the settings name this home's own.
+    If the settings name the broker of this home, start it first.
     """
     from tidemark_streaming.kafka import broker, play
 
@@ -278,7 +281,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
     spark = engine.session(settings, continuous.session_id(settings, transform.name))
     store = Warehouse(spark, settings.warehouse, settings.database)
-    # Use a query that already runs, which a killed demo or the user has started.
+    # A killed demo or the user may have started the query already: use it.
     query = continuous.find(store, transform)
     ours = query is None
     if query is None:

@@ -37,7 +37,7 @@ _HIDDEN = (
     "limited_by",
     "unfollowed",
 )
-"""Facts that only the JSON output has."""
+"""Fields of the JSON output that are not columns of the printed tables."""
 
 _NAMES = {
     "webserver": "Dagster web interface",

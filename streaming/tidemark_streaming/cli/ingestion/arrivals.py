@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.ingest.ingest import Ingested
 
 _MAX_LOGGED_LETTERS = 20
-"""Dead letters of a commit that are logged one by one."""
+"""Maximum number of dead letters of a commit that are logged one by one."""
 
 
 def ingest_and_report(
@@ -44,8 +44,8 @@ def ingest_and_report(
 
     Args:
         verb: the name of the work in the progress line.
-        following: true if it continues until it is stopped.
-        also: returns a further line for the live view.
+        following: true if the ingest continues until it is stopped.
+        also: returns text to append to the progress line.
     """
     from tidemark_streaming.ingest.future_watermark import find, future_timestamps, is_far_ahead
     from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -60,7 +60,7 @@ def ingest_and_report(
         handle_termination()
     with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
-            # Only totals: an ingest that follows its source may run for days.
+            # Keep only totals, because an ingest that follows its source may run for days.
             first, last = first or commit.arrivals[0], commit.arrivals[-1]
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
@@ -71,7 +71,7 @@ def ingest_and_report(
                 warning := future_timestamps(Snapshot(settings), source, commit.arrivals)
             ) is not None:
                 print_warning(warning)
-            # A source that follows says once how far ahead its watermark is.
+            # Repeat the warning only if the watermark has changed since.
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
                 ahead = last.after
                 print_warning(str(find(Snapshot(settings), source)))
@@ -121,7 +121,7 @@ def ingest_and_report(
 
 
 def _say_what_fills(source: "Source") -> str:
-    """Return the commands that give a derived source new arrivals; empty for other sources."""
+    """Return a sentence on how a derived source gets new arrivals; empty for other sources."""
     from tidemark.define.derived.derived_source import DerivedSource
 
     if not isinstance(source, DerivedSource):
@@ -148,7 +148,7 @@ def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
 
 
 def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", warned: set[str]) -> None:
-    """Warn once about each field that the source does not declare."""
+    """Warn once about each field that the source does not declare. `warned` collects the fields."""
     seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
     if new := sorted(seen - warned):
         warned |= seen

@@ -183,7 +183,7 @@ def _read_current(source: "Source", *, content: bool = True) -> "pa.Table":
 
 
 def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
-    """Return the dead letters with the given ids."""
+    """Return the dead letters with the given IDs (all if none) whose reason contains a text."""
     import pyarrow as pa
 
     from tidemark_streaming.ingest.dead_letters import places
@@ -208,7 +208,7 @@ def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
 
 def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
-    """Return dead letters with the bytes that the user's file or command gives."""
+    """Return the dead letters with their bytes replaced by the user's file or command, if given."""
     import pyarrow as pa
 
     if file is not None and letters.num_rows != 1:
@@ -291,7 +291,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(content: bytes | None) -> str | None:
-    """Return bytes as text if they are valid UTF-8, otherwise in hexadecimal."""
+    """Return bytes as text if they are printable UTF-8, otherwise in hexadecimal."""
     if content is None:
         return None
     try:

@@ -104,7 +104,7 @@ def command(
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
-    # Each commit of a derived source is a query.
+    # Each commit of a derived source runs a query, so its arrivals share a commit.
     one_by_one = not bulk and not isinstance(connector, DerivedConnector)
     store = home.warehouse()
     furnish(store, ingestion)
@@ -142,7 +142,7 @@ def _run_on_commit(
     """Return a function that runs the assets after each commit.
 
     Args:
-        made: receives the newest run of each asset.
+        made: receives the facts of the newest run of each asset, by asset.
     """
     from tidemark_streaming.streams.direct import Direct, check
 
@@ -169,8 +169,8 @@ def _line(facts: "RunFacts") -> str:
 def _accept(connector: "Connector", what: str) -> "Connector":
     """Return the connector, changed to accept data loss or changed columns.
 
-    The one continues after deleted records, the other makes dead letters of rows that a changed
-    column makes undecodable.
+    A connector that accepts `loss` continues after deleted records. One that accepts `change`
+    writes rows that a changed column makes undecodable to the dead letters.
     """
     from tidemark_streaming.delta import DeltaConnector
     from tidemark_streaming.files import FileConnector

@@ -181,7 +181,7 @@ def _read_quarantine(
 
 
 def parse_keys(given: list[str] | None) -> dict[str, str | None]:
-    """Parse `--key` options into values by key name; a name alone stands for null."""
+    """Parse `--key` options into values by key name. A name without `=` stands for null."""
     found: dict[str, str | None] = {}
     for text in given or []:
         name, equals, value = text.partition("=")

@@ -103,7 +103,7 @@ def _check(transform: "Definition", wanted: "KeyChoice", existing: list[str]) ->
 def _condition(
     start: int | None, end: int | None, with_keys: "ds.Expression | None", *, final: bool
 ) -> "ds.Expression | None":
-    """Return the filter of the rows to show, or None for all."""
+    """Return the filter of the rows to show; None to show all rows."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -162,7 +162,7 @@ def _text(value: object) -> str:
 
 
 def _field(value: object) -> object:
-    """Return a value as a field of CSV: lists and the like are JSON."""
+    """Return a value as a CSV field: arrays, maps and structs as JSON, instants as ISO 8601."""
     if isinstance(value, (list, dict, tuple)):
         return as_json(value)
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

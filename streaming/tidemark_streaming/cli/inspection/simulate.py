@@ -76,7 +76,7 @@ def command(
 def _simulate(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
-    """Yield the scenarios in order with the results of each mode; some run in parallel."""
+    """Yield each scenario, in order, with its result in each mode. Several run in parallel."""
     from tidemark_streaming.scenario.run.simulate import simulate
 
     pool = ThreadPoolExecutor(_SIDE_BY_SIDE)

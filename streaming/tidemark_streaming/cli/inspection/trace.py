@@ -87,7 +87,7 @@ def _follow(
     named: Mapping[str, "Source"],
     found: Sequence["Event"],
 ) -> list["Event"]:
-    """Return events, and the rows of derived sources that were computed from them, each once."""
+    """Return the events and all rows of derived sources that were computed from them, each once."""
     from tidemark.verify import trace
 
     reached, waiting = dict[tuple[str, int, int, bool], "Event"](), [*found]
@@ -107,7 +107,7 @@ def _marts(
     transforms: Mapping[str, "Definition"],
     fates: Sequence["Fate"],
 ) -> dict[tuple[str, int], list["MartRows"]]:
-    """Return the mart rows of the windows that contain an event, by asset and window."""
+    """Return the mart rows of the windows that contain an event, by asset and index in `places`."""
     from tidemark_streaming.dbt import mart_rows
     from tidemark_streaming.dbt.marts import Marts, present
 

@@ -107,7 +107,7 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
 
 
 def print_report(report: "ParityReport", show: int = 20) -> None:
-    """Print the result of a comparison."""
+    """Print the result of a comparison, with at most `show` differences."""
     if report.equal:
         out().print(
             f"[green]equal[/]: {format_count(report.windows, 'row')} of '{report.asset}', compared "

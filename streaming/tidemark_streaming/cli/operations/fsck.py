@@ -1,4 +1,4 @@
-"""`tidemark fsck`: check that the tables of a home belong together, and repair them."""
+"""`tidemark fsck`: check that the tables of a home are consistent, and repair them."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`tidemark maintain` and `tidemark drop`: compact tables, and delete those of an asset."""
+"""`tidemark maintain` and `tidemark drop`: compact tables, and delete an asset's tables."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -130,7 +130,7 @@ def _show_tables(name: str, tables: list[str]) -> None:
 def find_blocker(settings: Settings, asset: str) -> str | None:
     """Return a message that names a process that works on the asset, and how to stop it.
 
-    None if no such process is known. A bounded run in progress is not known.
+    Return None if no such process is known. Bounded runs in progress are not detected.
     """
     from tidemark_streaming.base import foreground
     from tidemark_streaming.streams import desired_streams

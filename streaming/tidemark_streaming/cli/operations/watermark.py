@@ -83,7 +83,7 @@ def command(
 
 
 def _partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, object]]:
-    """Return the partitions of a source; none if its watermark does not distinguish any."""
+    """Return the partitions of a source's `PerPartition` watermark; none for other watermarks."""
     from tidemark.define.watermarks import PerPartition
     from tidemark.store.event_log.arrival import read_arrivals
 
@@ -125,7 +125,7 @@ def _lower(home: Home, source: "Source") -> dict[str, object]:
     for each in sorted(ran, key=lambda d: d.follows is not None):
         with step(f"recompute {each.name}"):
             if each.follows is None:
-                # Its checkpoint can't continue with a timeline that was rewritten.
+                # The asset's checkpoint can't be used with a rewritten timeline.
                 checkpoints.remove(store, each.name)
                 runner.backfill(store, each)
             else:

@@ -1,6 +1,6 @@
 """The live view of a stream: arrivals, published windows and the watermark.
 
-It reads the tables without the engine, so the view does not slow the stream down.
+The view reads the tables without the engine, so it does not slow the stream down.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Look:
-    """The result of reading the tables once."""
+    """The result of reading the tables once, with the rows that a new run has published."""
 
     source: SourceSnapshot
     asset: AssetSnapshot
@@ -51,7 +51,7 @@ class View:
         self._first: Look | None = None
 
     def look(self) -> Look:
-        """Read the tables, and return their state."""
+        """Read the tables. Include published rows only if a new run was recorded since the last call."""
         t = self._transform
         asset = self._snapshot.asset(t)
         newest = self._snapshot.last_run(t.name)

@@ -91,12 +91,12 @@ def command(
     handle_termination()
     view, outage = View(settings, transform), Outage(print_warning)
     if logs.is_structured():
-        # Earlier runs are not new.
+        # Skip earlier runs, so that only new runs are logged.
         view.fresh()
 
     def reconnect() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(home, asset)
-        # The query continues on an engine that was only unreachable.
+        # If the engine was only unreachable, the query still runs on it.
         found = continuous.find(store, transform)
         return store, start(store) if found is None or not is_own(store.spark) else found
 
@@ -105,7 +105,7 @@ def command(
         outage.end()
         return ended
 
-    # A command that is refused is not expected to run.
+    # If this raises an error, the command must not be registered as one that should run.
     continuous.stop_orphan(store, transform)
     with foreground.running(settings, foreground.STREAM, asset) as entry:
         query = start(store)
@@ -128,7 +128,7 @@ def command(
 
 
 def explain_missing_ingest(settings: Settings, source: str) -> str | None:
-    """Return a message if no process ingests the stream's source, otherwise None.
+    """Return a message if the stream's source has ended or no process ingests it, otherwise None.
 
     Dagster's sensor starts short ingests, so a running daemon counts as an ingest.
     """
@@ -151,14 +151,18 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
 
 
 def connect(home: Home, asset: str) -> "Warehouse":
-    """Return a warehouse in the session of an asset's query, the same in every process."""
+    """Return a warehouse with the session of an asset's query, which all processes share."""
     from tidemark_streaming.streams import continuous
 
     return home.warehouse(continuous.session_id(home.settings, asset))
 
 
 def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
-    """Return whether the query has ended."""
+    """Return whether to stop following: `until_caught_up` is set, and no arrival is pending.
+
+    Raises:
+        EngineError: the query has ended. The error is retriable if its Python worker was killed.
+    """
     from tidemark_streaming.streams import continuous
 
     if not query.isActive:
@@ -172,7 +176,7 @@ def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) ->
 
 
 def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
-    """Show a stream until `done` is true, as a live view or a line per change."""
+    """Show a stream until `done` is true: as a live view on a terminal, else a line per change."""
     console = err()
     if logs.is_structured():
         _log(view, done)
