@@ -47,7 +47,7 @@ def checked_class(kind: _C) -> _C:
 
     @functools.wraps(init)
     def call(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
-        # A subclass has its own parameters.
+        # The constructor of a subclass may have other parameters.
         if type(self) is kind:
             _check(init, kind.__name__, (self, *args), kwargs)
         init(self, *args, **kwargs)
@@ -189,7 +189,7 @@ def _describe_value(value: object) -> str:
 
 
 def _advice(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)
-    """Return a suggestion for a likely mistake; empty if there is none."""
+    """Return how to fix a likely mistake. Return an empty string if no mistake is likely."""
     if isinstance(value, str) and _fits([value], hint):
         return f" Write [{value!r}]."
     if isinstance(value, type) and hint in value.__mro__:

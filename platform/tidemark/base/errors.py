@@ -12,9 +12,9 @@ class TidemarkError(Exception):
     """The base class of all errors that a user can cause or meet.
 
     Args:
-        message: the error message: the problem, its place, and the remedy.
-        retriable: true if it may pass by itself, for example because a server does not answer at
-            the moment. Long-running processes then wait and retry.
+        message: the error message: the problem, where it occurred, and the remedy.
+        retriable: true if the problem may pass by itself, for example because a server does not
+            answer at the moment. Long-running processes then wait and retry.
     """
 
     exit_code = 2
@@ -61,7 +61,7 @@ class ConflictError(TidemarkError):
 
 
 class DefinitionChangedError(TidemarkError):
-    """A run of an older definition that met rows of a newer definition."""
+    """A run of an older definition of an asset that found rows of a newer definition."""
 
 
 def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ def require(extra: str, *packages: str) -> None:
     """Raise an error if packages of an extra are missing.
 
     Args:
-        packages: the required packages of the extra; none means all of them.
+        packages: the packages of the extra to check. Without any, all packages of the extra are
+            checked.
     """
     absent = [name for name in missing_packages(extra) if not packages or name in packages]
     if absent:

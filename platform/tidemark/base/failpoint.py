@@ -1,8 +1,8 @@
-"""Provide fail points: places at which tests kill a process to check the state that it leaves.
+"""Provide fail points, at which tests kill a process to check the state that the process leaves.
 
-A process with `TIDEMARK_FAIL_AT=<point>` is killed just before that point. The variable may also be
-the path of a file that contains the name of the point. The file is deleted when its point is
-reached, so of all processes that share it, one is killed, once.
+A process with `TIDEMARK_FAIL_AT=<point>` kills itself when it reaches that point. The variable may
+also be the path of a file that contains the name of the point. The first process that reaches the
+point deletes the file. Of all processes that share the file, exactly one is therefore killed.
 """
 
 import os
@@ -13,7 +13,7 @@ FAIL_AT = "TIDEMARK_FAIL_AT"
 
 
 def pass_fail_point(point: str) -> None:
-    """Mark a fail point: kill the process here if its environment says so."""
+    """Kill this process if `TIDEMARK_FAIL_AT` selects this fail point; otherwise do nothing."""
     fail_at = os.environ.get(FAIL_AT)
     if fail_at is not None and (
         fail_at == point or (os.sep in fail_at and _claim(Path(fail_at), point))
@@ -22,7 +22,7 @@ def pass_fail_point(point: str) -> None:
 
 
 def _claim(file: Path, point: str) -> bool:
-    """Return whether the file names this point and no other process has deleted it."""
+    """Delete the file. Return False if it names another point or another process deleted it."""
     try:
         if file.read_text() != point:
             return False

@@ -20,7 +20,7 @@ EARLIEST, LATEST = -62_104_060_800_000_000, 253_370_764_800_000_000
 """The range of valid event times, [EARLIEST, LATEST): the years 2 to 9998.
 
 Windows of up to a year that contain such an event lie between `BEGINNING` and `INFINITY`. A window
-that extends beyond them would never close.
+that ends after `INFINITY` would never close.
 """
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +63,12 @@ def duration(text: str | timedelta) -> int:
 
 
 def checked_duration(what: str, text: str | timedelta, *, zero: bool = False) -> int:
-    """Return a duration that is greater than zero, or at least zero if `zero`, in microseconds."""
+    """Return a duration in microseconds. Raise an error if it is not greater than zero.
+
+    Args:
+        what: the subject of the error message, such as the name of the parameter.
+        zero: whether a duration of zero is also valid.
+    """
     length = duration(text)
     if length < 0 or not (length or zero):
         rule = "must not be negative" if zero else "must be greater than zero"
@@ -72,7 +77,7 @@ def checked_duration(what: str, text: str | timedelta, *, zero: bool = False) ->
 
 
 def instant(text: str | datetime) -> int:
-    """Return the instant of an ISO 8601 text or a datetime; without an offset, it is UTC."""
+    """Return an ISO 8601 text or a datetime as microseconds; without an offset, it is in UTC."""
     if isinstance(text, str):
         try:
             text = datetime.fromisoformat(text)
@@ -87,14 +92,14 @@ def instant(text: str | datetime) -> int:
 
 
 def as_datetime(micros: int) -> datetime:
-    """Return the instant as an aware datetime in UTC."""
+    """Return an instant in microseconds as an aware datetime in UTC."""
     return EPOCH + timedelta(microseconds=micros)
 
 
 def iso(micros: int | None) -> str | None:
-    """Return the instant as ISO 8601 in UTC, with a fraction only if it is not zero.
+    """Return an instant as ISO 8601 in UTC, with a fraction of a second only if it is not zero.
 
-    INFINITY is `+infinity`; minus infinity is None.
+    Return `+infinity` for INFINITY, and None for minus infinity or for BEGINNING.
     """
     if micros is None or micros <= BEGINNING:
         return None
@@ -104,10 +109,14 @@ def iso(micros: int | None) -> str | None:
 
 
 def is_wait_over(wait: float, since: float, now: float) -> bool:
-    """Return whether a wait is over, by the wall clock.
+    """Return whether `wait` seconds have passed since the time `since`, by the wall clock.
 
-    Also return true if it began later than `now`: the clock was set back, so its duration is
-    unknown.
+    Also return True if `since` is later than `now`: the clock was set back, so it is unknown how
+    much time has passed.
+
+    Args:
+        since: the start of the wait, in seconds since 1970.
+        now: the current time, in seconds since 1970.
     """
     return not 0 <= now - since < wait
 
@@ -122,11 +131,11 @@ def describe(micros: int) -> str:
 
 
 def latest(*marks: int | None) -> int | None:
-    """Return the greatest of some watermarks; None is minus infinity."""
+    """Return the latest of some watermarks; None is minus infinity, also without watermarks."""
     return max((mark for mark in marks if mark is not None), default=None)
 
 
 def earliest(*marks: int | None) -> int | None:
-    """Return the least of some watermarks; None is minus infinity, and the least of none."""
+    """Return the earliest of some watermarks; None is minus infinity, also without watermarks."""
     known = [mark for mark in marks if mark is not None]
     return min(known, default=None) if len(known) == len(marks) else None

@@ -1,7 +1,7 @@
 """Let processes import the packages of a project in the working folder, without installing it.
 
-A folder with a settings file is a project. It is last in the module search path, so that it
-does not hide installed packages.
+A folder with a settings file is a project. The folder is last in the module search path, so that
+its modules do not hide installed packages.
 """
 
 import os
@@ -13,14 +13,21 @@ from tidemark.base.settings import FILE
 
 
 def find_project() -> None:
-    """Add the project in the working folder to this process's module search path."""
+    """Add the project in the working folder to this process's module search path, if there is one.
+
+    The folder is not added if another user can change the settings file.
+    """
     here = _here()
     if here is not None and here not in sys.path:
         sys.path.append(here)
 
 
 def python_path() -> dict[str, str]:
-    """Return the `PYTHONPATH` with which child processes find the project; empty without one."""
+    """Return the environment variable `PYTHONPATH` with which child processes find the project.
+
+    The variable keeps this process's `PYTHONPATH`, before the project. Return an empty mapping if
+    this process has no `PYTHONPATH` and there is no project.
+    """
     given = os.environ.get("PYTHONPATH")
     parts = [part for part in (given, _here()) if part]
     return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}

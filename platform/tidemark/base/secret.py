@@ -1,12 +1,12 @@
-"""Refer to secrets by their location. Only a process that needs a secret reads it from there.
+"""Refer to secrets by their location. Only a process that needs a secret reads the secret.
 
 | reference | location of the secret |
 | --- | --- |
 | `env:NAME` | the environment variable NAME |
-| `file:PATH` | a file that only its owner may read; `~` is the owner's home |
+| `file:PATH` | a file that only its owner may read; `~` is the home of the process's user |
 
-Definitions, settings, plans and logs contain only the reference. Only code that connects or
-computes tokens reads the secret.
+Definitions, settings, plans and logs contain only the reference. Only code that connects to a
+server or computes tokens reads the secret.
 """
 
 import os
@@ -46,10 +46,11 @@ class Secret:
         return f"secret({self.reference!r})"
 
     def reveal(self) -> str:
-        """Return the secret as it is now; a file's content without the final line break.
+        """Read the secret now and return it. Final line breaks of a file are removed.
 
         Raises:
-            DefinitionError: it does not exist, or users other than its owner may read its file.
+            DefinitionError: the secret does not exist, is empty or is not text, or users other than
+                the owner of the secret file may access the file.
         """
         kind, _, place = self.reference.partition(":")
         if kind == "file":

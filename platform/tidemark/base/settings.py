@@ -1,8 +1,8 @@
 """Define the settings: where Tidemark keeps its data, and how it connects to its engine.
 
-A setting comes from the environment (`TIDEMARK_HOME`, `TIDEMARK_ENGINE_PORT`, …). If it is not set
-there, it comes from the file `tidemark.toml` in the working folder (`home = "…"`), or else from its
-default. The error message for an invalid value names the setting and the valid values.
+The value of a setting comes from the environment (`TIDEMARK_HOME`, `TIDEMARK_ENGINE_PORT`, …), else
+from the file `tidemark.toml` in the working folder (`home = "…"`), else from the default of the
+setting. The error message for an invalid value names the setting and the valid values.
 """
 
 import re
@@ -34,7 +34,7 @@ PREFIX = "TIDEMARK_"
 _ENTRY_POINTS = "tidemark.domains"
 """The entry-point group in which an installed package names its domains."""
 RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
-"""The built-in domains: recorded data, with a dbt project of marts on them."""
+"""The built-in domains: recorded flights and weather. The bundled dbt project reads their tables."""
 
 
 def _names(value: object) -> object:
@@ -53,15 +53,15 @@ def _no_memory(options: str) -> str:
 
 @cache
 def installed_domains() -> tuple[str, ...]:
-    """Return the domains of installed packages; the built-in ones if there are none."""
+    """Return the domains that installed packages name, or the built-in domains if none does."""
     return tuple(sorted({point.value for point in entry_points(group=_ENTRY_POINTS)})) or RECORDED
 
 
 def _marts(data: Mapping[str, Any]) -> Path | None:
-    """Return the dbt project of the working folder, else the bundled one.
+    """Return the dbt project of the working folder, else the bundled project, else None.
 
-    None if neither applies. The bundled one applies only if `domains` has the domains that it
-    reads. In a checkout, the working folder's project is the bundled one.
+    The bundled project is returned only if `domains` contains the domains that the project reads.
+    In a checkout, the project of the working folder is the bundled project.
     """
     own, bundled = Path("dbt_project").resolve(), bundled_dbt_project()
     if own.exists() and own != bundled:
@@ -72,8 +72,8 @@ def _marts(data: Mapping[str, Any]) -> Path | None:
 def bundled_dbt_project() -> Path | None:
     """Return the folder of the bundled dbt project; None if `tidemark_assets` is not installed.
 
-    Other projects use its macros, tests and profile. It is part of the installed package; in a
-    checkout, it is in the top folder.
+    Other dbt projects use the bundled project's macros, tests and profile. The folder is part of
+    the installed package; in a checkout, it is in the top folder.
     """
     package = find_spec("tidemark_assets")
     if package is None or package.origin is None:
@@ -89,7 +89,7 @@ _SECRET = re.compile(r"(token=)[^;]*")
 _HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 _MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 NOT_IN_PATHS = "[]^|\\"
-"""The characters that delta-rs can't have in the path of a table: it panics."""
+"""The characters that a table's path must not contain, because delta-rs panics on them."""
 
 
 def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN401 (Field's own type)
@@ -97,10 +97,10 @@ def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN4
 
 
 class Settings(BaseSettings):
-    """All settings of Tidemark; a process reads them at its start, and they are immutable.
+    """All settings of Tidemark. They are read when the object is created, and are immutable.
 
     Raises:
-        DefinitionError: a value is invalid, or the file has an unknown setting.
+        DefinitionError: a value is invalid, or the settings file has an unknown setting.
     """
 
     model_config = SettingsConfigDict(
@@ -302,7 +302,10 @@ class Settings(BaseSettings):
 
 
 class _File(TomlConfigSettingsSource):
-    """The settings file; if it contains a secret, only its owner may have access to it."""
+    """The settings file. If the file contains a secret, only its owner may have access to it.
+
+    Another user must not own the file or its folder, unless the folder is trusted.
+    """
 
     def __call__(self) -> dict[str, Any]:
         file = Path(FILE)

@@ -1,7 +1,7 @@
 """Check the Spark settings that a user gives to the embedded engine.
 
-All settings of Spark are allowed, except those that Tidemark itself depends on: for the results of
-computations, the location of the tables, and access to the engine.
+All settings of Spark are allowed, except secrets and the settings that determine results of
+computations, the location of the tables, or access to the engine.
 """
 
 import re
@@ -21,7 +21,7 @@ _INSTEAD = {
     "spark.eventLog.dir": "engine_event_log",
     "spark.sql.warehouse.dir": "warehouse",
 }
-"""Spark settings that a setting of Tidemark replaces."""
+"""Spark settings that users can't set, each with the setting of Tidemark to use instead."""
 
 _OWN = (
     *("spark.master", "spark.app.name", "spark.local.dir", "spark.submit.", "spark.connect."),
@@ -35,7 +35,7 @@ _OWN = (
     "spark.task.maxDirectResultSize",
     *("spark.databricks.delta.schema.autoMerge.enabled", "spark.ui.killEnabled"),
 )
-"""Spark settings that Tidemark depends on; a final dot means all settings below it."""
+"""The Spark settings that Tidemark depends on. A name that ends with a dot is a prefix."""
 
 _SECRET = re.compile("secret|password|passphrase|token|access[.]?key|credential", re.IGNORECASE)
 """Matches the names of settings whose values are secrets."""
@@ -45,9 +45,12 @@ _CLASSES = (".provider", ".provider.path")
 
 
 def parse(given: object) -> object:
-    """Return settings as text, from a table or from `name=value` pairs separated by semicolons.
+    """Return a mapping from the names of settings to their values, as text.
 
-    TOML splits unquoted names of a table at their dots; they are joined again.
+    Args:
+        given: `name=value` pairs separated by semicolons, or a TOML table. TOML splits unquoted
+            names of a table at their dots, and this function joins them again. Any other object is
+            returned as it is.
     """
     if isinstance(given, str):
         pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
@@ -56,7 +59,7 @@ def parse(given: object) -> object:
 
 
 def check(conf: Mapping[str, str]) -> None:
-    """Raise an error for a setting that is not Spark's, or that Tidemark depends on."""
+    """Raise an error for a setting that is not Spark's, is Tidemark's own, or contains a secret."""
     for name in conf:
         if not name.startswith("spark.") or name.endswith("."):
             raise DefinitionError(
@@ -88,7 +91,7 @@ def _is(name: str, own: str) -> bool:
 
 
 def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """Yield a table's values by their full names; TOML splits unquoted names at their dots."""
+    """Yield each value of a table with its full name, which TOML splits at its dots if unquoted."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")

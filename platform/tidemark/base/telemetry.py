@@ -1,8 +1,8 @@
 """Trace arrivals with OpenTelemetry, from their ingest to their Kafka topics.
 
-Each arrival has one trace. Its id is derived from the arrival's database, source, number and
-processing time. Ingest, runs and sinks are separate processes, and thus add to the same trace
-without passing an id. A span is reported when its work is done.
+Each arrival has one trace. The id of the trace is derived from the arrival's database, source,
+number and processing time. Ingest, runs and sinks, which are separate processes, can thus add spans
+to the same trace without passing its id to each other. A span is reported when its work is done.
 
 Nothing is sent, and OpenTelemetry is not imported, unless one of OpenTelemetry's own variables
 names a receiver: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the one for traces only.
@@ -25,7 +25,7 @@ RECEIVERS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 """The environment variables that name a receiver."""
 
 MAX_TRACED_ARRIVALS = 100
-"""Maximum number of arrivals that are traced for one piece of work; the newest are chosen."""
+"""Maximum number of arrivals to whose traces a piece of work is added; the newest are chosen."""
 
 _Facts = Mapping[str, str | int | float | bool]
 
@@ -34,11 +34,12 @@ _root = ContextVar[tuple[int, int] | None]("root", default=None)
 
 @dataclass(frozen=True)
 class TracedArrival:
-    """The facts of an arrival that identify its trace.
+    """An arrival, identified by the values from which the ids of its trace are derived.
 
     Args:
-        place: the database that contains it.
-        at: its processing time, in microseconds.
+        place: the database that contains the arrival.
+        number: the number of the arrival in its source.
+        at: the processing time of the arrival, in microseconds.
     """
 
     place: str
@@ -48,7 +49,7 @@ class TracedArrival:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """The ids of its trace, and of the root span of the trace."""
+        """The id of the arrival's trace, and the id of the root span of that trace."""
         identity = "\n".join((self.place, self.source, str(self.number), str(self.at)))
         made = sha256(identity.encode()).digest()
         return int.from_bytes(made[:16]), int.from_bytes(made[16:24])
@@ -56,7 +57,12 @@ class TracedArrival:
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work from `start` to `end`, in microseconds."""
+    """A piece of work from `start` to `end`, in microseconds since 1970.
+
+    Args:
+        facts: the attributes of the span; the prefix `tidemark.` is added to their names.
+        parts: the steps of the work, which are child spans.
+    """
 
     name: str
     start: int
@@ -78,7 +84,7 @@ class Clock:
         self._last = self._parts[-1].end
 
     def span(self, name: str, **facts: str | int | float | bool) -> Span:
-        """Return the work up to the end of its last step."""
+        """Return the span of the work up to the end of its last step, with a part for each step."""
         return Span(name, self._begun, self._last, facts, tuple(self._parts))
 
 
@@ -88,12 +94,14 @@ def is_enabled() -> bool:
 
 
 def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = False) -> None:
-    """Report work on some arrivals, in the trace of each.
+    """Report work on some arrivals: add its span to the trace of each arrival.
 
-    Only for the newest `MAX_TRACED_ARRIVALS` of them.
+    Only the traces of the newest `MAX_TRACED_ARRIVALS` arrivals get the span.
 
     Args:
-        begins: true if their traces begin with it.
+        arrivals: the arrivals, the newest last.
+        begins: true if the traces begin with this work. The span then becomes the root span of each
+            trace, and its parts follow as children of the root span.
     """
     if not is_enabled():
         return
@@ -144,7 +152,7 @@ def _provider() -> "TracerProvider":
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """An id generator: root spans have the ids of their arrival, other spans random ones."""
+        """A generator of ids: a root span gets the ids of its arrival, other spans random ids."""
 
         def generate_trace_id(self) -> int:
             given = _root.get()

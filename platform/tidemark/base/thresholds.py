@@ -1,9 +1,10 @@
 """The thresholds that choose between two ways to compute the same result.
 
-Results never depend on them: tests set them to their extremes. Each name ends with its unit. Each
-docstring names the ways, and the benchmark whose workloads are on both sides, or that measures the
-way that it limits. Measure with it before you change a value. *Memory* means that the value bounds
-the memory of one step, which `python -m benchmarks` reports as the peak.
+Results never depend on a threshold: tests set thresholds to their extremes. The name of each
+threshold ends with its unit. Each docstring names the two ways, and the benchmark that measures
+them: its workloads are below and above the threshold, or it measures only the way that the
+threshold limits. Run that benchmark before you change a value. *Memory* means that the value bounds
+the memory of one step. `python -m benchmarks` reports this memory as the peak.
 """
 
 # In this process, or in the engine.
@@ -11,32 +12,33 @@ the memory of one step, which `python -m benchmarks` reports as the peak.
 SMALL_BATCH_ROWS = 20_000
 """Up to this number of rows, this process computes with Arrow, and the engine interprets plans.
 
-More rows stay in the engine, which compiles its plans. Benchmark: `benchmarks.increments` (below)
-and `benchmarks` (above).
+If there are more, the rows stay in the engine, which compiles its plans. Benchmark:
+`benchmarks.increments` (below) and `benchmarks` (above).
 """
 
 SMALL_BATCH_BYTES = 4 << 20
-"""Up to this size of the files of a commit, its rows count as a small batch, if they are few.
-
-Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
+"""Up to this size of its input, a commit with at most `SMALL_BATCH_ROWS` rows is a small batch.
+ Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
 """
 
 IN_MEMORY_PARTIALS = 50_000
-"""Up to this number of stored partials or window rows, this process merges them.
+"""Up to this number of stored partials or window rows, this process merges them in memory.
 
-The engine merges more. Benchmark: `benchmarks.increments --growth` (below) and `benchmarks`
-(above).
+If there are more, the engine merges them. Benchmark: `benchmarks.increments --growth` (below) and
+`benchmarks` (above).
 """
 
 VALIDATED_ROWS = 100_000
-"""Up to this number of window rows, validated rows are in memory at once; more are processed in
-chunks of this size.
+"""Up to this number of window rows, all validated rows are in memory at the same time.
 
-Benchmark: `benchmarks.checks` (below); memory.
+If there are more, they are processed in chunks of this size. Benchmark: `benchmarks.checks`
+(below); memory.
 """
 
 GATHERED_BYTES = 256 << 20
-"""Up to this size, rows that are read only once are gathered in memory; more go to files. Memory.
+"""Up to this size, rows that can be read only once are gathered in memory; larger ones, in files.
+
+Memory.
 """
 
 SINGLE_RECORDS = 64
@@ -51,39 +53,43 @@ JSON_BATCH_BYTES = 1 << 28
 # How rows reach the engine.
 
 INLINE_ROWS = 5_000
-"""Up to this number of rows, they are sent to the engine with the plan; it reads more from files.
+"""Up to this number of rows, rows of a table are sent to the engine together with the plan.
 
-Benchmark: `benchmarks.increments` (below) and `benchmarks` (above).
+If there are more, the engine reads them from files. Benchmark: `benchmarks.increments` (below) and
+`benchmarks` (above).
 """
 
 INLINE_BYTES = 8 << 20
-"""Below this size, rows are sent within the plan itself; the client uploads larger ones.
+"""Below this size, rows are sent within the plan itself; larger rows are uploaded by the client.
 
 Benchmark: `benchmarks.increments`.
 """
 
 LISTED_FILES = 400
-"""Up to this number of files, the engine gets their names; otherwise it reads the transaction log.
+"""Up to this number of files, the engine gets the names of the files that a query must read.
 
+If there are more files, the engine finds them in the transaction log.
 Benchmark: `benchmarks.increments --growth`.
 """
 
 LISTED_ARRIVALS = 16
-"""Up to this number of arrivals, their watermarks are constants in the plan; the engine joins more.
+"""Up to this number of arrivals, the watermarks after them are constants in the plan.
 
-Benchmark: `benchmarks.increments` (4 arrivals) and `benchmarks.latency` (a backlog).
+If there are more arrivals, the engine joins a table of watermarks. Benchmark:
+`benchmarks.increments` (4 arrivals) and `benchmarks.latency` (a backlog).
 """
 
 FILTER_RANGES = 100
-"""Up to this number of ranges, a filter names each; more are merged, the nearest ones first.
+"""Up to this number of ranges, a filter has a condition for each range.
 
+If there are more ranges, the ranges nearest to each other are merged first.
 Benchmark: `benchmarks.increments`.
 """
 
 # How the engine plans.
 
 INTERPRETED_ROWS = 5_000
-"""Up to this number of rows per execution, a repeated query is interpreted; otherwise compiled.
+"""Up to this number of rows per execution, a repeated query is interpreted; above it, compiled.
 
 Benchmark: `benchmarks.increments` (below) and `benchmarks.latency` (above).
 """
@@ -95,43 +101,44 @@ Benchmark: `benchmarks` (1,000,000 rows per increment, and a backfill of 10,000,
 """
 
 ADAPTIVE_PARTIALS = 500_000
-"""Up to this number of stored partials, merging them has no adaptive execution.
+"""Up to this number of stored partials, the query that merges them has no adaptive execution.
 
 Benchmark: `benchmarks`.
 """
 
 SMALL_QUERY_ROWS = 50_000
-"""Up to this number of windows, the query of a partition's measures is interpreted.
+"""Up to this number of rows in each table, queries for a Dagster run's metadata are interpreted.
 
-Not measured by a benchmark.
+If a table has more rows, the queries are compiled. No benchmark measures this threshold.
 """
 
 MEASURED_EVENTS = 2_000_000
-"""Up to this number of events in an event log, each ingest measures their lateness for a chart.
+"""Up to this number of events in an event log, each ingest in Dagster draws their lateness.
 
-Not measured by a benchmark.
+If there are more events, the ingest has no such chart. No benchmark measures this threshold.
 """
 
 # Sizes of commits, files and batches.
 
 COMMIT_BYTES = 128 << 20
-"""The approximate size of a commit, if the connector has its rows in memory.
+"""The approximate size of a commit whose rows the connector has in memory.
 
-The same amount is read ahead while the commit is written and counted. Benchmark:
+While a commit is written and counted, the connector reads ahead as much again. Benchmark:
 `benchmarks.latency` (a backlog); memory.
 """
 
 FIRST_COMMIT_BYTES = COMMIT_BYTES // 4
 """The approximate size of the first commit after a poll.
 
-It is smaller, because no run is counting while it is read. Benchmark: `benchmarks.latency`.
+The first commit is smaller than the following ones, because no run is counting while its rows are
+read. Benchmark: `benchmarks.latency`.
 """
 
 KAFKA_ARRIVAL_BYTES = 16 << 20
-"""The approximate size of an arrival from Kafka, whose records are in memory at once. Memory."""
+"""The approximate size of an arrival from Kafka. All its records are in memory at once. Memory."""
 
 KAFKA_POLL_RECORDS = 10_000
-"""The number of records that are taken from Kafka's client at once. Benchmark:
+"""Maximum number of records that are taken from Kafka's client at once. Benchmark:
 `benchmarks.latency`.
 """
 
@@ -139,7 +146,7 @@ FILE_BLOCK_BYTES = 8 << 20
 """The approximate size of the part of a file that is decoded at once. Memory."""
 
 PARQUET_BATCH_ROWS = 1 << 16
-"""The number of rows of a Parquet file that are decoded at once. Memory."""
+"""Maximum number of rows of a Parquet file that are decoded at once. Memory."""
 
 LOG_FILE_BYTES = 32 << 20
 """The approximate size of a file that an ingest writes to an event log. Benchmark:
@@ -147,17 +154,17 @@ LOG_FILE_BYTES = 32 << 20
 """
 
 STAGED_FILE_ROWS = 500_000
-"""Up to this number of rows, rows that the engine writes from one partition are one file.
+"""Maximum number of rows in a file that the engine writes from one partition.
 
-If they are in order, each file is a range of arrivals, and readers skip the others. Benchmark:
-`benchmarks.joins`.
+If the rows are sorted by arrival, each file contains a range of arrivals, and readers skip the
+files with other ranges. Benchmark: `benchmarks.joins`.
 """
 
 COMPACTED_FILE_BYTES = 128 << 20
 """The target size of a file that compaction writes."""
 
 SMALL_FILE_DIVISOR = 4
-"""Compaction rewrites files below its target size divided by this; others stay as they are."""
+"""Compaction rewrites only files that are smaller than its target size divided by this number."""
 
 INTERIM_FILE_BYTES = 16 << 20
 """The target size of a file that a compaction between commits writes.
@@ -166,26 +173,28 @@ Benchmark: `benchmarks.increments --growth`.
 """
 
 COMPACTION_COMMITS = 50
-"""The number of commits between two such compactions. Benchmark: `benchmarks.increments --growth`.
+"""The number of commits from one compaction between commits to the next.
+
+Benchmark: `benchmarks.increments --growth`.
 """
 
 COMPACTION_FILES = 50
-"""Up to this number of small files, a compaction between commits leaves a table as it is.
+"""Up to this number of small files, a compaction between commits does not change a table.
 
 Benchmark: `benchmarks.increments --growth`.
 """
 
 ROW_GROUP_ROWS = 50_000
-"""The rows of a row group in a compacted file, which a reader can skip by its statistics."""
+"""The number of rows in a row group of a compacted file. Readers skip row groups by statistics."""
 
 REPUBLISHED_COMMITS = 100
-"""Up to this number, lost commits are published again one by one; more are recomputed together.
+"""Up to this number of lost commits, each is published again as it was.
 
-Not measured by a benchmark.
+If there are more, they are recomputed together. No benchmark measures this threshold.
 """
 
 TRANSACTION_VERSIONS = 50
-"""The number of versions of a table that one Kafka transaction publishes at most. Memory."""
+"""Maximum number of versions of a table that one Kafka transaction publishes. Memory."""
 
 SINK_BATCH_WINDOWS = 2_000
-"""The number of windows whose rows are Python objects at the same time in a sink. Memory."""
+"""Maximum number of windows whose rows a sink holds as Python objects at one time. Memory."""

@@ -1,6 +1,7 @@
 """Check whether a server uses TLS and can be trusted, before a client connects to it.
 
-A client whose connection is refused retries until its timeout, and then does not report why.
+This check is needed because a client that can't connect retries until its timeout, and does not
+report the reason.
 """
 
 import socket
@@ -16,7 +17,7 @@ NO_TLS = "no TLS"
 
 
 def uses_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
-    """Return whether a server uses TLS; its certificate is not verified."""
+    """Return whether a server completes a TLS handshake. Its certificate is not verified."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError):
@@ -30,7 +31,11 @@ def find_trust_problem(
 ) -> str | None:
     """Return why a server can't be trusted: `NO_TLS`, or the problem with its certificate.
 
-    None if it can be trusted, or if it does not answer.
+    Return None if the server can be trusted, or if it does not answer.
+
+    Args:
+        authorities: a PEM file with the certificates of the trusted authorities.
+        protocols: the application protocols to offer (ALPN), such as `h2`.
     """
     context = ssl.create_default_context(cafile=str(authorities))
     context.set_alpn_protocols(list(protocols))

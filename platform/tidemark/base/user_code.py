@@ -15,7 +15,11 @@ _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
 
 
 def find_place(error: BaseException) -> str | None:
-    """Return the place in the user's code that raised an exception; None if it is in other code."""
+    """Return the file and line of the user's code that raised an exception, or None.
+
+    If a library raised the exception, this is the line of the user's code that called the library.
+    Return None if no user's code is on the stack.
+    """
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _at(error.filename, error.lineno)
     for frame in reversed(extract_tb(error.__traceback__)):
@@ -25,7 +29,7 @@ def find_place(error: BaseException) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """Return the last line of the exception's traceback."""
+    """Return the type and message of an exception in one line, without a final period."""
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
         return f"{type(error).__name__}: {error.msg}{text}"
@@ -46,9 +50,10 @@ def _at(file: str, line: int | None) -> str:
 
 
 def find_in_text(text: str) -> str | None:
-    """Return the place in the user's code and the last line of a traceback in a text.
+    """Return the last line of a traceback in a text, after the file and line of the user's code.
 
-    The engine's workers report their exceptions as text. None if the text has no traceback.
+    The engine's Python workers report their exceptions as text. Return None if the text has no
+    traceback.
     """
     _, found, trace = text.rpartition("Traceback (most recent call last):\n")
     if not found:

@@ -8,9 +8,9 @@ def write(file: Path, text: str) -> None:
     """Replace the content of a file in one step. Its folder must exist.
 
     Raises:
-        OSError: it can't be written; it is unchanged.
+        OSError: the file can't be written; its content is unchanged.
     """
-    # A hidden name, so that listings skip it, and a name that no other process uses.
+    # The name is hidden, so that listings skip the file, and no other process uses the name.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(file)

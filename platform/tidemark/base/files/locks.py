@@ -1,7 +1,7 @@
-"""Lock files of this machine; a lock ends with the process that holds it, however it exits.
+"""Lock files on this machine. When a process exits for any reason, its locks are released.
 
-`is_locked` checks a lock by sharing it for an instant. `take` therefore retries while the lock can
-be shared, because such a check may be in progress.
+`is_locked` checks a lock by taking a shared lock for an instant. `take` therefore retries while it
+can share the lock, because such a check may be in progress.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 _MOMENT = 0.02
-"""Maximum time between two attempts in seconds; a check takes microseconds."""
+"""Maximum number of seconds between two attempts; a check takes microseconds."""
 
 _PATIENCE = 10.0
 """Seconds to wait for checks by other processes, which may pause on a busy machine."""
@@ -26,7 +26,8 @@ def take(handle: int) -> bool:
         fcntl.flock(handle, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
             return False
-        # A random pause: two processes that retry in step would always find it shared by the other.
+        # The pause is random: if two processes retried in step, each would always find the lock
+        # shared by the other.
         time.sleep(random.uniform(0, _MOMENT))
     return True
 

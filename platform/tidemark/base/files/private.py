@@ -5,17 +5,20 @@ import pwd
 from pathlib import Path
 
 TRUSTED = "TIDEMARK_TRUSTED_FOLDERS"
-"""The environment variable with folders whose files may select code to run, with any owner.
+"""The environment variable that lists trusted folders, separated by colons.
 
-They are separated by colons. It is not a setting, because a settings file must not vouch for
-itself.
+Files in a trusted folder may select code to run, even if another user owns them. The variable is
+not a setting, because a settings file must not declare its own folder to be trusted.
 """
 
 _ROOT = 0
 
 
 def make_folder(folder: Path) -> Path:
-    """Create a folder that only its owner can open, with its missing parents, and return it."""
+    """Create a folder and its missing parents, which only their owner can open. Return the folder.
+
+    The mode of existing folders does not change.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -25,11 +28,12 @@ def make_folder(folder: Path) -> Path:
 def open_lock(file: Path, *, writable: bool = True) -> int:
     """Open a file for its lock, create it if it is missing, and return its handle.
 
-    Only its owner can open it: anyone who can open a file can hold its lock forever.
+    Only its owner can open a created file: anyone who can open a file can hold its lock forever.
 
     Args:
-        writable: false to share the lock only. An existing file is then opened on a read-only file
-            system, too, and keeps none from becoming read-only.
+        writable: false if the caller only shares the lock. The file is then opened for reading.
+            This also works for an existing file on a read-only file system, and the open handle
+            does not prevent remounting a file system as read-only.
     """
     access = os.O_RDWR if writable else os.O_RDONLY
     return os.open(file, access | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -38,7 +42,7 @@ def open_lock(file: Path, *, writable: bool = True) -> int:
 def foreign_owner(file: Path) -> str | None:
     """Return the name of another user who owns a file or its folder and can thus change the file.
 
-    None if there is none, if it is root, or if the folder is trusted.
+    Return None if this user or root owns both, or if `TRUSTED` lists the folder.
     """
     folder = file.absolute().parent
     if str(folder) in os.environ.get(TRUSTED, "").split(os.pathsep):
