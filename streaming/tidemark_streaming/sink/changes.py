@@ -27,9 +27,9 @@ class Change:
     """The change of a window's row.
 
     Args:
-        before, after: the row; None if it did not exist before, or does not exist afterwards.
-        recomputed: true if the window was recomputed, so that its row was deleted and inserted
-            again.
+        before, after: the row before and after the change; `before` is None for a new row, and
+            `after` for a deleted row.
+        recomputed: true if a recomputation of the window deleted the row and inserted it again.
     """
 
     before: Row | None
@@ -47,7 +47,7 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     """Yield the changes of one version: deleted windows first, then new and changed ones.
 
     An instant beyond the year 9999, which Python can't represent, is text. A row that was replaced
-    by an identical one is not a change.
+    by an identical row is not a change.
     """
     kinds = rows["_change_type"].to_pylist()
     windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]
@@ -67,7 +67,7 @@ def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 
 
 def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
-    """Yield all rows of a table as new windows."""
+    """Yield a change for each row of a table, as if its window were new."""
     for batch in rows.to_batches(max_chunksize=thresholds.SINK_BATCH_WINDOWS):
         yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
 
@@ -85,7 +85,7 @@ def _take(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
 
 
 def are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (any value of a column)
-    """Return whether two values of a table are equal, as the engine compares them: NaN is NaN."""
+    """Return whether two values of a table are equal, as the engine does: NaN equals NaN."""
     return _unify_nans(one) == _unify_nans(other)
 
 

@@ -17,11 +17,11 @@ from tidemark_streaming.base.outage import engine_lost
 from tidemark_streaming.sink.writer import PublishResult, SinkWriter
 
 _POLL_SECONDS = 0.5
-"""Seconds between two polls of the table, which take a millisecond."""
+"""Seconds between two polls of the table. A poll takes a millisecond."""
 
 MAX_WAIT_SECONDS = 30.0
-"""The longest wait after a failure, in seconds. It is also the time between two checks of the topic
-while the table does not change, because the topic may be deleted or recreated."""
+"""The longest wait after a failure, in seconds. While the table does not change, it is also the
+time between two checks of the topic, which may be deleted or recreated."""
 
 _CONFLICT_WAIT_SECONDS = 10.0
 """Seconds to wait while another process publishes the asset."""
@@ -39,9 +39,9 @@ def follow(
     """Publish the asset's changes until `stop` is set.
 
     Args:
-        on_published: takes the result whenever something was published, and after the recovery
-            from a failure.
-        on_failure: takes the error whenever publishing failed.
+        on_published: called with the result whenever something was published, and after the
+            recovery from a failure.
+        on_failure: called with the error whenever publishing failed.
     """
     writer, wait, done, fails = SinkWriter(warehouse, transform), _POLL_SECONDS, None, False
     looked = time.monotonic()
@@ -66,12 +66,12 @@ def follow(
 def follow_in_background(
     warehouse: Place, transform: Definition, open_warehouse: Callable[[], Warehouse]
 ) -> None:
-    """Publish an asset in a background thread until this process ends. Do nothing if the process
-    does so already.
+    """Publish an asset in a background thread until this process ends. Do nothing if the asset
+    has no sink, or if this process already publishes the asset.
 
     Args:
-        warehouse: the location of the asset.
-        open_warehouse: opens the warehouse, called in the publishing thread.
+        warehouse: the location and name of the asset's database.
+        open_warehouse: a function that opens the warehouse; it is called in the publishing thread.
     """
     name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
     if transform.sink is None or name in _followed:
@@ -82,7 +82,8 @@ def follow_in_background(
         tables: Warehouse | None = None
         while True:
             try:
-                # Each call opens another engine session, which lasts until the process ends.
+                # Reuse the warehouse: `open_warehouse` opens an engine session that lasts until the
+                # process ends.
                 tables = tables or open_warehouse()
                 follow(
                     tables,

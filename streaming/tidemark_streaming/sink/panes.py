@@ -4,15 +4,16 @@
 | --- | --- |
 | accumulating | its new row |
 | retracting | a retraction of its old row, then the new row |
-| discarding | the panes since then, each with the values of its own firing only |
+| discarding | a pane for each firing since the old row, with the values of that firing only |
 
-A deleted window is a retraction of its row in every mode.
+In every mode, a deleted window gives one pane: a retraction of its row.
 
 Only published rows become panes: a quarantined window has none until it is released or passes
-validation. In the accumulating and retracting modes, several firings of one run are one pane.
-Discarding panes come from the table of panes. If it does not have them (the window was quarantined
-in between, or was recomputed since), the window is retracted and published as a whole. In every
-mode, the panes since a window's last retraction therefore add up to its value.
+validation. In the accumulating and retracting modes, several firings of one run give one
+pane. Discarding panes come from the table of panes. If the table lacks them (because the window was
+quarantined in between, or has been recomputed since), the old row is retracted and the whole new
+row is published. In every mode, the panes since a window's last retraction therefore determine the
+window's value.
 """
 
 from collections import defaultdict
@@ -29,11 +30,11 @@ class Pane:
     """A pane to publish.
 
     Args:
-        row: the published row of the window; for a retraction, the previous row.
-        pane: the number of its firing.
-        timing: the timing of its firing.
-        values: the aggregates; None if only the window's metadata changed and no event came.
-        retraction: true if the pane retracts the row.
+        row: the published row of the window; for a retraction, the row that is retracted.
+        pane: the number of the firing.
+        timing: the timing of the firing.
+        values: the aggregates; None if the window did not fire and only its metadata changed.
+        retraction: true if the pane retracts `row`.
     """
 
     row: Row
@@ -44,7 +45,7 @@ class Pane:
 
 
 FiringsByWindow = Mapping[tuple[Any, ...], list[Row]]
-"""The rows of a table of panes, by window, keys and commit."""
+"""The rows of a table of panes, indexed by window, keys and commit number."""
 
 
 def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow:
@@ -59,7 +60,8 @@ def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) 
     """Yield the panes of a change, in order.
 
     Args:
-        since: in discarding mode, the firings of the change's commits.
+        since: the firings of the commits that the changes come from; only discarding mode needs
+            them.
     """
     before, after = change.before, change.after
     if after is None:
@@ -79,7 +81,11 @@ def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) 
 def _parts(
     transform: Definition, before: Row, after: Row, since: FiringsByWindow
 ) -> list[Pane] | None:
-    """Return the panes of a window that fired again, or None if the table of panes lacks one."""
+    """Return a pane for each firing of a window since the row `before`.
+
+    Return None if the table of panes lacks one of the firings. If the window did not fire and only
+    its metadata changed, return one pane without values.
+    """
     fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
     missing = list(range(before["revision"] + 1, after["revision"] + 1))
     if not missing and are_equal(_values(transform, before), _values(transform, after)):

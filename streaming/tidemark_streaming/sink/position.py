@@ -1,8 +1,8 @@
-"""Position of a sink writer: the version of the published table that its topic has.
+"""Position of a sink writer: the version of the published table whose changes its topic has.
 
 The position is a record in the topic of positions, with the asset's name as the key. The
-transaction that publishes the panes also writes it, so a kill can't separate the two. It also names
-the asset's database, because records identify an asset by its name only.
+transaction that publishes the panes also writes it, so a kill can't separate them. The position
+also names the asset's database, because records identify an asset by its name only.
 """
 
 import json
@@ -19,7 +19,7 @@ class Position:
         version: the last version of the table whose changes the topic has.
         topic: the topic's ID, which changes if the topic is recreated.
         partitions: the number of partitions, which determines the partition of a key.
-        epoch: the start of the uninterrupted sequence of changes, in microseconds.
+        epoch: the start time of the uninterrupted sequence of changes, in microseconds.
         commit_number: the number of the newest published commit; -1 before the first.
         run: the ID of that commit's run, if known.
         at: the time at which this position was written, in microseconds.
@@ -44,7 +44,7 @@ class Position:
 
 
 def parse(text: bytes | None) -> Position | None:
-    """Parse a position; None if `text` is None."""
+    """Parse a position. Return None if `text` is None."""
     if text is None:
         return None
     fields: dict[str, Any] = json.loads(text)

@@ -1,8 +1,7 @@
 """Render a pane as a JSON record. docs/sinks.md has the schema.
 
 The key identifies a pane by asset, epoch, window, keys, commit number, pane number, and whether it
-is a retraction. A retraction's key differs from that of the pane that it retracts only in the last
-field.
+is a retraction. The keys of a pane and of its retraction differ only in the last field.
 """
 
 import base64
@@ -18,14 +17,14 @@ from tidemark.define.definition import Definition
 from tidemark_streaming.sink.panes import Pane
 
 _COPIED_COLUMNS = ("events", "late_events", "last_arrival", "as_of", "quality")
-"""Columns of a published row that a record has under the same names."""
+"""Columns of a published row that are copied to the record under the same names."""
 
 
 class Record(NamedTuple):
     """A Kafka record to produce.
 
     Args:
-        key, value: JSON.
+        key, value: JSON in UTF-8.
         partition: the target partition.
     """
 
@@ -38,8 +37,8 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
     """Return a pane as a record.
 
     Args:
-        epoch: the number of the uninterrupted sequence of changes.
-        run: the ID of the run that published it, if known.
+        epoch: the number of the epoch, an uninterrupted sequence of changes.
+        run: the ID of the run that published the pane, if known.
         count: the number of partitions of the topic.
     """
     row = pane.row
@@ -61,14 +60,14 @@ def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         **{name: row[name] for name in _COPIED_COLUMNS},
         "run": run,
     }
-    # By keys alone, so that windows with the same keys stay in order.
+    # The partition depends on the keys alone, so that windows with the same keys stay in order.
     place = zlib.crc32(_canonical_json(keys)) % count
     return Record(_canonical_json(key), _canonical_json({**key, **facts}), place)
 
 
 def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
-    """Return one record per partition that retracts all earlier records of an asset: a new epoch
-    begins."""
+    """Return one reset record per partition. It begins a new epoch: it retracts all earlier records
+    of the asset."""
     text = _canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
     return [Record(text, text, partition) for partition in range(count)]
 

@@ -1,12 +1,11 @@
-"""A transactional connection to a topic: the transactions of one producer, with the position in
-each.
+"""A transactional connection to a topic. Each transaction of its producer includes the position.
 
 Asset and topic make up the producer's transactional ID. Opening the producer aborts an open
-transaction of an earlier producer with that ID and fences it: a process that seemed dead and
-returns is refused. Only afterwards is the position read, so it is current.
+transaction of an earlier producer with that ID and fences that producer: a process that seemed dead
+is refused if it returns. The position is read only afterwards, so it is current.
 
-The position names the asset's database. Records have only the asset's name, so a topic has only one
-asset of each name.
+The position names the asset's database, but records have only the asset's name. A topic can
+therefore have only one asset of each name.
 """
 
 import logging
@@ -38,7 +37,7 @@ from tidemark_streaming.sink.record import Record
 
 _FENCED = (
     KafkaError._FENCED,
-    # A producer returns this for every call after it was fenced once.
+    # Every call of a producer fails with this error after the producer was fenced.
     KafkaError._FATAL,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -52,16 +51,16 @@ _UNAUTHORIZED = (
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _COMMIT_SECONDS = 60.0
-"""Seconds that the brokers have to finish a transaction."""
+"""Maximum number of seconds in which the brokers must finish a transaction."""
 
 OPEN_TRANSACTION_SECONDS = 10.0
 """Seconds to wait for open transactions of other assets in the topic of positions."""
 
 _POLL_SECONDS = 0.05
-"""Seconds between two polls for a change that is expected at once."""
+"""Seconds between two polls for a change that is expected immediately."""
 
 _TAIL_RECORDS = 100
-"""The number of records at the end of the topic of positions that are read first."""
+"""The number of records to read first from the end of the topic of positions."""
 
 _T = TypeVar("_T")
 
@@ -71,13 +70,13 @@ class TransactionalTopic:
 
     Args:
         asset: the asset whose position the transactions store.
-        place: the folder of the asset's database.
+        place: the location and name of the asset's database.
     """
 
     def __init__(self, topic: KafkaSink, asset: str, place: str) -> None:
         self.topic = topic
         self.place = place
-        # The transactional ID: one producer at a time has it, across all databases.
+        # The transactional ID: one producer at a time can have it, across all databases.
         self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
         self._brokers = Brokers(topic.at, topic.client)
@@ -96,8 +95,8 @@ class TransactionalTopic:
         return self._cluster.topics([name])[name]
 
     def missing(self) -> DataError:
-        """Return the error for created topics that the brokers do not list yet, which may take them
-        a while.
+        """Return the error for topics that were created but that the brokers do not list yet. It
+        may take a while until the brokers list them.
         """
         return DataError(
             f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
@@ -165,8 +164,8 @@ class TransactionalTopic:
         }
 
         def begin(name: str) -> Producer:
-            # Without a logger the client writes to stderr that it was refused, which is reported
-            # here.
+            # Without a logger, the client would also write the brokers' refusal to stderr. The
+            # exception reports it already.
             producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
             self._ask(lambda: producer.init_transactions(TIMEOUT_SECONDS * 2))
             self._brokers.record_response()
@@ -196,7 +195,7 @@ class TransactionalTopic:
             self._brokers.record_response()
             pass_fail_point("committed")
         except BaseException:
-            # The next producer that opens ends this transaction.
+            # The next producer aborts this transaction when it opens.
             self._producer = None
             producer.purge()
             raise
@@ -223,7 +222,7 @@ class TransactionalTopic:
             except BufferError:
                 self._ask(lambda: producer.poll(0.1))
             else:
-                # A refusal of the brokers may be reported here, too.
+                # The call may also report that the brokers refused an earlier record.
                 self._ask(lambda: producer.poll(0))
                 return
 
@@ -283,7 +282,7 @@ class TransactionalTopic:
                     own = message.key() == self._asset.encode()
                     found, reached = message.value() if own else found, reached + 1
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # The client looks up its consumer group although nothing here uses it.
+                    # The client looks up its consumer group although nothing here uses the group.
                     continue
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise self._forbidden_error("read from", "Read", self.topic.positions)

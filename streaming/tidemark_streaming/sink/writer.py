@@ -1,19 +1,19 @@
 """Publish the changes of a published table that its topic does not have yet.
 
 The input is the change data feed of the published table, not the table of panes. The feed has one
-version for each run, release from quarantine, backfill and correction, including merged sessions.
-The records of the topic therefore always add up to the published table. The table of panes is only
-read in discarding mode, for the values of single firings.
+version for each run, release from quarantine, backfill and correction, and includes the removal of
+merged sessions. The records of the topic therefore always add up to the published table. The table
+of panes is read only in discarding mode, for the values of single firings.
 
 A transaction publishes whole versions in order, with the last version as its position. After a kill
 at any instant, the next writer continues from the position in the topic. If the changes since that
-position are unavailable, a new epoch begins: a reset record that retracts everything, then the
-table as it is.
+position are unavailable, a new epoch begins: the writer sends reset records, which retract
+everything, and then the table as it is.
 
 | a new epoch begins if | because |
 | --- | --- |
 | nothing was published yet, or the topic of positions was deleted | the position is missing |
-| the asset was dropped and recreated | its table, or its state, is another one |
+| the asset was dropped and recreated | its table or its state has another ID |
 | the table's history does not go back far enough | the writer did not run for a long time |
 | the table was restored to an older version | the topic has versions that no longer exist |
 | the topic was recreated, or has more partitions | keys map to other partitions |
@@ -59,7 +59,7 @@ class PublishResult:
 
     Args:
         records: the number of records in all transactions.
-        position: the position of the topic; None if there is nothing to publish yet.
+        position: the position of the topic; None if the asset has no table yet.
     """
 
     records: int
@@ -67,13 +67,13 @@ class PublishResult:
     position: Position | None
 
     def and_then(self, more: "PublishResult") -> "PublishResult":
-        """Return the sum of two results, with the later position."""
+        """Return the sum of this result and a later one, with the later position."""
         records, transactions = self.records + more.records, self.transactions + more.transactions
         return PublishResult(records, transactions, more.position)
 
 
 class SinkWriter:
-    """Publishes an asset's panes to its topic."""
+    """Publishes an asset's panes to the asset's topic."""
 
     def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
         self.topic = topic_of(transform)
@@ -93,8 +93,8 @@ class SinkWriter:
         if head is None:
             return PublishResult(0, 0, None)
         if not self._channel.is_open and not reset:
-            # Reading the position is harmless; opening the producer would fence one that another
-            # process uses.
+            # Reading the position is harmless; opening the producer would fence the producer of
+            # another process.
             self._position = self._channel.position()
             topic = self._channel.find_topic()
             # Another process may have published newer versions since the table was read.
@@ -104,7 +104,7 @@ class SinkWriter:
         records = transactions = 0
         while True:
             # A table may be dropped and recreated at any time. Each iteration therefore reads the
-            # topic's state first and then the table's.
+            # topic and its position first, and then the version of the table.
             topic = self._ready_topic(any_database=reset)
             head = self._head()
             if head is None or (self._is_up_to_date(head, topic) and not reset):
@@ -124,7 +124,7 @@ class SinkWriter:
         return self._warehouse.head(self._transform.table)
 
     def _ready_topic(self, *, any_database: bool) -> Topic:
-        """Return the topic, recreated if it was deleted, with an open producer for it."""
+        """Open the producer if necessary. Return the topic, recreated if it was deleted."""
         for _ in range(2):
             if not self._channel.is_open:
                 self._channel.open()
@@ -137,12 +137,12 @@ class SinkWriter:
         raise self._channel.missing()
 
     def _is_ahead(self, head: Head) -> bool:
-        """Return whether the topic has versions of this table that the table does not have."""
+        """Return whether the topic has changes of later versions of this table than `head`."""
         known = self._position
         return known is not None and known.table == head.table_id and known.version > head.version
 
     def _is_up_to_date(self, head: Head, topic: Topic | None) -> bool:
-        """Return whether the existing topic is up to date with the table."""
+        """Return whether the topic exists and has all changes through the version `head`."""
         known = self._position
         return (
             known is not None
@@ -155,8 +155,8 @@ class SinkWriter:
         known = self._position
         if known is None or reset or known.table != head.table_id or not is_current(known, topic):
             return self._begin_epoch(topic)
-        # The state is read before the commits that it numbered: a state that replaces it later has
-        # another identity.
+        # The ID of the state is read before the commits that the state numbered. If another state
+        # replaces it in between, the next call finds another ID and begins a new epoch.
         state = self._state.table_id() or known.state
         if self._is_ahead(head) or state != known.state:
             return self._begin_epoch(topic)
@@ -176,7 +176,7 @@ class SinkWriter:
 
     def _begin_epoch(self, topic: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
-        # The state is read before the rows that it numbered, as in `_step`.
+        # The ID of the state is read before the rows, as in `_publish_changes`.
         state = self._state.table_id() or ""
         head, rows = self._warehouse.snapshot(self._transform.table)
         self._check_columns(rows)
@@ -230,7 +230,7 @@ class SinkWriter:
         return count
 
     def _trace(self, clock: Clock, since: int, count: int) -> None:
-        """Add a transaction to the traces of the arrivals whose windows it published."""
+        """Add a transaction to the traces of the arrivals whose windows were published in it."""
         asset, published = Asset(self._warehouse, self._transform), self._position
         out = [
             m
@@ -255,8 +255,8 @@ class SinkWriter:
         return render(self._transform, position.epoch, pane, run, position.partitions)
 
     def _run(self, commit_number: int) -> str | None:
-        """Return the ID of the run that made a commit. Return None if the state does not have it,
-        because a drop that was killed removed the state but left the table."""
+        """Return the ID of the run that made a commit. Return None if the state does not have the
+        commit, because a drop that was killed removed the state but left the table."""
         if commit_number < 0:
             return None
         if commit_number not in self._runs:
@@ -269,7 +269,7 @@ class SinkWriter:
     def _load_runs(self, commit_number: int) -> bool:
         """Load the IDs of the runs that made the commits after `commit_number`.
 
-        Return whether one of these runs replaced the table with that of another definition.
+        Return whether one of these runs rebuilt the table with another definition.
         """
         since = self._state.since(commit_number)
         self._runs = {m.commit_number: m.run for m in since}
@@ -280,8 +280,8 @@ class SinkWriter:
         return State(self._warehouse, self._transform)
 
     def _check_columns(self, rows: pa.Table) -> None:
-        """Raise if the table has other columns than this definition. A sink writer with the table's
-        definition must publish it.
+        """Raise an error if the columns of the table differ from those of this definition. Only a
+        sink writer with the table's definition may publish the table.
         """
         columns = rows.column_names
         published = columns[columns.index("window_end") + 1 : columns.index("events")]
@@ -294,7 +294,7 @@ class SinkWriter:
             )
 
     def _firings_since(self, feed: pa.Table) -> FiringsByWindow:
-        """Return the firings of the commits in a feed; empty unless panes are discarding."""
+        """Return the firings of the commits in a feed; none unless the mode is discarding."""
         again = pc.field("_change_type") == "update_postimage"
         numbers = feed.filter(again)["commit_number"].unique().to_pylist()
         table = self._transform.panes_table
@@ -307,7 +307,7 @@ class SinkWriter:
 
 
 def open_topic(transform: Definition, warehouse: Warehouse) -> TransactionalTopic:
-    """Return the connection from an asset of a database to its topic."""
+    """Return the connection of an asset to its topic, not opened yet."""
     place = f"{warehouse.location}/{warehouse.database}"
     return TransactionalTopic(topic_of(transform), transform.name, place)
 
@@ -322,7 +322,7 @@ def topic_of(transform: Definition) -> KafkaSink:
 
 
 def is_current(position: Position, topic: Topic | None) -> bool:
-    """Return whether a position belongs to this topic, with the partitions that it has."""
+    """Return whether a position belongs to this topic and its current number of partitions."""
     if topic is None:
         return False
     return (position.topic, position.partitions) == (topic.id, len(topic.offsets))
@@ -333,14 +333,14 @@ class SinkStatus:
     """The publishing progress of a topic.
 
     Args:
-        topic: its name.
-        version: the last version of the table whose changes the topic has; -1 if it has none, or
-            after table or topic were recreated.
+        topic: the name of the topic.
+        version: the last version of the table whose changes the topic has; -1 if the topic has no
+            changes, or if the table or the topic was recreated.
         behind: the number of versions that the topic lacks.
-        since: the commit time of the first of these versions that the transaction log still has, in
+        since: the commit time of the first missing version that the transaction log still has, in
             microseconds; None if there is none.
         run: the ID of the newest published run, if known.
-        at: the time at which that run was published, in microseconds; None if nothing was.
+        at: the time of the last publication, in microseconds; None if nothing was published.
     """
 
     topic: str
@@ -372,6 +372,6 @@ def _commit_time(warehouse: Warehouse, table: str, versions: range) -> int | Non
     or None if it has none of them.
     """
     at = partial(warehouse.committed_at, table)
-    # The log's expired versions all come before the others, so a binary search finds the first.
+    # Expired versions come before all others, so a binary search finds the first that is left.
     first = bisect_left(versions, True, key=lambda version: at(version) is not None)
     return at(versions[first]) if first < len(versions) else None
