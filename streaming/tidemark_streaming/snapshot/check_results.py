@@ -1,10 +1,10 @@
 """Results of expectations, quarantined rows, open failures and faults, read without the engine.
 
-A result describes the windows as they were at its run. A failure is open in three cases: its window
-is in quarantine because of it; the run published the window with a warning, and no later run has
-recomputed it; or the window has no row, and no later run found it valid. Failures of rows that were
-released or discarded manually are closed. An open failure of `matches_log()` or `unique_key()`
-indicates a fault in Tidemark itself.
+A result describes the windows as they were when the run validated them. A failure is open in three
+cases: the failure keeps its window in quarantine; the run published the window with a warning, and
+no later run has recomputed the window; or the window has no row, and no later run found the window
+valid. Failures of rows that were released or discarded manually are closed. An open failure of
+`matches_log()` or `unique_key()` indicates a fault in Tidemark itself.
 """
 
 import base64
@@ -35,17 +35,18 @@ _EXACT = Context(prec=76)
 
 
 def keys_of_row(row: Mapping[str, Any], types: _Types) -> str:
-    """Return the text that identifies the keys of a row of a table, or of a recorded result.
+    """Return a text that identifies the keys of a row of a table or of a recorded result.
 
-    A result is JSON, which has fewer types than a table: a TIMESTAMP, a BINARY, NaN, or 1.50 of a
-    DECIMAL are other values there. The types of the columns determine which values they are.
+    Equal keys have the same text in both. A result is JSON, which has fewer types than a table and
+    represents a TIMESTAMP, a BINARY, NaN, or the DECIMAL 1.50 by another value. The types of the
+    key columns therefore determine how each value is written.
     """
     plain = {name: _plain_key(row[name], kind) for name, kind in types.items()}
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def keys_of_json(keys: str, types: _Types) -> str:
-    """Return the text that identifies keys, which the engine has written as JSON."""
+    """Return the text of `keys_of_row` for keys that the engine has written as JSON."""
     return keys_of_row(json.loads(keys, parse_float=str), types)
 
 
@@ -58,7 +59,7 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
         return [_plain_key(each, kind.value_type) for each in value]
     if pa.types.is_floating(kind):
         number = float(value)
-        # Keys have one zero: the engine groups by it.
+        # Adding 0.0 turns -0.0 into 0.0: the engine groups both as one key.
         return str(float(np.float32(number)) if kind == pa.float32() else number + 0.0)
     if pa.types.is_decimal(kind):
         return str(Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT))
@@ -70,7 +71,8 @@ def _plain_key(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (any value
 
 
 def _plain_time(value: date | str, unit: Literal["D", "us"]) -> str:
-    """Return a date or time as one text, also if it is beyond Python's range."""
+    """Return a date or time as text. The result is the same for a Python value and for the engine's
+    text, which may be beyond Python's range."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     # The engine writes a plus sign before a year of five digits.
@@ -79,11 +81,11 @@ def _plain_time(value: date | str, unit: Literal["D", "us"]) -> str:
 
 
 Place = tuple[int, str]
-"""A window: its start, and the text of its keys (`keys_of_row`)."""
+"""A window: its start in microseconds, and the text of its keys (`keys_of_row`)."""
 
 
 def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[CheckResult]:
-    """Return the results of an asset's commits after the number `after`, in order."""
+    """Return the results of an asset's commits with numbers greater than `after`, in order."""
     bounds = [*snapshot.present(asset), at_least("commit_number", after + 1)]
     table = snapshot.tables.read(TABLE, bounds=bounds)
     rows = [] if table is None else table.sort_by([("commit_number", "ascending")]).to_pylist()
@@ -93,7 +95,7 @@ def results_since(snapshot: Snapshot, asset: str, after: int = -1) -> list[Check
 def read_quarantine(
     snapshot: Snapshot, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows in quarantine, by window and keys."""
+    """Return the rows in quarantine, sorted by window and keys."""
     chosen = choice or Choice()
     chosen.check(transform)
     table = snapshot.tables.read(transform.quarantine_table)
@@ -171,7 +173,10 @@ def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
 def _was_valid_later(
     place: Place, failed: CheckResult, results: Sequence[CheckResult], types: _Types
 ) -> bool:
-    """Return whether a later run validated the window and did not list it as failing."""
+    """Return whether a later run validated the window and found it valid.
+
+    A run with an incomplete list of failing windows does not count.
+    """
     return any(
         r.commit_number > failed.commit_number
         and r.expectation == failed.expectation
@@ -193,10 +198,11 @@ class IntegrityFault:
     """Windows of one asset that currently fail an integrity check.
 
     Args:
-        expectations: the expectations that they fail.
-        first: the start of the first of them, in microseconds.
-        since: when a run found the first of them.
-        remedy: an instruction that resolves them.
+        expectations: the expectations that the windows fail.
+        windows: the number of windows.
+        first: the start of the earliest window, in microseconds.
+        since: the time of the first run that reported one of the windows.
+        remedy: an instruction that resolves the fault.
     """
 
     asset: str
@@ -219,7 +225,7 @@ class IntegrityFault:
 def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> IntegrityFault | None:
     """Return the open integrity failures of an asset; None if there are none.
 
-    Without failures, that takes one read of the results.
+    If all results are successes, only one read of the results is necessary.
     """
     own = text_field("expectation").isin(list(INTEGRITY_CHECKS))
     asset = [Equals("asset", transform.name)]

@@ -1,7 +1,7 @@
 """Totals over all arrivals of a source and all runs of an asset.
 
 The timeline and the ledger are append-only, so each row is read once. Totals start at the first row
-of the tables, and do not restart with the process.
+of the tables, even if the process restarts.
 """
 
 import json
@@ -35,13 +35,13 @@ stream, because Prometheus estimates a quantile from its bucket.
 """
 
 _RECENT = 20_000
-"""The number of an asset's runs that the live page can show."""
+"""The number of an asset's newest runs that are kept for the live page."""
 
 Place = tuple[int, int]
-"""The key of a dead letter: its arrival, and its position there."""
+"""The key of a dead letter: its arrival, and its position within the arrival."""
 
 REPROCESSED = "replayed"
-"""The field of an arrival's position that lists the dead letters that it reprocessed."""
+"""The field of an arrival's position that lists the dead letters reprocessed by the arrival."""
 
 _VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
@@ -78,7 +78,7 @@ class Histogram:
         self.sum += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Return the number of durations up to each bound, with the bound as text."""
+        """Return each bound as text, with the number of durations up to that bound."""
         names, total = [*(f"{b:g}" for b in self._bounds), "+Inf"], 0
         found = list[tuple[str, int]]()
         for name, count in zip(names, self._counts, strict=True):
@@ -90,9 +90,10 @@ class Histogram:
 class Timeline:
     """The arrivals of a source that were read so far. Instants are in microseconds.
 
-    `position` is that of the newest arrival with offsets of topics, and `newest_position` that of
-    the newest arrival. `heard_at` is the processing time of the newest arrival that is not a
-    heartbeat. `silent_since` is that of the newest arrival, if it is a heartbeat.
+    `newest_position` is the position of the newest arrival, and `position` the position of the
+    newest arrival that has offsets of topics. `heard_at` is the processing time of the newest
+    arrival that is not a heartbeat. If the newest arrival is a heartbeat, `silent_since` is the
+    time since which the source has been silent.
     """
 
     def __init__(self, source: str) -> None:
@@ -128,11 +129,11 @@ class Timeline:
         return sum(self.rows[after + 1 : through + 1])
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, unless the pause after the last read is not over (`Tables`)."""
+        """Read the new rows, but not during the pause after a read (`Tables.read_if_changed`)."""
         tables.read_if_changed((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
-        """Read the new rows, even if reading pauses."""
+        """Read the new rows, even during the pause after a read."""
         if (id_ := tables.id(self._table)) != self._id:
             self._begin(id_)
         rows, files = tables.read_new_files(self._table, _ARRIVALS, self._seen)
@@ -146,14 +147,14 @@ class Timeline:
         self._seen = files
 
     def _has_lower_watermarks(self, rows: pa.Table) -> bool:
-        """Return whether the watermarks were lowered since they were read."""
+        """Return whether watermarks of known arrivals were lowered after these were read."""
         last = rows.filter(ds.field("arrival") == self.count - 1)["watermark_after"]
         return len(last) > 0 and _whole(last)[0] != self.watermark
 
     def _add(self, rows: pa.Table) -> None:
         first, newest = self.count, rows["max_event_time"]
         self.arrived_at.extend(to_micros(rows["arrived_at"]))
-        # The latency of an arrival without an event is that of the arrival itself.
+        # The latency of an arrival without events is measured from its processing time.
         self.event.extend(to_micros(compute.coalesce(newest, rows["arrived_at"])))
         self.rows.extend(rows["rows"].to_pylist())
         self.events += sum(self.rows[first:])
@@ -178,7 +179,7 @@ def reprocessed_letters(place: str) -> Iterator[Place]:
     """Yield the keys of the dead letters that an arrival with this position reprocessed."""
     parsed = json.loads(place)
     ranges = parsed.get(REPROCESSED) if isinstance(parsed, dict) else None
-    # A Kafka topic may have the same name; its value is an object and not a list.
+    # A Kafka topic may have the name of this field. Its value is then an object, not a list.
     for arrival, first, last in ranges if isinstance(ranges, list) else ():
         yield from ((arrival, p) for p in range(first, last + 1))
 
@@ -193,10 +194,10 @@ class Run:
 
     Args:
         ended_at: microseconds.
-        rows: new events: those of an increment's arrivals, each once; those that a roll-up merged;
-            none for other runs.
+        rows: the number of new events: for an increment, the events of its arrivals, each counted
+            once; for a roll-up, the events that it merged; 0 for other runs.
         latency: the longest time from the newest event of an arrival to the end of the run, in
-            seconds; None without events, and for recordings.
+            seconds; None for runs other than increments, without events, and for recordings.
         watermark: the watermark after the run.
         steps: the durations of its steps, in seconds, in order; empty if the ledger lacks them.
     """
@@ -222,13 +223,13 @@ class Runs:
     """The totals of the runs of an asset with one table id.
 
     Args:
-        counted: events by mode and lateness, each of them once.
-        quarantined: the rows that runs have put into quarantine.
+        counted: the numbers of events by mode and lateness; each event counts once.
+        quarantined: the number of rows that runs have put into quarantine, counted each time.
         as_of: the arrival through which all windows are up to date; -1 before the first run.
         watermark: the watermark after that arrival.
         limited_by: the limit of the newest run; None if it processed all arrivals.
-        from_arrival, from_event: the time from an arrival with events, and from its newest event,
-            to the end of the run that processed it. Not for recordings.
+        from_arrival, from_event: the times from each arrival with events, and from its newest
+            event, to the end of the run that processed the arrival. Empty for recordings.
     """
 
     commit_number: int = -1
@@ -250,7 +251,7 @@ class Runs:
         """Add a row of the ledger.
 
         Args:
-            arrivals: the arrivals of its source.
+            arrivals: the arrivals of the asset's source.
             played: true if the source is a recording.
         """
         mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
@@ -297,11 +298,11 @@ class Runs:
 
 
 class Ledger:
-    """The runs of some assets that were read.
+    """The runs of some assets that were read so far.
 
     Args:
-        assets: the timeline of each asset's source.
-        recordings: the sources that are recordings.
+        assets: the timeline of the source of each asset, by the name of the asset.
+        recordings: the names of the sources that are recordings.
     """
 
     def __init__(self, assets: Mapping[str, Timeline], recordings: Container[str] = ()) -> None:
@@ -314,7 +315,7 @@ class Ledger:
         self._runs: dict[str, dict[str, Runs]] = {asset: {} for asset in self._assets}
 
     def read(self, tables: Tables) -> None:
-        """Read the new rows, unless the pause after the last read is not over (`Tables`)."""
+        """Read the new rows, but not during the pause after a read (`Tables.read_if_changed`)."""
         tables.read_if_changed((ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables))
 
     def _read(self, tables: Tables) -> None:
@@ -327,8 +328,8 @@ class Ledger:
 
     def _add(self, table: pa.Table, tables: Tables) -> None:
         known = table.filter(ds.field("asset").isin([*self._assets]))
-        # Each row of the ledger is added once and needs its arrivals, which were committed before
-        # it: they are read even if reading pauses.
+        # Each row of the ledger is added only once, and needs the arrivals that the run processed.
+        # They were committed before the row, and are therefore read even during a pause.
         for asset in set(known["asset"].to_pylist()):
             self._assets[asset].read_now(tables)
         for row in to_dicts(known.sort_by("commit_number")):
@@ -340,7 +341,7 @@ class Ledger:
                 runs.add(row, timeline, played=timeline.source in self._recordings)
 
     def runs_of(self, asset: str, table_id: str | None) -> Runs:
-        """Return the runs of an asset with a table id."""
+        """Return the totals of an asset's runs with a table id; zeros if it has no such runs."""
         return self._runs[asset].get(table_id or "", Runs())
 
 

@@ -37,7 +37,7 @@ class Listing:
     """The size of a table as of a commit.
 
     Args:
-        files, size: the number of files, and their bytes.
+        files, size: the number of files, and their total size in bytes.
     """
 
     files: int
@@ -47,7 +47,7 @@ class Listing:
 
 
 class Tables:
-    """Reads the tables of one database, in one thread. A missing table gives None.
+    """Reads the tables of one database, in one thread. Methods return None for a missing table.
 
     Args:
         rest: the pause after a read, as a multiple of its duration; see `read_if_changed`.
@@ -81,8 +81,8 @@ class Tables:
     ) -> _T:
         """Return the result of `find`, which reads some tables.
 
-        Call it again only if one of the tables or the value of `also` has changed, and after the
-        pause of `rest`.
+        Return the previous result, without a call of `find`, if neither the tables nor the value of
+        `also` has changed, or if the pause of `rest` is not over yet.
         """
         stamps, begun = [also, *map(self.stamp, tables)], time.monotonic()
         known = self._results.get(key)
@@ -101,7 +101,7 @@ class Tables:
             return None
 
     def id(self, table: str) -> str | None:
-        """Return the id that a table has until it is dropped."""
+        """Return the id of a table, which stays the same until the table is dropped."""
         opened = self.open(table)
         return None if opened is None else str(opened.metadata().id)
 
@@ -129,23 +129,24 @@ class Tables:
         """Read the rows of a table.
 
         Args:
-            columns: all by default.
-            bounds: further conditions, by which whole files are skipped.
+            columns: the columns to read; all by default.
+            bounds: further conditions, which also serve to skip files.
         """
         try:
             return self._read(table, columns, where, bounds)
         except FileNotFoundError:
-            # The table was recreated since it was opened.
+            # The table was recreated after it had been opened.
             self._open.forget(table)
             return self._read(table, columns, where, bounds)
 
     def read_new_files(
         self, table: str, columns: Sequence[str], seen: Set[str]
     ) -> tuple[pa.Table | None, Set[str]]:
-        """Read the rows of the files that are not in `seen`; None if there are none.
+        """Read the rows of the files that are not in `seen`; None if there are no such files.
 
-        Return them with all files, which the caller passes as `seen` once it has taken the rows. A
-        compaction writes known rows to new files: the caller recognizes them by their numbers.
+        Return the rows and the paths of all files. Once the caller has processed the rows, it
+        passes these paths as `seen` to the next call. A compaction writes known rows to new files:
+        the caller must recognize known rows by their numbers.
         """
         opened = self.open(table)
         if opened is None:
@@ -163,7 +164,7 @@ class Tables:
         limit: int,
         then: Sequence[str] = (),
     ) -> pa.Table | None:
-        """Read the rows with the greatest values of a column, in descending order.
+        """Read the `limit` rows with the greatest values of a column, in descending order.
 
         The column is read first, so that only the files with these rows are read completely.
 
@@ -219,13 +220,13 @@ class Tables:
 
 
 def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
-    """Return an instant in microseconds as an Arrow scalar."""
+    """Return an instant in microseconds as an Arrow scalar, limited to BEGINNING and INFINITY."""
     lawful = min(max(micros, BEGINNING), INFINITY)
     return pa.scalar(as_datetime(lawful), INSTANT)
 
 
 def total(column: pa.ChunkedArray) -> int:
-    """Return the sum of integers, or the number of true values."""
+    """Return the sum of a column of integers, or the number of true values of a boolean column."""
     return int(column.to_numpy().sum()) if len(column) else 0
 
 

@@ -20,11 +20,11 @@ from tidemark_streaming.snapshot.tables import Tables, total
 
 @dataclass(frozen=True)
 class _Published:
-    """The published rows of an asset.
+    """The numbers of an asset's published rows.
 
     Args:
         final: rows that can't change any more.
-        late: the late events in them, once for each of their windows.
+        late: late events in the rows. An event counts once for each of its windows.
     """
 
     rows: int = 0
@@ -45,15 +45,15 @@ def count_published(tables: Tables, transform: Definition) -> _Published:
 
 
 def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
-    """Read the end, finality and late events of each published window."""
+    """Read the end, the finality and the number of late events of each published row."""
     return tables.read(transform.table, ["window_end", "final", "late_events"])
 
 
 def count_open(tables: Tables, transform: Definition, watermark: int | None) -> Counter[int]:
     """Return the number of rows of open windows, by the end of the window.
 
-    A window that has not fired is only in the state. A roll-up has no state: its open windows are
-    those that it has published early.
+    The rows are counted in the state, because a window that has not fired is not published. A
+    roll-up has no state: only the open windows that it has published early are counted.
     """
     rolls_up = transform.follows is not None
     table = transform.table if rolls_up else transform.state_table
@@ -81,7 +81,7 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
         reason = text_field("reason") == "too_late"
         place = ["arrival", "position"]
         found = [tables.read(table, place, reason) for table in late_tables]
-        # The table has a row for each window that an event missed.
+        # The late table has one row per event and window, so the distinct events are counted.
         return sum(r.group_by(place).aggregate([]).num_rows for r in found if r is not None)
 
     return tables.read_if_changed((transform.name, "too late"), late_tables, find)
