@@ -34,7 +34,7 @@ PREFIX = "TIDEMARK_"
 _ENTRY_POINTS = "tidemark.domains"
 """The entry-point group in which an installed package names its domains."""
 RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
-"""The built-in domains: recorded flights and weather. The bundled dbt project reads their tables."""
+"""The built-in domains: recorded flights and weather. The bundled dbt project reads them."""
 
 
 def _names(value: object) -> object:

@@ -1,8 +1,9 @@
 """Connect to the engine: the Spark Connect server that runs all computations.
 
-`ensure` returns the address of an engine that answers. It starts the embedded engine, unless the
-setting `remote` names another one. `session` opens a new session, and `visit` uses an existing one
-for a block. `status` reports the engine's state, and `stop` stops it.
+`ensure` returns the address of an engine that answers. It starts the embedded engine if that is not
+running, unless the setting `remote` names another engine. `session` opens a new session, and
+`visit` uses an existing session for the duration of a `with` block. `status` reports the state of
+the engine, and `stop` stops the embedded engine.
 """
 
 from tidemark.engine.connect import session, visit

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Channel(DefaultChannelBuilder):
-    """A channel to an address; as in Spark, a token without TLS is sent only to `localhost`."""
+    """A channel to an engine. As in Spark, a token is sent without TLS only to `localhost`."""
 
     def metadata(self) -> list[tuple[str, str]]:
         token = [] if self.token is None else [("authorization", f"Bearer {self.token}")]
         return [*super().metadata(), *token]
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 (the name that it has)
-        """Connect. Every call on the channel must be given `metadata`."""
+        """Open the gRPC channel. Callers must pass `metadata()` to every call on the channel."""
         if not self.secure:
             return self._insecure_channel(self.endpoint)
         here = not self.use_ssl and self.host == "localhost"
@@ -32,12 +32,12 @@ class Channel(DefaultChannelBuilder):
 
 
 def open_session(channel: Channel) -> "SparkSession":
-    # PySpark's builder, which accepts only addresses, sets this too: functions then use the Connect
-    # client.
+    # With this variable, PySpark's functions use the Connect client. PySpark's own builder sets the
+    # variable too, but accepts only an address instead of a channel.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     session = ConnectSession.builder.channelBuilder(channel).create()
-    # The client keeps its first session as the default, even after it was closed. A UDF with its
-    # type as a string needs an open one.
+    # The client keeps its first session as the default session, even after that session was closed.
+    # A UDF whose return type is a string needs an open default session.
     if ConnectSession._get_default_session() is None:
         ConnectSession._default_session = session
     return cast("SparkSession", session)

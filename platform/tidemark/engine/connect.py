@@ -1,4 +1,4 @@
-"""Open sessions on the engine, after checking within seconds that it answers."""
+"""Open sessions on the engine, after checking within seconds that the engine answers."""
 
 import atexit
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER = "tidemark"
-"""The user id of sessions that later processes find again."""
+"""The user id of sessions with a given session id, which later processes find by both ids."""
 
 _SESSION_LOST = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
 """Prefixes of the error conditions that the client raises if its session was lost."""
@@ -35,11 +35,13 @@ def address(settings: Settings) -> str:
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
-    """Return a new session on the engine, which is released when the process exits.
+    """Return a session on the engine.
 
     Args:
-        session_id: a UUID under which a later process finds the session again, with its streaming
-            queries, as long as the engine runs. Such a session is not released.
+        session_id: the UUID of a session that is created if the engine does not have it. The
+            session is not released when this process exits: as long as the engine runs, a later
+            process finds it again by this id, with its streaming queries. None for a new session
+            that is released when this process exits.
 
     Raises:
         EngineError: the engine does not answer, or refuses the token.
@@ -51,9 +53,10 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
 
 @contextmanager
 def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
-    """Yield the session with an id for a block; the session then stays on the engine.
+    """Connect to the session with this id for the duration of a `with` block.
 
-    For processes that use a session repeatedly and must not accumulate connections.
+    The connection is closed at the end of the block, but the session stays on the engine. This is
+    for processes that use a session repeatedly and must not accumulate connections.
 
     Raises:
         EngineError: the engine does not answer, or refuses the token.
@@ -66,7 +69,10 @@ def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
 
 
 def import_client() -> None:
-    """Import Spark's client, which takes a second, while the caller waits for an engine anyway."""
+    """Import Spark's client, so that later imports of it take no time.
+
+    The import takes a second. Callers do it while they wait for the engine to start.
+    """
     import_module("pyspark.sql.connect.session")
 
 
@@ -85,7 +91,7 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
     demand_ready(url)
     # The client warns before it raises the same error.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-    # It logs the server's stack trace for every error that it also raises.
+    # The client also logs the server's stack trace for every error that it raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     spark = open_session(channel(url))
@@ -97,9 +103,9 @@ def _connect(settings: Settings, session_id: str | None) -> "SparkSession":
 
 
 def _leave(spark: "SparkSession", url: str, release: bool) -> None:
-    """Close a session at process exit, and release it unless a later process needs it.
+    """Close the connection of a session at process exit, and release the session if `release`.
 
-    Runs before the exit handler of Spark's client, which would retry a stopped engine for ten
+    This exit handler runs before that of Spark's client, which would retry a stopped engine for ten
     minutes.
     """
     from pyspark.errors import PySparkException
@@ -109,14 +115,14 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
     # A stopped engine on this machine has no sessions, and Spark's client would log a warning.
     host, port = host_and_port(channel(url))
     if release and not spark.client.is_closed and (host != "localhost" or is_listening(port)):
-        # Spark's own `stop` would log the error of an engine that has stopped before.
+        # Spark's own `stop` would log an error if the engine has already stopped.
         with suppress(PySparkException):
             spark.client.release_session()
     spark.client.close()
 
 
 def is_engine_lost(error: Exception) -> bool:
-    """Return whether an error of Spark's client means that its engine stopped or was replaced."""
+    """Return whether an error of Spark's client means that the engine stopped or was replaced."""
     import grpc
     from pyspark.errors import PySparkException
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException

@@ -34,7 +34,7 @@ def is_expression_invalid(error: PySparkException) -> bool:
 
 
 def find_cause(error: PySparkException) -> str | None:
-    """Return why a definition or its data made the engine fail; None if it is not known."""
+    """Return the reason why a definition or its data made the engine fail; None if unknown."""
     raised = user_code.find_in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
@@ -47,7 +47,7 @@ def find_cause(error: PySparkException) -> str | None:
 
 
 def _expression(error: PySparkException) -> str | None:
-    """Return the SQL that caused a failure, as it was written; None if it is not known."""
+    """Return the SQL expression that caused a failure, as it was written; None if unknown."""
     for context in error.getQueryContext() or ():
         try:
             fragment = " ".join(context.fragment().split())

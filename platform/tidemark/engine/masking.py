@@ -1,7 +1,7 @@
-"""Copy a process's output to its log, with a secret masked.
+"""Copy the output of a process to its log, with a secret masked.
 
-Runs as `masking.py NAME` in parallel with the process, until that exits. The secret is the value of
-the environment variable NAME, so it does not appear in the list of processes.
+The command `masking.py NAME` runs in parallel with the process, until the process exits. The secret
+is the value of the environment variable NAME, so it does not appear in the list of processes.
 """
 
 import os
@@ -14,7 +14,7 @@ _MASK = b"***"
 def main() -> None:
     """Copy standard input to standard output, line by line."""
     secret = os.environ[sys.argv[1]].encode()
-    # A signal to the whole group ends the process, whose last lines must still be copied.
+    # A signal to the process group ends the observed process. Its last lines must still be copied.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     for line in sys.stdin.buffer:

@@ -8,14 +8,14 @@ from pathlib import Path
 from tidemark.base.errors import EngineError
 
 _TITLES = {"webserver": "Dagster", "watch": "live page", "kafka": "Kafka broker"}
-"""The names under which users know some processes."""
+"""The names that users know, by the name of the managed process; for other processes, the same."""
 
 _TRIES = 100
 _ANY = random.SystemRandom()
 """Not seeded: processes with the same seed would all choose the same ports."""
 
 _LOWEST = 10_000
-"""Ports below are assigned to known services."""
+"""The lowest port to choose; many ports below it are assigned to known services."""
 
 
 def check_free(port: int, setting: str) -> None:
@@ -35,7 +35,7 @@ def is_listening(port: int) -> bool:
 
 
 def _holder(port: int) -> str:
-    """Return which program listens on a port, and how to stop it."""
+    """Return the end of an error message: which program listens on a port, and how to stop it."""
     import psutil
 
     from tidemark.engine.process import STARTED_AS
@@ -65,8 +65,8 @@ def _lowest_ephemeral_port() -> int:
 def free_port() -> int:
     """Return a port on loopback on which no program listens now.
 
-    It is not an ephemeral port, if the system shows their range. The system could assign an
-    ephemeral port to another program before the caller listens on it.
+    The system could assign an ephemeral port to another program before the caller listens on it.
+    The port is therefore below the range of ephemeral ports if that range is known.
     """
     for _ in range(_TRIES if (highest := _lowest_ephemeral_port()) > _LOWEST else 0):
         port = _ANY.randrange(_LOWEST, highest)

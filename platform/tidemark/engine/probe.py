@@ -1,7 +1,8 @@
-"""Check with a deadline whether an engine answers, and why it does not.
+"""Check whether an engine answers within a deadline, and determine the reason if it does not.
 
-Spark's client retries an address that does not answer for ten minutes before it raises an error. It
-also treats a wrong token like a server that is not ready yet. So this check comes first.
+If an address does not answer, Spark's client retries for ten minutes before it raises an error. The
+client also treats a wrong token like a server that is not ready yet. Therefore, this check comes
+before the client connects.
 """
 
 import os
@@ -26,7 +27,12 @@ AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 
 class Answer(Enum):
-    """The result of a probe."""
+    """The result of a probe.
+
+    - `READY`: the engine answered.
+    - `REFUSED`: the engine refused the token.
+    - `SILENT`: no engine answered within the deadline.
+    """
 
     READY = "ready"
     REFUSED = "refused"
@@ -34,7 +40,7 @@ class Answer(Enum):
 
 
 def demand_ready(url: str) -> None:
-    """Raise an error if the engine at `url` can't be used; the message says why."""
+    """Raise an error if the engine at `url` can't be used. The message names reason and remedy."""
     name = url.partition("/;")[0]
     builder = channel(url)
     _check_trusted(builder, name)
@@ -62,7 +68,7 @@ def _check_trusted(builder: "Channel", name: str) -> None:
     """Raise an error if the address requires TLS, and the engine can't be trusted.
 
     Args:
-        name: its address without a secret.
+        name: the engine's address without a secret, for messages.
     """
     if not builder.use_ssl and (builder.token is None or builder.host == "localhost"):
         return
@@ -112,7 +118,11 @@ def host_and_port(builder: "Channel") -> tuple[str, int]:
 
 
 def probe(url: str, deadline: float = DEADLINE) -> Answer:
-    """Request the version of the engine at `url`, in the session that `url` names, if any."""
+    """Request the version of the engine at `url`, and return how the engine answers.
+
+    The request uses the session that `url` names. If it names none, the request uses a session of
+    its own, which is then released.
+    """
     import grpc
     from pyspark.sql.connect.proto import (
         AnalyzePlanRequest,

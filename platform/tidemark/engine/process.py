@@ -1,7 +1,7 @@
 """Manage a background process that outlives the command which started it.
 
-A file `pids/<name>.json` in the home records its pid and its identity (`process_identity`). A later
-process with the same pid is therefore not mistaken for it.
+A file `pids/<name>.json` in the home records the pid and the identity (`process_identity`) of the
+background process. A later process with the same pid is therefore not mistaken for that process.
 """
 
 import json
@@ -25,7 +25,9 @@ STARTED_AS = "TIDEMARK_STARTED_AS"
 """A variable in the environment of each managed process: the path of its record."""
 
 _STARTED = 19
-"""Index of the start time (clock ticks since boot) in `/proc/<pid>/stat`, after the name."""
+"""Index of the start time (in clock ticks since boot) among the fields of `/proc/<pid>/stat` that
+follow the process name.
+"""
 
 _DEFAULTED = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
 """Signals whose default action is restored for a managed process, even if its parent ignores them.
@@ -41,11 +43,14 @@ def ignore_progress(line: str) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """A process that was started.
+    """A record of a process that was started.
 
     Args:
-        began: when it was started, in seconds of the wall clock at that time.
-        birth: distinguishes it from other processes with the same pid.
+        group: the process group, which receives the signals that stop the process.
+        began: the start time, in seconds since 1970, by the wall clock at that time.
+        birth: the `process_identity`, which distinguishes the process from other processes with the
+            same pid.
+        port: the port on which the process listens.
     """
 
     pid: int
@@ -58,8 +63,8 @@ class Record:
 class ManagedProcess:
     """One background process of a home, identified by its name.
 
-    Its output goes to `logs/<name>.log`. The log of the previous run is kept as
-    `logs/<name>.previous.log`.
+    The output of the process goes to `logs/<name>.log`. When the process is started again, that log
+    is renamed to `logs/<name>.previous.log`.
     """
 
     def __init__(self, home: Path, name: str) -> None:
@@ -76,17 +81,22 @@ class ManagedProcess:
         *,
         masked: str | None = None,
     ) -> Record:
-        """Start the process in a new session, so that no terminal or parent ends it.
+        """Start the process in a new session, so that no terminal or parent process ends it.
 
         Args:
-            masked: a variable of `env` whose value is masked in the log.
+            port: the port on which the process will listen, for its record.
+            folder: the working folder of the process.
+            masked: the name of a variable in `env` whose value is masked in the log.
+
+        Raises:
+            EngineError: the process exited immediately.
         """
         for parent in (self.log.parent, self._file.parent):
             make_folder(parent)
         if self.log.exists():
             self.log.replace(self.log.with_name(f"{self.name}.previous.log"))
-        # The shell exits at once. The process is then not a child of this one, and leaves no
-        # zombie.
+        # The shell exits at once. The managed process is then not a child of the current process,
+        # and leaves no zombie.
         script = 'exec 2>>"$0" </dev/null; "$@" >>"$0" & echo $!'
         if masked is not None:
             script = (
@@ -111,18 +121,21 @@ class ManagedProcess:
         return record
 
     def running(self) -> Record | None:
-        """Return the process if it is alive."""
+        """Return the record of the process if the process is alive, else None."""
         record = self.read_record()
         return record if record is not None and _process(record) is not None else None
 
     def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
-        """Return the process if it is alive. Raise an error if it listens on another port than the
-        setting's.
+        """Return the record of the process if the process is alive, else None.
 
         Args:
-            port: the value of the setting.
+            port: the value of the setting that specifies the port of the process.
             title: the name of the process in messages.
-            stopper: the command that stops it.
+            setting: the name of that setting.
+            stopper: the command that stops the process.
+
+        Raises:
+            EngineError: the process is alive, but was started with another port.
         """
         record = self.running()
         if record is not None and record.port != port:
@@ -139,7 +152,11 @@ class ManagedProcess:
 
         Args:
             title: the name of the process in messages.
-            deadline: seconds until it must be ready.
+            ready: a function that returns whether the process is ready.
+            deadline: seconds within which the process must be ready.
+
+        Raises:
+            EngineError: the process exited, or was not ready within the deadline.
         """
         begun = time.monotonic()
         while not ready():
@@ -153,7 +170,10 @@ class ManagedProcess:
             time.sleep(0.1)
 
     def read_record(self) -> Record | None:
-        """Return the record of the process, alive or not; None if it was stopped or not started."""
+        """Return the record of the process, even if the process has died.
+
+        Return None if the process was never started, or was stopped by `stop`.
+        """
         try:
             return Record(**json.loads(self._file.read_text()))
         except (FileNotFoundError, NotADirectoryError):
@@ -163,9 +183,10 @@ class ManagedProcess:
             return None
 
     def stop(self, deadline: float = 30) -> bool:
-        """Stop the process and its group; kill them after the deadline.
+        """Stop the process and its process group. Return False if the process was not running.
 
-        Return False if it was not running.
+        Args:
+            deadline: seconds after which the process group is killed.
         """
         record = self.running()
         if record is not None:
@@ -177,7 +198,7 @@ class ManagedProcess:
         return record is not None
 
     def last_log_lines(self) -> str:
-        """Return the log lines that best explain why the process exited, with the log's path."""
+        """Return the log lines that best explain why the process exited, and the log's path."""
         record = self.read_record()
         if record is not None:
             _await_end(record.group)
@@ -190,8 +211,8 @@ class ManagedProcess:
 def process_identity(pid: int) -> str:
     """Return an identifier that no other process with the same pid has.
 
-    It does not change if the machine's clock is set. The start time that the system reports would
-    change.
+    On Linux, the identifier does not change when the machine's clock is set. The start time that
+    psutil reports would change.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -206,9 +227,9 @@ def process_identity(pid: int) -> str:
 def has_exited(process: psutil.Process) -> bool:
     """Return whether a process and all its threads have exited.
 
-    A zombie has exited once its other threads have. Its pid stays in use until its parent,
-    usually process 1, reaps it: some reap only now and then, and in a container process 1 may
-    never do so.
+    A zombie counts as exited if it has no other threads that still run. The pid of a zombie stays
+    in use until its parent, usually process 1, reaps it. Some parents reap only now and then, and
+    in a container, process 1 may never reap zombies.
     """
     try:
         zombie = process.status() == psutil.STATUS_ZOMBIE
@@ -220,8 +241,8 @@ def has_exited(process: psutil.Process) -> bool:
 def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int, bytes]:
     """Run a command that exits at once. Return its pid and its output.
 
-    It and its children react to signals as usual. `subprocess` would let them inherit the signals
-    that this process ignores, and libraries change those.
+    The command and its children react to signals as usual. With `subprocess`, they would ignore the
+    signals that this process ignores, which libraries can change.
     """
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as output:
@@ -248,7 +269,7 @@ def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int
 def _inheritable_files() -> Iterator[int]:
     for entry in Path("/dev/fd").iterdir():
         file = int(entry.name)
-        # The descriptor that lists them is closed by now.
+        # The descriptor with which the folder was listed is closed by now.
         with suppress(OSError):
             if file > 2 and os.get_inheritable(file):
                 yield file
@@ -271,7 +292,10 @@ def _signal(group: int, number: int) -> None:
 
 
 def _await_end(group: int) -> None:
-    """Wait until the output of an exited process has been copied to its log."""
+    """Wait up to two seconds until a process group has exited, so that its log is complete.
+
+    A process that masks the output belongs to the group, and may still be copying it.
+    """
     _await(lambda: not _has_running(group), 2)
 
 

@@ -1,8 +1,9 @@
 """Run the embedded engine: one Spark Connect server per home, started on demand.
 
-It listens only on 127.0.0.1, and accepts only requests with the home's token. Any process of a home
-may call `ensure` at any time. Together they start one server, and restart it after it died. Tables
-and metastore are in the home, so a new server continues from them.
+The server listens only on 127.0.0.1, and accepts only requests with the home's token. Any process
+of a home may call `ensure` at any time. Concurrent calls start only one server, and a call restarts
+a server that has died. Tables and metastore are outside the server, in the home, so that a new
+server has the same tables.
 """
 
 import fcntl
@@ -39,11 +40,16 @@ HUNG_DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Status:
-    """The engine's state; `answer` shows if it can be used.
+    """The engine's state.
 
     Args:
-        pages: the address of Spark's web UI, if it is on.
-        event_log: the folder of Spark's event log, if it is on.
+        address: the engine's address, without a token.
+        embedded: whether Tidemark starts the engine, because the setting `remote` names none.
+        answer: whether the engine can be used.
+        since: the start time of the embedded engine.
+        memory: the resident memory of the embedded engine, in bytes.
+        pages: the address of Spark's web UI, if the UI is on.
+        event_log: the folder of Spark's event log, if Spark writes one.
     """
 
     address: str
@@ -63,12 +69,12 @@ def ensure(
     while_starting: Callable[[], None] | None = None,
     tasks: int | None = None,
 ) -> str:
-    """Return the address of an engine that answers. Start the embedded one if it is not running.
+    """Return the address of an engine that answers. Start the embedded engine if necessary.
 
     Args:
-        on_progress: is called with lines of progress if a server must be started.
+        on_progress: a function that is called with lines of progress if a server must be started.
         while_starting: work that the caller needs anyway and that can run while a server starts,
-            such as slow imports. It is not called if a server is already running.
+            such as slow imports. This function is not called if a server is already running.
         tasks: the number of concurrent tasks of a new server; the default is one for each
             processor.
 
@@ -100,7 +106,11 @@ def ensure(
 
 
 def stop(settings: Settings, deadline: float = 30) -> bool:
-    """Stop the embedded engine; kill it after the deadline. Return False if it was not running."""
+    """Stop the embedded engine. Return False if it was not running.
+
+    Args:
+        deadline: seconds after which the engine is killed.
+    """
     if not settings.home.is_dir():
         return False
     with _lock(settings, ignore_progress):
@@ -108,7 +118,7 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
 
 
 def status(settings: Settings) -> Status:
-    """Return the engine's current state, without starting it."""
+    """Return the engine's current state, without starting the engine."""
     managed = managed_of(settings)
     shown = settings.remote or f"sc://localhost:{settings.engine_port}"
     shown = shown.partition("/;")[0]
@@ -142,7 +152,11 @@ def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
 
 
 def _adopt(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
-    """Wait for a server whose starter was killed; stop one that does not answer any more."""
+    """Make a running server usable, or stop the server so that the caller starts another one.
+
+    A server that is still starting, whose starter was killed, is awaited. A server that does not
+    answer within `HUNG_DEADLINE` is stopped.
+    """
     record = managed.running()
     if record is None:
         return
@@ -173,7 +187,7 @@ def _launch(
     on_progress(
         f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory"
     )
-    # An archive is only valid for exactly these jars in this order.
+    # An archive is valid only for exactly the jars in `paths`, in this order.
     shared = [] if more else archive.options(java, paths)
     if settings.engine_event_log is not None:
         settings.engine_event_log.mkdir(parents=True, exist_ok=True)
@@ -197,7 +211,10 @@ def _await(managed: ManagedProcess, url: str, on_progress: ProgressCallback, beg
 
 @contextmanager
 def _lock(settings: Settings, on_progress: ProgressCallback) -> Iterator[None]:
-    """Hold the lock for starting or stopping the engine; it ends with its process."""
+    """Hold the lock for starting or stopping the engine.
+
+    If the process that holds the lock exits, the lock is released.
+    """
     with _writable(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")
     try:

@@ -12,7 +12,7 @@ from tidemark.base.settings import Settings
 
 
 def token_of(settings: Settings) -> str:
-    """Return the token of the settings, or that of the home, which is created on first use."""
+    """Return the token in the settings, else the token in the home, created on first use."""
     if settings.token is not None:
         given = settings.token.get_secret_value()
         return secret(given).reveal() if given.startswith("file:") else given

@@ -3,9 +3,10 @@
 With the archive, Java maps twenty thousand classes into memory instead of reading, verifying and
 linking each of them.
 
-`make archive` creates it once, from a server that has run a typical first workload. It is valid for
-one build of Java and for exactly the jars that it was created from. Its name contains both, and
-Java verifies them again. Without a valid archive, a server also starts, but more slowly.
+`make archive` creates the archive once, from a server that has run a typical first workload. The
+archive is valid for one build of Java and for exactly the jars from which it was created. The name
+of its folder is a hash of both, and Java verifies both again. Without a valid archive, a server
+also starts, but more slowly.
 """
 
 import hashlib
@@ -22,20 +23,19 @@ from tidemark.engine.launch.command import pyspark_home
 from tidemark.engine.launch.java import Java
 
 FOLDER = cache.own_folder("classes")
-"""The folder of this environment's archive; each environment has its own PySpark."""
+"""The folder of this Python environment's archive; each environment has its own PySpark."""
 
-# Not every Java includes an archive of its own classes, so create one (base). The other classes
-# (top) build on it.
+# Not every Java includes an archive of its own classes, so Tidemark creates one (base). The archive
+# of all other classes (top) builds on it.
 _BASE, _TOP = "java.jsa", "engine.jsa"
-# Java exits, instead of ignoring the archive, if a file is truncated or has a damaged header. So
-# check size and beginning here; Java checks the rest.
+# If a file of the archive is truncated or has a damaged header, Java exits instead of ignoring the
+# archive. The seal therefore covers the size and the beginning of each file; Java checks the rest.
 _SEAL = "seal"
 _BEGINNING = 1 << 20
 
 
 def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
-    """Return the Java options that use the archive; empty if no valid archive exists for these
-    jars.
+    """Return the Java options that use the archive, or an empty list if there is no valid archive.
 
     Args:
         paths: the jars in addition to Spark's own.
@@ -58,8 +58,8 @@ def make(
 ) -> bool:
     """Create the archive, and delete the archives for other jars and other Javas.
 
-    Return False if it exists already. Only one process at a time creates it: a second one waits,
-    and then finds the archive.
+    Return False if the archive exists already. Only one process at a time creates the archive: a
+    second process waits, and then finds it.
 
     Args:
         train: starts a server with the given Java options, runs a typical first workload on it, and
@@ -81,7 +81,8 @@ def make(
 
 
 def _make(java: Java, archive: Path, train: Callable[[str], None]) -> None:
-    # In its final folder: Java 21 refuses a top archive whose base has another path than before.
+    # Create the archive in its final folder: Java 21 refuses a top archive if the path of its base
+    # has changed.
     shutil.rmtree(archive, ignore_errors=True)
     archive.mkdir()
     base = f"-XX:SharedArchiveFile={archive / _BASE}"

@@ -1,8 +1,8 @@
 """Locate the cache that all homes share: fetched jars and the AppCDS archive.
 
-A checkout keeps it in its own folder `.engine`, so that it is deleted with the checkout. An
-installed Tidemark keeps it in the user's cache: the folder `tidemark` in `XDG_CACHE_HOME` (default:
-`~/.cache`). All of it may be deleted; Tidemark fetches or creates it again.
+A checkout keeps the cache in its own folder `.engine`, so that both are deleted together. An
+installed Tidemark keeps the cache in the folder `tidemark` of `XDG_CACHE_HOME` (default:
+`~/.cache`). All files in the cache may be deleted; Tidemark fetches or creates them again.
 """
 
 import fcntl
@@ -20,12 +20,12 @@ _ROOT = Path(__file__).resolve().parents[4]
 
 
 def folder(name: str) -> Path:
-    """Return the cache folder of that name, which may not exist yet."""
+    """Return the cache folder with this name, which may not exist yet."""
     return cache_root(_ROOT, os.environ) / name
 
 
 def own_folder(name: str) -> Path:
-    """Return the cache folder of that name for this Python environment only."""
+    """Return the cache folder with this name that only this Python environment uses."""
     if _is_checkout(_ROOT):
         return folder(name)
     return folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
@@ -38,8 +38,8 @@ def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
         root: in a checkout, the folder that contains `platform/`; otherwise any other folder.
     """
     if _is_checkout(root):
-        # Working trees of one checkout may share it by a symbolic link. The archive's key needs the
-        # jars' real paths.
+        # `.engine` may be a symbolic link, with which working trees of one checkout share the
+        # cache. The key of the archive needs the real paths of the jars.
         return (root / ".engine").resolve()
     # The XDG specification says to ignore a relative path.
     caches = Path(environ.get("XDG_CACHE_HOME", ""))
@@ -58,9 +58,9 @@ def _is_checkout(root: Path) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the exclusive lock of a folder, which is created if it is missing.
+    """Hold the exclusive lock of a folder. Create the folder if it is missing.
 
-    A second process waits, and then finds the contents that the first one created.
+    A second process waits, and then finds the contents that the first process created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""Build the command that starts the engine's server: Java, as Spark's own launcher would run it.
+"""Build the Java command that starts the engine's server.
 
-The command comes from Spark's launcher, and is run without the shell script around it. That saves a
-second. It also avoids a module that only Spark's linear algebra uses and that a small Java lacks.
+Spark's launcher returns the command that Spark's own shell script would run. Running the command
+without that script saves a second. It also makes it possible to leave out a Java module that only
+Spark's linear algebra uses and that a small Java lacks.
 """
 
 import os
@@ -22,8 +23,9 @@ TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """The environment variable that contains the engine's token."""
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# Classes take 150 MB within the first queries. At the default threshold of 21 MB, Java would stop
-# for full collections. The user's options come later and take precedence.
+# After the first queries, loaded classes take 150 MB. At the default threshold of 21 MB, Java would
+# pause for full garbage collections. The user's options come later in the command and take
+# precedence.
 _METASPACE = ("-XX:MetaspaceSize=192m",)
 _VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -37,17 +39,18 @@ _LOCAL_FILES = {
 }
 
 
-# Spark's own ports require a secret that Spark generates at its start. It stays in memory, because
-# all tasks run in the same process (`file_server` closes the one service that needs no secret).
-# Task results stay in memory too. Above the default limit of 1 MB, Spark could spill them to disk,
-# with the raw values of masked columns. `spark.io.encryption` would prevent that too, but with it,
-# sessions can't send many rows.
+# With these settings, Spark's own ports require a secret that Spark generates at its start
+# (`file_server` closes the one service that requires no secret). The secret stays in memory,
+# because all tasks run in the same process. Task results stay in memory too: above the default
+# limit of 1 MB, Spark could spill them to disk, with the raw values of masked columns.
+# `spark.io.encryption` would also prevent that, but with this setting, sessions can't send many
+# rows.
 _CLOSED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.saslFallback": "false",
-    # Not CTR, the default: its library loads classes with the class loader of the first task. That
-    # task waits for the port that is being opened, which is a deadlock.
+    # Not the default cipher, CTR: its library loads classes with the class loader of the first
+    # task. That task waits for the port that is being opened, which causes a deadlock.
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.task.maxDirectResultSize": "128m",
 }
@@ -61,11 +64,11 @@ def command(
     archive: Sequence[str],
     tasks: int | None = None,
 ) -> list[str]:
-    """Return the command of a server.
+    """Return the command that starts a server.
 
     Args:
         paths: the jars in addition to Spark's own.
-        scratch: its folder for files that are deleted when it stops.
+        scratch: the server's folder for temporary files.
         archive: the Java options that name the AppCDS archive.
         tasks: the number of concurrent tasks; the default is one for each processor.
     """
@@ -82,10 +85,10 @@ def command(
 
 
 def environment(settings: Settings, scratch: Path) -> dict[str, str]:
-    """Return the environment variables of a server, with its token."""
+    """Return the environment variables of a server, which include the token."""
     return {
         **_without_spark(os.environ),
-        # Its Python workers import the same packages as transforms.
+        # The server's Python workers import the same packages as transforms.
         **python_path(),
         "SPARK_HOME": str(_spark_home(scratch)),
         "PYSPARK_PYTHON": sys.executable,
@@ -124,7 +127,7 @@ def _conf(
         "spark.driver.extraJavaOptions": " ".join(
             [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
         ),
-        # Not `spark.jars`: the local file system is needed before those are loaded.
+        # Not `spark.jars`: Spark needs the local file system before it loads the jars listed there.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
         "spark.local.dir": scratch,
         "spark.log.level": "WARN",
@@ -150,7 +153,7 @@ def _conf(
         # The default is 10,000 tables for an hour, at one or two megabytes each.
         "spark.databricks.delta.delta.log.cacheSize": 200,
         "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
-        # The web UI is rarely used, and its default is 1,000 plans of each session.
+        # The default is to keep 1,000 plans of each session for the web UI, which is rarely used.
         "spark.sql.ui.retainedExecutions": 20,
         "spark.sql.ui.explainMode": "simple",
         # Otherwise, each call on a column searches the stack for its line in the user's code, 10 %
@@ -161,7 +164,7 @@ def _conf(
         "spark.ui.retainedTasks": 100,
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         **_LOCAL_FILES,
-        # `spark_conf.check` has refused those that Tidemark depends on.
+        # `spark_conf.check` has refused the settings that Tidemark depends on.
         **settings.engine_conf,
     }
 
@@ -179,8 +182,13 @@ def _ui_settings(settings: Settings) -> dict[str, object]:
 
 
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
-    """Return the command that Spark's launcher gives for `SparkSubmit`, as Spark's own script would
-    run it.
+    """Return the command that Spark's launcher returns for `SparkSubmit`, with some changes.
+
+    Each jar is named once in the class path, the Java options of the server and of the archive are
+    added, and the Java module for vectors is removed.
+
+    Raises:
+        EngineError: the launcher failed.
     """
     home = pyspark_home()
     launcher = next((home / "jars").glob("spark-launcher_*.jar"))
@@ -196,7 +204,8 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
         capture_output=True,
         text=True,
     )
-    # The text before this mark is for users. Each part of the command ends with a NUL.
+    # The launcher prints text for users before this separator. After the separator, each part of
+    # the command ends with a NUL.
     _, mark, app_arguments = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
         reasons = done.stderr.strip().splitlines() or ["no output"]
@@ -220,18 +229,19 @@ def _name_each_once(class_path: str) -> str:
 
 
 def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without Spark's.
+    """Return the environment variables except those of Spark.
 
-    Those of another Spark would change this one, and a remote would make it a client.
+    Variables for another Spark installation would change the engine, and `SPARK_REMOTE` would make
+    it a client of another server.
     """
     return {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def _spark_home(scratch: Path) -> Path:
-    """Create a Spark home without the zip file of Spark's Python, and return it.
+    """Create a Spark home without the zip file of PySpark, and return its folder.
 
-    A worker would prefer the zip file to the installed PySpark and compile it at each start. On a
-    busy machine, that takes longer than a stream waits.
+    A Python worker would prefer the zip file to the installed PySpark, and compile it at each
+    start. On a busy machine, compiling takes longer than a stream waits for its worker.
     """
     home = scratch / "spark"
     home.mkdir()

@@ -1,12 +1,13 @@
 """Close the file server of Spark's driver, which would serve files to every local user.
 
-The driver's port serves files without asking for a secret, even if `spark.authenticate` is set. It
-also follows a path that leaves the folder that it serves: `/artifacts/../../etc/passwd`. So every
-user of this machine could read all files of the engine's user. No setting of Spark 4.2 prevents
-that. Local tasks need none of these files: they only request classes that do not exist.
+The driver's port serves files without requiring a secret, even if `spark.authenticate` is set. The
+server also accepts paths that lead out of the served folder: `/artifacts/../../etc/passwd`.
+Therefore, every user of this machine could read all files of the engine's user. No setting of Spark
+4.2 prevents that. Local tasks need none of these files: they only request classes that do not
+exist.
 
-The fix is a copy of Spark's class with one byte changed. A file in a folder is looked up under the
-folder's own name instead of the requested name, and so is never found.
+The fix is a copy of Spark's class with one byte changed. The fixed class looks up each file of a
+served folder under the folder's own name instead of the requested name, and so never finds a file.
 """
 
 import io
@@ -20,15 +21,18 @@ from tidemark.engine.launch.cache import lock_folder
 _FOLDER = cache.folder("closed")
 
 _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
-# The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`; 9 is the
-# first part of the path, by which the folder was found.
+# The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`. Local
+# variable 9, which replaces it, is the first part of the path, by which `dir` was found.
 _ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
 
 
 def closed_jar(spark: Path, folder: Path = _FOLDER) -> Path:
-    """Return a jar with the fixed class, after creating it if it is missing.
+    """Return the jar with the fixed class. Create the jar if it is missing or different.
 
-    It must precede Spark's own jars in the class path.
+    The jar must precede Spark's own jars in the class path.
+
+    Raises:
+        EngineError: Spark's class is not the one that the fix was made for.
     """
     core = next(spark.glob("spark-core_*.jar"))
     content = _jar(core)

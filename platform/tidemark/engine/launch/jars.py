@@ -1,7 +1,7 @@
 """Fetch the jars that the engine needs in addition to PySpark's own, verified by checksum.
 
-PySpark includes Ivy, so only Java is needed to fetch them. Each jar is specified with its version
-and its SHA-256, without its dependencies: Spark includes all of them.
+PySpark includes Ivy, so only Java is needed to fetch the jars. Each jar is specified with its
+version and its SHA-256, and is fetched without its dependencies, because Spark includes them.
 """
 
 import hashlib
@@ -51,16 +51,17 @@ JARS = (
         "4.4.0",
         "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     ),
-    # Hadoop's local file system starts a `chmod` process for each file; this one uses Java.
+    # Hadoop's local file system starts a `chmod` process for each file; this jar uses Java instead.
     Jar(
         "com.globalmentor",
         "hadoop-bare-naked-local-fs",
         "0.1.0",
         "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
     ),
-    # Spark's Kafka connector. A session can't add it: it registers settings of the whole process,
-    # once. Its token provider is from Spark 4.0, because no later one is published completely. It
-    # only handles Hadoop's delegation tokens, which Tidemark does not use.
+    # Spark's Kafka connector. A session can't add the connector, because its settings are
+    # registered once for the process. The connector's token provider is from Spark 4.0, because no
+    # later version is published completely. The token provider only handles Hadoop's delegation
+    # tokens, which Tidemark does not use.
     Jar(
         "org.apache.spark",
         "spark-sql-kafka-0-10_2.13",
@@ -104,9 +105,12 @@ def ensure(
     jars: Sequence[Jar] = JARS,
     repository: str | None = None,
 ) -> list[Path]:
-    """Return the paths of all jars in `folder`, after fetching those that are missing or damaged.
+    """Return the paths of `jars` in `folder`, after fetching each jar that is missing or damaged.
 
     A jar appears in the folder only after its checksum was verified.
+
+    Raises:
+        EngineError: a jar can't be fetched, or its checksum is wrong.
     """
     if _missing(folder, jars):
         with lock_folder(folder):
@@ -124,7 +128,11 @@ def class_path(java: Java, repository: str | None = None) -> list[Path]:
 
 
 def check_extra_jars(paths: Sequence[Path]) -> list[Path]:
-    """Return the additional jars that the user specified."""
+    """Return the additional jars that the user specified.
+
+    Raises:
+        EngineError: a path does not exist, or is not a jar file.
+    """
     for path in paths:
         if not path.is_file() or not zipfile.is_zipfile(path):
             raise EngineError(
@@ -136,7 +144,7 @@ def check_extra_jars(paths: Sequence[Path]) -> list[Path]:
 
 
 def main() -> None:
-    """Run the last step of the setup: report the engine's Java, then fetch and create the jars."""
+    """Run the last step of the setup: report which Java the engine uses, and provide its jars."""
     try:
         java = find_java()
         sys.stderr.write(f"setup: the engine uses Java {java.version} of {java.origin}\n")
@@ -186,7 +194,7 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None
     ]
     absent, output = [jar.file for jar in jars], ""
     for _ in range(_ATTEMPTS):
-        # Fetched jars stay in Ivy's cache, so another attempt requests only the others.
+        # Fetched jars stay in Ivy's cache, so another attempt requests only the missing jars.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
         if not absent:

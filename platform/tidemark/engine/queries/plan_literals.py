@@ -1,11 +1,11 @@
 """Keep numbers that differ between runs out of the code that the engine compiles.
 
-The engine writes whole numbers of a query into its generated code. A run whose plan differs from
-the previous one only in arrivals and watermarks is then compiled again, which takes as long as
-aggregating a million events. Decimals are referenced instead of written into the code. So such a
-number is passed as a decimal and cast to a whole number. The optimizer folds that cast once, which
-gives the plain query and allows pushdown to files. `planning.share_compiled_code` turns the
-folding off.
+The engine writes whole numbers of a query into its generated code. The plan of a run often differs
+from that of the previous run only in arrivals and watermarks. It would then be compiled again,
+which takes as long as aggregating a million events. The generated code only references decimals.
+The functions here therefore pass such a number as a decimal and cast it to a whole number. By
+default, the optimizer folds the cast into a whole number, which allows pushdown to files. With the
+settings of `planning.share_compiled_code`, the optimizer keeps the cast.
 """
 
 from decimal import Decimal
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 
 def uncompiled_literal(value: int | None) -> Column:
-    """Return a BIGINT literal whose value differs between runs."""
+    """Return a literal of type BIGINT for a number that differs between runs."""
     return F.lit(None if value is None else Decimal(value)).cast("bigint")
 
 

@@ -1,7 +1,7 @@
 """Choose the planner settings of a session's queries by their number of rows.
 
-Adaptive execution and code generation pay off for many rows. For few rows, either takes longer than
-the query itself.
+Adaptive execution and code generation pay off for many rows. For few rows, each of the two takes
+longer than the query itself.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from tidemark.engine.queries.requests import Settings, override_settings, read_s
 from tidemark.engine.queries.rules import with_excluded_rule
 
 _PLAIN = {
-    # Adaptive execution and shuffles take longer than they save.
+    # For few rows, adaptive execution and shuffles take longer than they save.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 _INTERPRETED = {
-    # So does code generation for few rows.
+    # For few rows, code generation takes longer than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -36,8 +36,8 @@ CHANGED_SETTINGS = (_EXCLUDED, _ELIMINATION)
 class Planning(Enum):
     """The planner settings for few, some or many rows.
 
-    - `FEW`: no adaptive execution, and plans are interpreted.
-    - `SOME`: no adaptive execution, but plans are compiled, with two shuffle partitions.
+    - `FEW`: no adaptive execution, one shuffle partition, and plans are interpreted.
+    - `SOME`: no adaptive execution, two shuffle partitions, but plans are compiled.
     - `MANY`: the session's own settings.
     """
 
@@ -47,7 +47,7 @@ class Planning(Enum):
 
     @classmethod
     def of(cls, few: bool) -> "Planning":
-        """Return the settings for few or for many rows."""
+        """Return `FEW` if a query has few rows, otherwise `MANY`."""
         return cls.FEW if few else cls.MANY
 
     @classmethod
@@ -62,7 +62,7 @@ class Planning(Enum):
 
 
 class Planner:
-    """The planner settings of a session; initially the session's own."""
+    """The planner settings of a session; initially, the session's own settings (`MANY`)."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -93,9 +93,13 @@ class Planner:
 
 
 def share_compiled_code(own: Settings) -> Settings:
-    """Return settings with which queries that differ only in `plan_literals` share compiled code.
+    """Return settings with which queries share compiled code if only their numbers differ.
 
-    Rules that the session already excludes stay excluded.
+    The numbers must be passed by `plan_literals`. Rules that the session already excludes stay
+    excluded.
+
+    Args:
+        own: the session's own values of these settings.
     """
     # Subexpression elimination depends on numbers that differ between queries.
     return {_EXCLUDED: with_excluded_rule(own[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}

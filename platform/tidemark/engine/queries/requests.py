@@ -1,9 +1,10 @@
-"""Send requests to the engine that replace several requests of its client.
+"""Send requests to the engine, each of which replaces several requests of Spark's client.
 
-A run of few rows makes about thirty requests, and each takes milliseconds. These functions bypass
-the client's public ones: `toArrow` requests the columns before the rows, which include them.
-`createDataFrame` requests thirteen settings each time, and settings are requested one by one. The
-client's version is pinned, and the engine's tests cover the internals that are used here.
+A run of few rows makes about thirty requests, and each takes milliseconds. The functions here
+bypass the public functions of the client, which send needless requests. `toArrow` requests the
+columns before the rows, although the response with the rows includes the columns. `createDataFrame`
+requests thirteen settings each time, and the client requests settings one by one. The version of
+the client is pinned, and the engine's tests cover the internals that are used here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from pyspark.sql.types import StructType
 from tidemark.base import thresholds
 
 Settings = Mapping[str, str | None]
-"""Settings by name; None for one without a value."""
+"""The values of Spark settings by name; the value None stands for a setting that is not set."""
 
 
 def fetch(rows: DataFrame) -> pa.Table:
@@ -31,8 +32,9 @@ def fetch(rows: DataFrame) -> pa.Table:
 
 
 def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
-    """Compute rows, and yield them in chunks of about `size` rows. Yield one empty chunk if there
-    are none.
+    """Compute rows, and yield them in chunks of about `size` rows.
+
+    Yield one empty chunk if there are no rows.
     """
     plain: Any = rows
     client = plain.sparkSession.client
@@ -52,7 +54,7 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
 
 
 def fetched_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow columns that fetched rows have."""
+    """Return the Arrow schema of rows that are fetched from a DataFrame with this schema."""
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
 
 
@@ -60,7 +62,8 @@ def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return a DataFrame of rows in memory.
 
     Args:
-        rows: with the types of fetched rows: instants are microseconds in UTC.
+        rows: the rows, with the types that `fetched_schema` returns: timestamps are in microseconds
+            and in UTC.
     """
     if rows.nbytes >= thresholds.INLINE_BYTES:
         return spark.createDataFrame(rows)
@@ -79,11 +82,13 @@ def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:
 def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
     """Change settings of a session within the context.
 
-    At its end, the old values are set again. Unsetting is wrong: the engine's start options are
-    session settings too, and would be lost.
+    At the end of the context, the old values are set again. To unset the settings instead would be
+    wrong: the options with which the engine was started are session settings too, and would be
+    lost.
 
     Args:
-        old: the values to restore, for the same names as `new`.
+        old: the values to set at the end, for the same names as `new`.
+        new: the values within the context.
     """
     _set(spark, new)
     try:

@@ -1,8 +1,9 @@
 """Exclude an optimizer rule of Spark from every session, because it can lose rows.
 
-If a query refers twice to a persisted DataFrame that is not computed yet, two jobs compute it at
-the same time. Adaptive execution may then read its row count as 0, treat it as empty, and drop rows
-without an error (SPARK-57547, open in Spark 4.2). This rule acts on that count.
+If a query refers twice to a persisted DataFrame that is not computed yet, two jobs compute the
+DataFrame at the same time. Adaptive execution may then read its row count as 0, treat it as empty,
+and drop rows without an error (SPARK-57547, open in Spark 4.2). The excluded rule,
+`AQEPropagateEmptyRelation`, acts on that count.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ UNSAFE_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation
 
 
 def exclude_unsafe(spark: "SparkSession") -> None:
-    """Exclude the rule in a session, in addition to the rules that its engine already excludes."""
+    """Exclude the rule in a session, in addition to the rules that are already excluded there."""
     excluded = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, with_excluded_rule(excluded, UNSAFE_RULE))
 
