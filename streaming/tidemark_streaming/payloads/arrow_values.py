@@ -1,7 +1,8 @@
-"""Fit values that are in memory already to a column's type, exactly or not at all.
+"""Convert Arrow values to a column's type, exactly or not at all.
 
-A value keeps its kind: a number does not become a time, a text does not become a number. It is
-never truncated, rounded or wrapped around. A fraction is never stored in a smaller type.
+A value keeps its kind: a number does not become a time, a text does not become a number. A value is
+never truncated, rounded or wrapped around. A floating-point number is never stored in a smaller
+type.
 """
 
 from collections.abc import Sequence
@@ -21,17 +22,18 @@ _WHOLE_NUMBERS = pa.decimal128(38, 0)
 
 
 class OtherTypeError(Exception):
-    """Values have a type whose values no column of the wanted type takes."""
+    """The type of the values can't be converted to the wanted type, regardless of the values."""
 
 
 def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, list[int]]:
-    """Return values as another type, and the rows of those that do not fit, which are null.
+    """Convert values to another type. Return the result, in which a value that does not fit is
+    null, and the row indices of such values.
 
     Args:
-        zone: the time zone of times without one.
+        zone: the time zone of times without a time zone.
 
     Raises:
-        OtherTypeError: the values have a type that does not fit as such.
+        OtherTypeError: the type of the values can't be converted.
     """
     try:
         return _fit(values, kind, zone), []
@@ -40,7 +42,7 @@ def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, li
             return pa.nulls(1, kind), [0]
     except pa.ArrowNotImplementedError:
         raise OtherTypeError from None
-    # `take` copies, because the parts of a sliced array do not know of the slice.
+    # `take` copies: the child arrays of a sliced array would still have all rows.
     halves = np.array_split(np.arange(len(values)), 2)
     fitted = [fit_values(values.take(pa.array(half)), kind, zone) for half in halves]
     misfits = [
@@ -50,10 +52,10 @@ def fit_values(values: _Array, kind: pa.DataType, zone: str) -> tuple[_Array, li
 
 
 def find_name(names: Sequence[str], wanted: str) -> int | None:
-    """Return the place of a name in any case; None if it is not among `names`.
+    """Return the index of a name in `names`, ignoring case; None if no name matches.
 
     Raises:
-        OtherTypeError: more than one name matches, and none or more than one has the same case.
+        OtherTypeError: several names match, and not exactly one of them is equal to `wanted`.
     """
     alike = [place for place, name in enumerate(names) if name.lower() == wanted.lower()]
     found = [place for place in alike if names[place] == wanted] or alike
@@ -63,10 +65,10 @@ def find_name(names: Sequence[str], wanted: str) -> int | None:
 
 
 def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
-    """Return values as another type.
+    """Convert values to another type.
 
     Raises:
-        OtherTypeError: the values have a type that does not fit as such.
+        OtherTypeError: the type of the values can't be converted.
         pa.ArrowInvalid: a value does not fit.
     """
     held, is_ = values.type, pa.types
@@ -84,7 +86,8 @@ def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
         return _fit_times(values, kind, zone)
     number = is_.is_integer(held) or is_.is_decimal(held)
     if is_.is_decimal(kind) and number:
-        # Arrow refuses a type whose greatest integer does not fit, even if all values do.
+        # Arrow refuses to cast an integer type if its greatest integer does not fit, even if all
+        # values fit.
         return (values if is_.is_decimal(held) else pc.cast(values, _WHOLE_NUMBERS)).cast(kind)
     if is_.is_string(kind) and _is_text_or_bytes(held):
         # A file's texts may not be UTF-8, even if the file declares them as such.
@@ -101,14 +104,14 @@ def _fit(values: _Array, kind: pa.DataType, zone: str) -> _Array:
 
 
 def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    """Return whether values have any length, and are text if they are UTF-8."""
+    """Return whether a type is a text or bytes of variable length."""
     is_ = pa.types
     is_text = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
     return is_text or is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
 
 
 def _fit_times(values: _Array, kind: pa.DataType, zone: str) -> _Array:
-    """Return days or instants as another type of times."""
+    """Convert dates or timestamps to another type of dates or timestamps."""
     if pa.types.is_date(kind) and pa.types.is_date(values.type):
         return pc.cast(values, kind)
     if not pa.types.is_timestamp(kind):
@@ -122,7 +125,7 @@ def _fit_times(values: _Array, kind: pa.DataType, zone: str) -> _Array:
 
 
 def _fit_parts(values: _Array, kind: pa.DataType, zone: str) -> _Array:
-    """Return lists, maps or structs as another type of that form."""
+    """Convert lists, maps or structs to another type of lists, maps or structs."""
     held, is_, missing = values.type, pa.types, values.is_null()
     if is_.is_map(kind) and is_.is_map(held):
         keys, items = (
@@ -147,11 +150,13 @@ def _fit_parts(values: _Array, kind: pa.DataType, zone: str) -> _Array:
 
 
 def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
-    """Return the rows of timestamps, at any depth, whose digits beyond microseconds were dropped.
+    """Return the indices of rows in which a timestamp, at any depth, lost digits beyond
+    microseconds.
 
     Args:
         values: the values, with timestamps in microseconds.
-        nanos: the same in nanoseconds, wrapped around if 64 bits do not hold them.
+        nanos: the same values, with timestamps in nanoseconds, which are wrapped around if 64 bits
+            can't hold them.
     """
     kind, is_ = values.type, pa.types
     if is_.is_map(kind):

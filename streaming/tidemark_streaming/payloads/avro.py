@@ -1,4 +1,4 @@
-"""Decode Avro, with a given schema or with the one whose ID each record contains."""
+"""Decode Avro, with a given schema or with the schema whose ID each record contains."""
 
 import json
 from dataclasses import dataclass, field
@@ -46,18 +46,18 @@ class Avro:
     """Avro: each value is the binary encoding of one record, without a file header.
 
     A record's fields are the columns with the same names; a column without a field is null. A
-    record with a schema ID is read with that writer schema, and resolved to `schema` if it is
-    given. Fields that the writer did not know then have the defaults of `schema`.
+    record with a schema ID is read with the schema of that ID, and resolved to `schema` if `schema`
+    is given. Fields that the record lacks then have the defaults of `schema`.
 
     Example:
         Avro(registry="schemas")  # each value begins with the ID of its schema
 
     Args:
-        schema: a file with a schema, or its text.
+        schema: the path of a file with a schema, or the text of a schema.
         by_id: true if each value begins with its schema's ID, as Confluent's serializers write it;
             by default only if no `schema` is given.
-        registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each, or the
-            address of a registry; default: the setting `schema_registry`.
+        registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each schema, or
+            the address of a registry; default: the setting `schema_registry`.
 
     Raises:
         DefinitionError: the schema can't be read, or is not the schema of a record.
@@ -107,7 +107,8 @@ class _Writer:
 
     Args:
         schema: the schema in fastavro's form.
-        bounded: true if it refers to itself, so that values need the reader with bounded depth.
+        bounded: true if the schema refers to itself. Values then need fastavro's Python reader,
+            which bounds their depth.
     """
 
     schema: Any

@@ -44,7 +44,7 @@ _PLAIN: dict[type[DataType], pa.DataType] = {
 
 @cache
 def arrow_type(ddl: str) -> pa.DataType:
-    """Return the type that values of a column have in memory."""
+    """Return the Arrow type for a Spark DDL type."""
     return _arrow_type(data_type(ddl))
 
 

@@ -32,7 +32,8 @@ from tidemark_streaming.payloads.text_values import (
 )
 
 LONGEST = 1 << 20
-"""Bytes within which a quoted field must end; otherwise its first line counts as a record."""
+"""The maximum size, in bytes, of a record with line breaks. If a quoted field does not end within
+this size, the first line of the record counts as the entire record."""
 
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow reads at once."""
@@ -44,8 +45,8 @@ class Csv:
     """CSV, one record in each value.
 
     A field is quoted as a whole or not at all; a quote within quotes is doubled. An unquoted field
-    that is empty, or equals `nullValue`, is null. In quotes, it is that text. A quoted empty field
-    is null in every column that is not a STRING.
+    that is empty, or equals `nullValue`, is null. A quoted field is never null in a STRING column.
+    In other columns, a quoted empty field is null.
 
     Args:
         options: `header`, whether files begin with the columns' names; `sep`, the separator between
@@ -88,8 +89,11 @@ class Csv:
         return TimeFormats.of(self.options)
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        """Return the records in some bytes of a file, and the rest: the beginning of the next
-        record.
+        """Return the records in a block of a file, and the incomplete record at the end of the
+        block.
+
+        Args:
+            last: true for the last block, whose end also ends a record.
         """
         return self._splitter.split(content, last=last)
 
@@ -104,7 +108,7 @@ class Csv:
         """Return the fields of a record; None for a field that is null.
 
         Raises:
-            UndecodableError: it is not a record, or not UTF-8.
+            UndecodableError: the bytes are not a CSV record, or not UTF-8.
         """
         return [
             None if text in self._null and not quoted else text
@@ -112,16 +116,18 @@ class Csv:
         ]
 
     def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
-        """Return the records as Arrow reads them; None if one of them is not regular."""
+        """Decode records with Arrow. Return None if a record is not regular."""
         texts = decode_utf8(values)
         regular = pc.match_substring_regex(texts, self._record)
         empty = pc.equal(pc.binary_length(texts), 0)
         if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
             return None
-        # Arrow removes a byte order mark at the beginning, which is a part of the first field.
+        # Arrow would remove a byte order mark at the beginning, but it is a part of the first
+        # field.
         if len(texts) and texts[0].as_py().startswith("\ufeff"):
             return None
-        # If the file ends with an empty field, Arrow takes it for a quoted one.
+        # Arrow takes an empty field at the very end for a quoted field, so the text gets a final
+        # line break.
         flat = pa.concat_arrays([*texts.chunks, pa.array([""], pa.string())])
         every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
         text = pc.binary_join(every, "\n")[0].as_buffer()
@@ -150,7 +156,7 @@ class Csv:
         return self._convert(Results(len(values)), rows.columns, columns)
 
     def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
-        """Return the records, each read in Python."""
+        """Decode records one by one in Python."""
         found, rows = Results(len(values)), list[list[str | None]]()
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
@@ -189,7 +195,7 @@ class Csv:
         return found.finish()
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
-        """Yield the fields of a record, each with whether it is quoted."""
+        """Yield the text of each field of a record, and whether the field is quoted."""
         try:
             text, at = record.decode(), 0
         except UnicodeDecodeError:
@@ -222,25 +228,26 @@ class Csv:
 
     @cached_property
     def _record(self) -> str:
-        """The pattern of a whole record."""
+        """The pattern of a complete record."""
         sep = re.escape(self.sep)
         one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf"^{one}(?:{sep}{one})*$"
 
     @cached_property
     def _open(self) -> str:
-        """The pattern of a record's beginning that ends within quotes."""
+        """The pattern of an incomplete record, which breaks off within quotes."""
         sep = re.escape(self.sep)
         one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf'^(?:{one}{sep})*"(?:[^"]|"")*$'
 
 
 class _Splitter:
-    """Splits bytes into records: a line, or several if a field has line breaks within quotes.
+    """Splits bytes into records. A record is one line, or several lines if a field has line breaks
+    within quotes.
 
     Args:
-        record: the pattern of a whole record.
-        beginning: the pattern of a record's beginning that ends within quotes.
+        record: the pattern of a complete record.
+        beginning: the pattern of an incomplete record, which breaks off within quotes.
     """
 
     def __init__(self, record: str, beginning: str) -> None:
@@ -271,8 +278,8 @@ class _Splitter:
         return found, rest
 
     def _end(self, lines: Sequence[bytes], at: int) -> int | None:
-        """Return the end of a record that begins within quotes at a line; None if it does not
-        end."""
+        """Return the index after the last line of a record whose first line, `lines[at]`, breaks
+        off within quotes. Return None if the record does not end within `LONGEST` bytes."""
         size = len(lines[at])
         for number in range(at + 1, len(lines)):
             size += 1 + len(lines[number])

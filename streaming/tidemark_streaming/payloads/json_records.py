@@ -1,8 +1,8 @@
 """Decode JSON: one object in each value.
 
-Two readers give the same result. Arrow's is fast, and takes regular values, some thousands at once.
-The reader in Python takes all others; it follows RFC 8259 exactly and determines which values are
-dead letters.
+Two readers give the same result. Arrow's reader is fast, and reads regular values, some thousands
+at once. The reader in Python reads all other values; it follows RFC 8259 exactly and determines
+which values are dead letters.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,14 +75,18 @@ class Json:
         )
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        """Return the nonblank lines in some bytes of a file, and the rest."""
+        """Return the nonblank lines in a block of a file, and the incomplete line at its end.
+
+        Args:
+            last: true for the last block, whose end also ends a line.
+        """
         *lines, rest = content.split(b"\n")
         if last:
             lines, rest = [*lines, rest], b""
         return [line for line in (line.strip(_SPACE) for line in lines) if line], rest
 
     def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
-        """Return the values as Arrow reads them; None if one of them is not regular."""
+        """Decode values with Arrow. Return None if a value is not regular."""
         if values.nbytes > thresholds.JSON_BATCH_BYTES:
             return None
         kinds = {name: arrow_type(kind) for name, kind in columns.items()}
@@ -118,7 +122,8 @@ class Json:
         return found.finish()
 
     def _json_type(self, kind: pa.DataType) -> pa.DataType:
-        """Return the type that values of this type have in JSON."""
+        """Return the type with which Arrow reads a column: integers for counts since 1970, strings
+        for all other times and for bytes."""
         if pa.types.is_timestamp(kind) and self.formats.counts:
             return pa.int64()
         return pa.string() if _is_text(kind) else kind
@@ -131,7 +136,7 @@ class Json:
         return parse_texts(written, kind, self.formats)
 
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
-        """Return the values, each read in Python."""
+        """Decode values one by one in Python."""
         readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
         found = Results(len(values))
         for row, value in enumerate(values):
@@ -149,12 +154,16 @@ class Json:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Return whether JSON lacks a type, so that its values are written as texts or counts."""
+    """Return whether JSON has no such type, so that the values are written as texts or counts."""
     return pa.types.is_temporal(kind) or pa.types.is_binary(kind)
 
 
 def _is_regular(kind: pa.DataType, *, within: bool = False) -> bool:
-    """Return whether Arrow reads values of this type correctly."""
+    """Return whether Arrow reads JSON values of this type correctly.
+
+    Args:
+        within: true if the values are parts of structs or lists.
+    """
     if pa.types.is_map(kind) or (within and _is_text(kind)):
         return False
     return all(_is_regular(part, within=True) for part in _inner(kind))
@@ -169,7 +178,8 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
 def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
     """Return whether a number may be too large for a decimal column.
 
-    Arrow multiplies a number by its scale in 128 bits and doesn't notice if that overflows.
+    Arrow multiplies each number by the power of ten of the column's scale, in 128 bits, and doesn't
+    notice an overflow.
     """
     scales = [kind.scale for kind in _with_parts(kinds) if pa.types.is_decimal(kind)]
     if not scales:
@@ -188,8 +198,8 @@ def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 
 def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
-    """Return the values, each on a line. Return None unless each is an object on one line, in UTF-8
-    and not nested too deeply."""
+    """Return the values joined by line breaks. Return None unless each value is an object on one
+    line, in UTF-8, and not nested too deeply."""
     if values.null_count:
         return None
     whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
@@ -210,7 +220,7 @@ def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
 
 
 def _has_odd_numbers(column: Any, values: pa.ChunkedArray) -> bool:  # noqa: ANN401 (Arrow's)
-    """Return whether a number overflowed, or is zero but may not be written as zero."""
+    """Return whether a number overflowed, or was read as zero although its text may not be zero."""
     kind = column.type
     if pa.types.is_list(kind):
         return _has_odd_numbers(pc.list_flatten(column), values)

@@ -1,8 +1,8 @@
 """Decode JSON values in Python, exactly by RFC 8259, to the types of their columns.
 
-A text is parsed only as far as the types of the columns require; deeper parts remain text. A STRING
-whose JSON value is a number, a boolean, an array or an object is therefore that value's original
-text.
+A JSON text is parsed only as deeply as the types of the columns require. If the JSON value of a
+STRING column is a number, a boolean, an array or an object, the column therefore has the original
+text of that value.
 """
 
 import re
@@ -18,10 +18,10 @@ from tidemark_streaming.payloads.payload import UndecodableError
 from tidemark_streaming.payloads.text_values import TimeFormats, decode_base64, parse_texts
 
 NOT_AN_OBJECT = "The record is not a JSON object."
-"""Why a record is a dead letter if it is not one JSON object."""
+"""The reason of a dead letter that is not a single JSON object."""
 
 NOT_UTF8 = "The record is not valid UTF-8."
-"""Why a record is a dead letter if it is not text."""
+"""The reason of a dead letter that is not text."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -30,7 +30,7 @@ _NO_NUMBER = re.compile(r'"(?:nan|[+-]?inf(?:inity)?)"', re.IGNORECASE)
 
 
 def duplicate_reason(name: str) -> str:
-    """Return why a record with two fields of one name is a dead letter."""
+    """Return the reason of a dead letter that has two fields with the same name."""
     return f"The record has the field '{name}' more than once."
 
 
@@ -38,7 +38,8 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     """Return the members of a JSON object by name, each as its original text.
 
     Raises:
-        UndecodableError: the value is not a JSON object, or has one of these members twice.
+        UndecodableError: the value is not a JSON object, is nested too deeply, or has a member in
+            `names` twice.
     """
     try:
         text = value.decode()
@@ -62,17 +63,17 @@ class Reader(Protocol):
     """Collects the values of a column, and builds the column at the end.
 
     Args:
-        misfits: the rows whose value does not have the column's type.
+        misfits: the indices of rows whose value does not have the column's type.
     """
 
     misfits: set[int]
 
     def add(self, text: str | None, row: int) -> None:
-        """Add a value as its original text; None and `null` are null."""
+        """Add the value of a row, given as its original text. None and "null" become null."""
         ...
 
     def finish(self) -> "pa.Array[Any]":
-        """Return the column. Values that do not have its type are null, too."""
+        """Return the column. Values that do not have the column's type are null, too."""
         ...
 
 
@@ -231,7 +232,7 @@ def _whole(column: pa.ChunkedArray) -> "pa.Array[Any]":
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text has only whole characters, without lone surrogates."""
+    """Return whether a text has no lone surrogates, so that it can be encoded as UTF-8."""
     if text.isascii():
         return True
     try:
@@ -249,10 +250,10 @@ _value = JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the members of an object, which must be the whole text; each as its original text.
+    """Yield the name and the original text of each member of an object.
 
     Raises:
-        ValueError: the text is not an object.
+        ValueError: the text is not a JSON object, or has other text after the object.
     """
     at = _expect(text, 0, "{")
     if text[at : at + 1] == "}":
@@ -275,7 +276,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """Yield the elements of an array, which must be the whole text; each as its original text."""
+    """Yield the original text of each element of an array. The text must be a valid array."""
     at = _expect(text, 0, "[")
     while text[at] != "]":
         _, end = _value(text, at)
@@ -286,14 +287,18 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _expect(text: str, at: int, sign: str) -> int:
-    """Return the position after a sign and the space that follows it."""
+    """Return the position after the character `sign` and the white space that follows it.
+
+    Raises:
+        ValueError: the text has another character at `at`.
+    """
     if text[at : at + 1] != sign:
         raise ValueError(f"no {sign}")
     return _past(text, at + 1)
 
 
 def _past(text: str, at: int) -> int:
-    """Return the position after white space."""
+    """Return the position of the first character from `at` on that is not white space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()

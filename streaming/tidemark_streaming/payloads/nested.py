@@ -1,8 +1,8 @@
 """Bound the depth of Avro values whose schema refers to itself.
 
-The bytes of such a value determine how deep it is nested. The compiled reader follows them without
-a bound, until its process runs out of stack. The reader in Python raises an error. It is slower, so
-it only reads the values of such schemas.
+The bytes of such a value determine how deep the value is nested. fastavro's compiled reader
+descends without a bound, until its process runs out of stack. fastavro's Python reader raises an
+error instead. The Python reader is slower, so it only reads the values of such schemas.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ MAX_DEPTH = 100
 
 
 def refers_to_itself(schema: Any) -> bool:  # noqa: ANN401 (fastavro's own)
-    """Return whether a parsed schema refers to itself, or is nested too deeply to determine
-    that."""
+    """Return whether a parsed schema refers to itself. Return True also if the schema is nested too
+    deeply to find out."""
     known, passed = dict[str, Any](), set[str]()
     for part in schema if isinstance(schema, list) else [schema]:
         if isinstance(part, dict):
@@ -47,7 +47,8 @@ def _refers_back(
 
     Args:
         known: the named types, by name.
-        passed: the names of records that are known not to refer back.
+        around: the names of the records that contain the part.
+        passed: the names of records in which no part refers back. The function adds to them.
     """
     if isinstance(part, list):
         return any(_refers_back(one, known, around, passed) for one in part)

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 Columns = Mapping[str, str | None]
-"""Columns with their Spark DDL types; the values of a column with None are not read."""
+"""Names of columns with their Spark DDL types. A column with None instead of a type is not read."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class Decoded:
     """Decoded events.
 
     Args:
-        columns: their columns, by name. An event that can't be decoded is null in all of them.
-        reasons: why events can't be decoded, by row.
+        columns: the columns, by name. An event that can't be decoded is null in every column.
+        reasons: why events can't be decoded, by row index.
+        rows: the number of events, including those that can't be decoded.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
@@ -41,7 +42,7 @@ class Decoded:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Decoded"]) -> "Decoded":
-        """Concatenate one or more results."""
+        """Concatenate the rows of one or more results."""
         reasons, rows = dict[int, str](), 0
         for part in parts:
             reasons |= {rows + n: reason for n, reason in part.reasons.items()}
@@ -60,10 +61,10 @@ def decode_by_halves(
     regular: Callable[[pa.ChunkedArray], Decoded | None],
     singly: Callable[[Sequence[bytes | None]], Decoded],
 ) -> Decoded:
-    """Decode records in bulk. Halve batches that have irregular records until few are left.
+    """Decode records in bulk. Halve a batch with irregular records until it has few records.
 
     Args:
-        regular: decodes records in bulk; returns None if it can't take them all.
+        regular: decodes records in bulk; returns None if it can't decode all of them.
         singly: decodes records one at a time.
     """
 
@@ -100,12 +101,12 @@ class Payload(Protocol):
 
 
 def columns_to_read(columns: Columns) -> dict[str, str]:
-    """Return the columns whose values are read."""
+    """Return the columns that are read, with their types."""
     return {name: kind for name, kind in columns.items() if kind is not None}
 
 
 class UndecodableError(Exception):
-    """A record can't be decoded; the message has the reason, but no values of the record."""
+    """A record can't be decoded. The message has the reason, but no values of the record."""
 
 
 Event = Mapping[str, Any]
@@ -113,7 +114,7 @@ Event = Mapping[str, Any]
 
 
 def misfit_reason(name: str, kind: str) -> str:
-    """Return why a record is a dead letter if a field does not have its column's type."""
+    """Return the reason of a dead letter in which a field does not have its column's type."""
     return f"The field '{name}' is not a valid {kind.upper()}."
 
 
@@ -130,7 +131,7 @@ class Results:
         self._reasons = dict[int, str]()
 
     def refuse(self, row: int, reason: str) -> None:
-        """Record why a row can't be decoded; the first reason stays."""
+        """Record why a row can't be decoded. Keep an earlier reason of the same row instead."""
         self._reasons.setdefault(row, reason)
 
     def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:
@@ -144,7 +145,7 @@ class Results:
         self._columns[name] = column if whole else pa.chunked_array([column])
 
     def finish(self) -> Decoded:
-        """Return the events."""
+        """Return the events. Rows that can't be decoded are null in every column."""
         if not self._reasons:
             return Decoded(self._columns, {}, self._rows)
         columns = {name: null_rows(column, self._reasons) for name, column in self._columns.items()}
@@ -160,7 +161,7 @@ def null_rows(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an ar
 
 
 def undecoded_rows(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
-    """Return the rows that have a written value but no decoded one."""
+    """Return the indices of the rows that are null in `read` although `written` has a value."""
     return pc.indices_nonzero(pc.and_(pc.is_valid(written), pc.is_null(read))).to_pylist()
 
 
@@ -168,7 +169,7 @@ def decode_protected(
     values: pa.ChunkedArray, columns: Mapping[str, str], source: Source, payload: Payload
 ) -> Decoded:
     """Decode records, and protect their columns as a source declares. A dropped column is not
-    decoded.
+    decoded and is null.
 
     Args:
         columns: the columns of the source that are in the records.
@@ -194,7 +195,7 @@ def decode_each(
     """Decode records one by one.
 
     Args:
-        decode: returns the fields of a value, or raises UndecodableError.
+        decode: returns the fields of a record, or raises UndecodableError.
     """
     found, events = Results(len(values)), list[Event]()
     for row, value in enumerate(values.to_pylist()):
@@ -257,7 +258,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
 
 
 def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
-    """Return whether a nonzero finite number would become zero or infinite."""
+    """Return whether a FLOAT column would turn a nonzero finite number into zero or infinity."""
     if not pa.types.is_float32(kind) or not isinstance(value, int | float) or not value:
         return False
     with np.errstate(over="ignore", under="ignore"):
@@ -266,10 +267,10 @@ def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
 
 
 def _require_type(value: Any, kind: type[_T]) -> _T:  # noqa: ANN401 (what formats give)
-    """Return the value if it has this type; Arrow would accept a text as a list of its characters.
+    """Return the value if it has this type. Arrow would accept a text as a list of its characters.
 
     Raises:
-        TypeError: it has another type.
+        TypeError: the value has another type.
     """
     if not isinstance(value, kind):
         raise TypeError
@@ -278,7 +279,7 @@ def _require_type(value: Any, kind: type[_T]) -> _T:  # noqa: ANN401 (what forma
 
 @cache
 def _misread_types(kind: pa.DataType) -> tuple[type, ...]:
-    """Return types of values that Arrow would accept for this type although they do not fit."""
+    """Return the Python types whose values Arrow would accept for this type, but misread."""
     if pa.types.is_integer(kind):
         return (float, Decimal)
     if pa.types.is_floating(kind):

@@ -30,16 +30,17 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 class Protobuf:
     """Protobuf, one message in each value.
 
-    The message's fields are the columns with the same names. A column without a field is null. So
-    is an unset field, if Protobuf distinguishes that from the default value. An enumeration is the
-    name of its value, a `google.protobuf.Timestamp` an instant, a message a struct.
+    The message's fields are the columns with the same names. A column without a field is null. An
+    unset field is null, too, if Protobuf distinguishes it from a field with the default value. An
+    enumeration becomes the name of its value (or the number as text, if the descriptors lack the
+    value), a `google.protobuf.Timestamp` becomes an instant, and a message becomes a struct.
 
     Args:
         descriptors: a file that `protoc --include_imports --descriptor_set_out` wrote.
         message: the full name of the message, as in `shop.Order`.
-        by_id: true if each value begins with its schema's ID and the message's index in it, as
-            Confluent's serializers write it. The ID is ignored, because `descriptors` has the
-            schema.
+        by_id: true if each value begins with the ID of its schema and the index of the message in
+            that schema, as Confluent's serializers write them. Both are ignored, because
+            `descriptors` and `message` determine the schema.
 
     Raises:
         DefinitionError: the file can't be read, is not a descriptor set, or lacks the message.
@@ -84,8 +85,8 @@ def _message_class(path: Path, name: str) -> type[Message]:
 
 
 def _skip_message_index(content: bytes) -> bytes:
-    """Return the bytes after the message's index in its schema. The index is a count and that many
-    varints; a single 0 is the first message."""
+    """Return the bytes after the message's index in its schema. The index is a varint with a count,
+    and then that many varints; a single 0 stands for the first message."""
     count, at = _read_varint(content, 0)
     for _ in range(count >> 1):
         _, at = _read_varint(content, at)

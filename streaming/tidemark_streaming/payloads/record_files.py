@@ -11,7 +11,7 @@ from tidemark_streaming.payloads.payload import Payload
 
 _BOM = b"\xef\xbb\xbf"
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""The first bytes of compressed files, which no text in UTF-8 begins with."""
+"""The first bytes of compressed files, with the compression. No UTF-8 text begins with them."""
 
 
 class TextFormat(Payload, Protocol):
@@ -39,7 +39,8 @@ def read_records(path: Path, form: TextFormat) -> Iterator[list[bytes]]:
 
 
 def _compression(path: Path) -> str:
-    """Return how a file is compressed, by its first bytes or else by its name."""
+    """Return the compression of a file from its first bytes; else "detect", for Arrow to determine
+    the compression from the name."""
     with path.open("rb") as file:
         begin = file.read(max(map(len, _COMPRESSED)))
     found = (how for magic, how in _COMPRESSED.items() if begin.startswith(magic))

@@ -24,10 +24,10 @@ _RETRY_SECONDS = 30.0
 
 
 def split_id(value: bytes) -> tuple[int, bytes]:
-    """Return the ID of a record's schema, and the bytes after it.
+    """Return the ID of a record's schema, and the bytes after the ID.
 
     Raises:
-        UndecodableError: the value does not begin with an ID.
+        UndecodableError: the value does not begin with a schema ID.
     """
     if len(value) < _HEAD.size or value[0] != 0:
         raise UndecodableError(
@@ -40,8 +40,8 @@ class Registry:
     """Schemas by ID, cached once they are found.
 
     Args:
-        place: a folder with a file `<id>.avsc` for each, or the address of a registry, http or
-            https; default: the setting `schema_registry`.
+        place: a folder with a file `<id>.avsc` for each schema, or the address of a registry, http
+            or https; default: the setting `schema_registry`.
     """
 
     def __init__(self, place: str | Path | None = None) -> None:

@@ -1,16 +1,16 @@
-"""Schemas of records, as a registry has them."""
+"""Schemas of records, as a registry returns them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema as its registry has it.
+    """A schema that a registry returned.
 
     Args:
         kind: AVRO, PROTOBUF or JSON.
         text: the schema.
-        references: the schemas that it refers to, which must be parsed before it.
+        references: the schemas that this schema refers to. They must be parsed first.
     """
 
     kind: str

@@ -74,7 +74,7 @@ class Server:
             raise self._error(path, reason) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """Return the registry's answer; None if it does not have this item."""
+        """Return the registry's answer; None if the registry does not have the schema at `path`."""
         try:
             answer = self._session.get(self._url + path, timeout=_TIMEOUT_SECONDS)
             if answer.status_code == requests.codes.not_found and _is_not_found(answer):
@@ -132,9 +132,10 @@ class Server:
 
 
 def _is_not_found(answer: requests.Response) -> bool:
-    """Return whether a registry reports that it does not have this item.
+    """Return whether a registry reports that it does not have a schema.
 
-    A server that is not a registry, or has it at another path, also answers 404.
+    A server that is not a registry, or that has the registry at another path, also answers 404, but
+    without an error code of a registry.
     """
     try:
         parsed = answer.json()

@@ -1,8 +1,8 @@
 """Parse values that are written as text, exactly or not at all.
 
-A text is parsed as a whole, by the rule of its column's type. A value is never truncated, rounded
-or wrapped around to fit. A DOUBLE or FLOAT is the representable number nearest to the text. It is
-zero or infinite only if the text is.
+The entire text must match the rule of its column's type. A value is never truncated, rounded or
+wrapped around to fit. A DOUBLE or FLOAT is the representable number nearest to the number in the
+text. It is zero or infinite only if the text is a zero or infinity.
 """
 
 import base64
@@ -28,8 +28,8 @@ _Texts = Any
 DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
 _TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
 _OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
-"""The offset of a time: at most 17:59, because Spark, which decodes the records of lanes, does not
-read larger ones."""
+"""The offset of a time. It is at most 17:59, because Spark, which decodes the records of lanes,
+does not read larger offsets."""
 
 WITH_OFFSET = f"^{DAY}[T ]{_TIME}{_OFFSET}$"
 WITHOUT_OFFSET = f"^{DAY}(?:[T ]{_TIME})?$"
@@ -44,7 +44,7 @@ ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
 def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
-    """Return texts parsed to a type; null for a text that is not a value of that type.
+    """Parse texts as values of a type. A text that is not such a value becomes null.
 
     Args:
         kind: a scalar type.
@@ -72,7 +72,7 @@ def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa
 
 
 def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return bytes as text; null if they are not valid UTF-8."""
+    """Return bytes as texts. A value that is not valid UTF-8 becomes null."""
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
@@ -80,12 +80,12 @@ def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def decode_base64(texts: _Texts) -> "pa.Array[Any]":
-    """Return base64 texts as bytes; null if a text is not base64."""
+    """Return base64 texts as bytes. A text that is not canonical base64 becomes null."""
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
 
 TIME_OPTIONS = {"timestampFormat": "timestamp", "dateFormat": "date", "timeZone": "zone"}
-"""Options of text formats, each with its argument of `TimeFormats`."""
+"""Options of text formats, each with the argument of `TimeFormats` that it sets."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class TimeFormats:
 
     @property
     def counts(self) -> bool:
-        """Return whether timestamps are integers."""
+        """Return whether timestamps are written as counts since 1970, which are integers."""
         return self.timestamp in _NANOS
 
     @property
@@ -131,7 +131,7 @@ class TimeFormats:
 
     @property
     def count_range(self) -> tuple[int, int]:
-        """Return the least and the greatest count within the years 1 to 9999 and 64 bits."""
+        """Return the smallest and the greatest count of the years 1 to 9999 that fit 64 bits."""
         least = max(BEGINNING * 1000 // self.count_nanos, -(2**63))
         return least, min(INFINITY * 1000 // self.count_nanos, 2**63 - 1)
 
@@ -251,8 +251,8 @@ def _matching(texts: _Texts, expression: str) -> _Texts:
 
 
 def _times(texts: _Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
-    """Return times by their own offset. Without one, they are in `zone`, or local if the type has
-    no zone."""
+    """Parse times of ISO 8601. If the type has a time zone, times without an offset are in `zone`.
+    If it does not, times with an offset become null."""
     with_zone = kind == INSTANT
     if with_zone and pc.all(pc.match_substring_regex(texts, WITH_OFFSET)).as_py() is not False:
         return _in_calendar(_cast(texts, kind))
@@ -311,7 +311,7 @@ def _decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
 
 
 def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
-    """Return the number in a text; None if the type can't hold it exactly."""
+    """Return the number in a text; None if the type can't hold the number exactly."""
     context = Context(kind.precision, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
     context.traps[InvalidOperation] = True
     try:
@@ -325,10 +325,10 @@ def _cast(
     kind: pa.DataType,
     alone: "Callable[[str], Any] | None" = None,
 ) -> "pa.ChunkedArray[Any]":
-    """Return texts as Arrow parses them; null if it can't, as for February 30.
+    """Parse texts with Arrow. A text that Arrow can't parse, such as February 30, becomes null.
 
     Args:
-        alone: parses a text that Arrow can't parse.
+        alone: parses a text that Arrow can't parse. The result replaces the null.
     """
     try:
         return pc.cast(texts, kind)
