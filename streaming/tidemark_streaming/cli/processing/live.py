@@ -51,7 +51,7 @@ class View:
         self._first: Look | None = None
 
     def look(self) -> Look:
-        """Read the tables. Include published rows only if a new run was recorded since the last call."""
+        """Read the tables. Include published rows only if a run is new since the last call."""
         t = self._transform
         asset = self._snapshot.asset(t)
         newest = self._snapshot.last_run(t.name)
