@@ -1,9 +1,9 @@
 """Domains: the packages in which users define sources, connectors and transforms.
 
 A domain is a Python package. Its modules `sources`, `connectors` and `transforms`, each of them
-optional, contain `Source`, `Ingestion` and `Definition` objects under any name; a module for each
-extra contains its pipelines. The settings list the domains; this module imports them and finds
-their objects by name.
+optional, contain `Source`, `Ingestion` and `Definition` objects under any name. For each extra, a
+further module contains the pipelines of the extra. The settings list the domains. This module
+imports the domains and finds their objects by name.
 """
 
 import sys
@@ -44,7 +44,7 @@ class Domains:
     pipelines: Sequence[Pipeline] = ()
 
     def pipelines_of(self, kind: type[_P]) -> Mapping[str, _P]:
-        """Return the pipelines of a class."""
+        """Return the pipelines of a class, by name."""
         return {each.name: each for each in self.pipelines if isinstance(each, kind)}
 
     def all_sources(self) -> Iterable[Source]:
@@ -58,13 +58,13 @@ class Domains:
         return [s for s in derived if source.name in (base.name for base in s.bases)]
 
     def chains_of(self, asset: Definition) -> list[DerivedSource]:
-        """Return the derived sources that read an asset's windows, or those of its roll-ups."""
+        """Return the derived sources that read the windows of an asset or of its roll-ups."""
         derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
         named = ((s, s.derivation.asset) for s in derived)
         return [s for s, own in named if own and asset.name in (own.name, own.follows)]
 
     def downstream(self, source: Source) -> list[DerivedSource]:
-        """Return all sources that have a source's events, each after its bases."""
+        """Return all sources derived from a source, directly or not, each after its bases."""
         found, waiting = list[DerivedSource](), self.derived_from(source)
         while waiting:
             each = waiting.pop(0)
@@ -93,9 +93,9 @@ def load(domains: Iterable[str]) -> Domains:
 
 
 def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) -> _T:
-    """Return the object with a name, or raise a DefinitionError that lists all of them."""
+    """Return the object with a name, or raise a DefinitionError that lists all names."""
     if name not in objects:
-        # This happens if a user works outside the project's folder.
+        # Outside the folder of a project, only the recorded domains are known.
         outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
         hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
         raise DefinitionError(describe_unknown(what, name, objects) + (hint if outside else ""))
@@ -105,10 +105,10 @@ def find(settings: Settings, what: str, name: str, objects: Mapping[str, _T]) ->
 def load_importable(domains: Iterable[str]) -> Domains:
     """Return the objects of the domains that can be imported.
 
-    The code location of another domain reports why it can't.
+    For a domain that can't be imported, its code location in Dagster reports the error.
 
     Raises:
-        DefinitionError: two tables have one name, even if each domain loads on its own.
+        DefinitionError: two tables have the same name, perhaps in different domains.
     """
     found = list[ModuleType]()
     for name in domains:
@@ -136,7 +136,7 @@ def _collect_domains(found: Sequence[ModuleType]) -> Domains:
 
 
 def locations(domains: Iterable[str]) -> dict[str, str]:
-    """Return the modules that define how domains appear in Dagster, by the domains' last names."""
+    """Return each domain's module of Dagster definitions, by the last part of the domain's name."""
     found: dict[str, str] = {}
     for domain in domains:
         name, module = domain.rpartition(".")[2], f"{domain}.definitions"
@@ -162,7 +162,7 @@ def _modules(domain: str) -> Iterator[ModuleType]:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a user's module."""
+    """Import a user's module. An error message names the file and line in the user's code."""
     try:
         return import_module(module)
     except TidemarkError as error:

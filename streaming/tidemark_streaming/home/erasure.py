@@ -1,8 +1,7 @@
 """Erase events in tables, marts and old files, and report copies that are out of reach.
 
-`run.erase.erase` deletes events and recomputes the windows that had them. This module handles the
-rest: no ingest may run during an erasure, marts must be rebuilt, and the same events may exist
-outside.
+`run.erase.erase` deletes events and recomputes the windows that counted these events. This module
+prevents ingests during an erasure, rebuilds the marts, and reports copies outside the tables.
 """
 
 from collections.abc import Sequence
@@ -56,9 +55,9 @@ class Report:
         erased: the changes in Tidemark's tables.
         marts: the marts that are rebuilt.
         vacuumed: the tables whose old files were removed, with the number of files.
-        readable_until: the latest time at which earlier versions can be read; None if there are
-            none.
-            beyond: notes on copies that the erasure does not reach.
+        readable_until: the latest time at which earlier versions, with the events, can be read;
+            None if nothing was erased or old files were removed.
+        beyond: notes on copies that the erasure does not reach.
     """
 
     erased: ErasureReport
@@ -83,9 +82,9 @@ def erase(
 
     Raises:
         ConflictError: the source is being ingested.
-        DataError: with `vacuum`, a stream of one of its assets is requested; or a mart can't be
-            built.
-        DefinitionError: as `run.erase.erase`.
+        DataError: with `vacuum`, a stream of one of the source's assets is requested; or a mart
+            can't be built.
+        DefinitionError: as in `run.erase.erase`; or the source is derived.
     """
     source = wanted.source
     derived = _find_derived(known, source)
@@ -143,7 +142,7 @@ def erase(
 
 
 def _find_derived(known: Domains, source: Source) -> list[DerivedSource]:
-    """Return the sources that are derived from a source, into which an erasure continues."""
+    """Return the sources derived from a source, whose rows an erasure deletes too."""
     if isinstance(source, DerivedSource):
         bases = " and ".join(f"'{base.name}'" for base in source.bases)
         first = source.bases[0].name
@@ -177,7 +176,7 @@ def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) 
 def _beyond(
     settings: Settings, known: Domains, wanted: ErasureRequest, done: ErasureReport
 ) -> list[str]:
-    """Return notes on the places that have the same events and that Tidemark does not delete."""
+    """Return notes on copies of the events that Tidemark does not delete or search."""
     sentences = list[str]()
     if wanted.source.name in known.ingestions:
         sentences.append(_outside(settings, known, wanted.source))

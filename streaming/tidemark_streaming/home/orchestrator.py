@@ -1,8 +1,8 @@
 """The commands of the orchestrator's processes, which `tidemark up` starts in addition to the
 engine.
 
-This module has only strings and two files. It does not import the orchestrator, which is in a
-higher layer and runs as a separate program.
+This module only builds commands and writes two files. It does not import the orchestrator, which is
+in a higher layer and runs as a separate program.
 """
 
 import sys
@@ -19,7 +19,7 @@ from tidemark_streaming.dbt import marts
 from tidemark_streaming.home import domains as packages
 
 _MARTS = "marts"
-"""The code location of the marts."""
+"""The name of the code location of the marts."""
 
 _Logs = Literal["text", "json"]
 _LOGGING = {"text": [], "json": ["--log-format", "json"]}
@@ -73,11 +73,10 @@ def catch_up(domain: str) -> str:
 
 
 def prepare(home: Path) -> dict[str, str]:
-    """Create the orchestrator's folder in the folder `home`.
+    """Create the orchestrator's folder in the home. Keep an existing `dagster.yaml`.
 
-    Return the variables that its processes need.
-
-    An existing `dagster.yaml` stays as it is.
+    Returns:
+        The environment variables for the orchestrator's processes.
     """
     folder = (home / "dagster").resolve()
     make_folder(folder)
@@ -91,10 +90,10 @@ def prepare(home: Path) -> dict[str, str]:
 def workspace(settings: Settings) -> Path:
     """Write the file that lists the code locations: each domain, and the marts.
 
-    Packages in the working folder can be imported.
+    The code locations can import packages in the working folder.
 
     Returns:
-        The file.
+        The path of the file.
     """
     found = packages.locations(settings.domains)
     if marts.present(settings) and not without_marts(settings):

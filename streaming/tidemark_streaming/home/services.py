@@ -37,7 +37,7 @@ _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healt
 
 
 def service(settings: Settings, name: str) -> ManagedProcess:
-    """Return the process `webserver`, `daemon`, `watch` or `archive`."""
+    """Return the process `webserver`, `daemon`, `watch`, `archive` or `kafka`, running or not."""
     return ManagedProcess(settings.home, name)
 
 
@@ -71,9 +71,9 @@ def start(settings: Settings, workspace: Path) -> None:
 
 
 def await_ready(settings: Settings, name: str) -> str:
-    """Wait until a process responds, and return its address; that of the daemon is empty.
+    """Wait until a process responds, and return its address, which is empty for the daemon.
 
-    The web interface reports whether the daemon is healthy.
+    For the daemon, wait until the web interface reports that it is healthy.
     """
     what, address, is_ready = {
         "webserver": ("web interface", url(settings), lambda: _get(settings) is not None),
@@ -89,9 +89,9 @@ def await_ready(settings: Settings, name: str) -> str:
 
 
 def launch(settings: Settings, location: str, job: str) -> str:
-    """Launch a job of a code location in the orchestrator, which must be up.
+    """Launch a job of a code location, and return the ID of the run.
 
-    Return the ID of its run.
+    The orchestrator must be running.
     """
     of = {"repositoryLocationName": location, "repositoryName": "__repository__", "jobName": job}
     answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": of}})
@@ -115,8 +115,8 @@ def start_watch(settings: Settings) -> None:
 def make_archive(settings: Settings) -> bool:
     """Start to create the engine's class data archive in the background, at low priority.
 
-    Return False if it is not needed. It is called after an engine was stopped, because the machine
-    is idle then.
+    Return False if the archive exists, or if the settings disable it. Call this function after an
+    engine was stopped, when the machine is idle.
     """
     if not settings.engine_archive:
         return False
