@@ -27,8 +27,9 @@ class MartRows:
     """The rows of a mart for a window.
 
     Args:
-        by: the values that its rows for the window have; None if they are not known.
-        rows: these rows, `_MOST` of them at most; none if the mart has not been built since.
+        by: the column values that select the mart's rows for the window; None if they are unknown.
+        rows: the rows with these values, at most `_MOST`; empty if the values are unknown, or if
+            the mart has not been built since the window was published.
     """
 
     mart: str
@@ -39,7 +40,7 @@ class MartRows:
 def resting_on(
     warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
 ) -> Iterator[MartRows]:
-    """Yield the marts that read an asset's published table, with their rows for one of its rows."""
+    """Yield each mart that reads an asset's published table, with the mart's rows for `row`."""
     for mart, views in marts.readers(transform.table).items():
         try:
             rows = warehouse.spark.table(marts.relation(mart))
@@ -65,10 +66,9 @@ def _made_of(
     transform: Definition,
     row: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return a view's values for a row, in the columns that identify a mart's rows.
+    """Return a view's values for a published row, in the columns that identify a mart's rows.
 
-    The result is None if the view does not have the window, or shares only key columns with the
-    mart.
+    Return None if the view has no row for the window, or shares only key columns with the mart.
     """
     own = {c for c in mart_columns if find_table(c, WINDOW_TABLES) is None}
     told_apart = own - {*transform.aggregates}

@@ -2,8 +2,8 @@
 
 dbt is a separate process and a client of the engine. Only the environment of that process has the
 engine's address, with its token, and the location of the tables. Neither the project nor dbt's
-arguments contain them. The contents of the project are known from its manifest, which dbt creates
-without the engine, once for each state of the project's files.
+arguments contain these values. The models and sources of the project are read from its manifest,
+which dbt creates without the engine, once for each state of the project's files.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Excludes unit tests: they test the project's code, so they are not part of a build."""
 
 _HEAD, _TAIL = 500, 1500
-"""The number of characters to show of a longer message: from its beginning and from its end."""
+"""How many characters of a longer message are shown, from its beginning and from its end."""
 _KEPT = 7 * 86_400.0
 """The seconds for which the manifest of an earlier state of the project is kept."""
 
@@ -47,25 +47,25 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """True if it did not fail, and was not skipped because of another failure."""
+        """True if the model or test neither failed nor was skipped because of another failure."""
         return self.status in ("success", "pass", "warn", "no-op")
 
 
 @dataclass(frozen=True)
 class Build:
-    """A build outside the orchestrator: its end, in nanoseconds, and the results."""
+    """A build outside the orchestrator: the time of its end, in nanoseconds, and its results."""
 
     at: int
     outcomes: Sequence[Outcome]
 
 
 def present(settings: Settings) -> bool:
-    """Return whether there is a dbt project at all."""
+    """Return whether the folder in the settings holds a dbt project."""
     return _project(settings) is not None
 
 
 def _project(settings: Settings) -> Path | None:
-    """Return the folder of the settings if it holds a dbt project."""
+    """Return the folder in the settings if it holds a dbt project, otherwise None."""
     folder = settings.marts
     return folder if folder is not None and (folder / "dbt_project.yml").is_file() else None
 
@@ -99,7 +99,7 @@ class Marts:
     def environment(self, address: str | None = None) -> dict[str, str]:
         """Return the environment variables of dbt's process.
 
-        They are secret, because they have the engine's address.
+        The variables are secret, because they contain the engine's address with its token.
 
         Args:
             address: the engine's address; None if dbt does not use the engine.
@@ -120,9 +120,9 @@ class Marts:
 
     @cached_property
     def _windows(self) -> list[str]:
-        """The assets that the project's sources name, for models over all of them.
+        """The assets in the project's sources, for models that read all of these assets.
 
-        dbt itself knows its sources only after it has read its models.
+        dbt knows its sources only after it has parsed the models, so models can't ask dbt.
         """
         path = self.folder / dbt_sources.PLACE
         return dbt_sources.chosen(path.read_text(encoding="utf-8")) if path.is_file() else []
@@ -141,14 +141,14 @@ class Marts:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The contents of the project, as dbt describes them."""
+        """dbt's description of the project: its models, tests and sources."""
         path = self.target / "manifest.json"
         if not path.exists():
             self._parse()
         return json.loads(path.read_text())
 
     def names(self) -> list[str]:
-        """Return the marts: all models that are tables."""
+        """Return the names of the marts: all models except views and ephemeral models."""
         return sorted(node["name"] for node in self._marts())
 
     def missing(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
@@ -167,7 +167,7 @@ class Marts:
         return found
 
     def views(self, names: Iterable[str]) -> set[str]:
-        """Return the views that marts read: they have no data and are recreated with each mart."""
+        """Return the views that marts read. Views have no data; each build recreates them."""
         nodes = self.manifest["nodes"]
         found: set[str] = set()
         new = [node for node in self._marts() if node["name"] in names]
@@ -181,7 +181,8 @@ class Marts:
     def readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
 
-        Each mart has the list of the intermediate views that read the table directly.
+        Each mart is mapped to the views through which it reads the table: those views that read the
+        table directly. The list is empty if no view is in between.
         """
         found = {node["name"]: self._ways(node, table) for node in self._marts()}
         return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
@@ -211,7 +212,7 @@ class Marts:
         return found
 
     def builds(self, after: int) -> list[Build]:
-        """Return the builds by `build` since an instant, in nanoseconds, in order."""
+        """Return the builds that `build` has finished since an instant in nanoseconds, in order."""
         return [
             Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
             for path in sorted(self._builds.glob("*.json"))
@@ -250,7 +251,7 @@ class Marts:
                 yield source["identifier"]
 
     def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
-        """Return the views through which a node reads a table; a direct read is an empty name."""
+        """Return the views through which a node reads a table; an empty name is a direct read."""
         found = set[str]()
         for parent in node["depends_on"]["nodes"]:
             source = self.manifest["sources"].get(parent)
@@ -286,7 +287,7 @@ def outcomes(target: Path, output: str = "") -> list[Outcome]:
 
     Args:
         target: dbt's folder of the build.
-        output: dbt's output, for a build that did not start.
+        output: dbt's output, for the error message if the build did not start.
     """
     results = target / "run_results.json"
     if not results.exists():

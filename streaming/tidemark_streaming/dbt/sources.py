@@ -16,7 +16,7 @@ from tidemark.define.tidemark_columns import ARRIVAL_COLUMNS, ARRIVAL_MEANINGS
 from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published_columns
 
 PLACE = "models/sources.yml"
-"""The file in the project."""
+"""The path of the file in the project."""
 
 WINDOWS, KEPT, EVENTS = "windows", "kept", "events"
 """The names of the dbt sources: the published tables, their side tables, and the event logs of
@@ -37,8 +37,8 @@ _ABOUT = {
     ),
     EVENTS: "Event logs of derived sources: joins, unions, chains and row assets.",
 }
-# How far a table's windows are behind the newest event of their source, in event time. dbt's own
-# measure, the age by the wall clock, is meaningless for recorded events.
+# The freshness of a table: how far its windows are behind the newest event of their source, in
+# event time. dbt's own measure, the age by the wall clock, is meaningless for recorded events.
 _LOADED_AT = """\
 select current_timestamp() - (
   (select max(max_event_time) from {{ this.schema }}.{{ model.config.meta.events }}_timeline)
@@ -65,7 +65,7 @@ _SIDE_TABLES = {
 
 
 class _Row(dict[str, Any]):
-    """A mapping that is written on one line."""
+    """A mapping that the generated YAML has on one line."""
 
 
 class _Plain(yaml.SafeDumper):
@@ -86,7 +86,7 @@ _Plain.add_representer(
 
 
 def is_generated(text: str) -> bool:
-    """Return whether a file has been generated, and may be overwritten."""
+    """Return whether the text is that of a generated file, which may be overwritten."""
     return text.startswith(_HEAD)
 
 
@@ -113,12 +113,12 @@ def generate(definitions: Iterable[Definition | DerivedSource]) -> str:
     given = list(definitions)
     assets = [each for each in given if isinstance(each, Definition)]
     windows = [
-        # The source of its events, which determines its freshness.
+        # `events` names the source that determines the freshness of the table.
         _table(t.table, " ".join(t.description.split()), {"events": t.source.name}, _columns(t))
         for t in assets
     ]
     kept = [
-        # The asset on whose page Dagster shows the table.
+        # `asset` names the asset on whose page Dagster shows the table.
         _table(f"{t.table}_{kind}", about, {"asset": str(t.table)}, _column_nodes(columns))
         for kind, (about, columns) in _SIDE_TABLES.items()
         for t in assets
