@@ -1,9 +1,9 @@
 """Test support for transforms: run them over given arrivals with a small engine, in any division
 into runs.
 
-The fixture `tidemark_scenario` returns `Trials`, and a call of it a `Trial`. Tests use these names
-as types. `plugin` has the fixtures and is the only module that needs pytest, so a project that does
-not use them has no cost.
+The fixture `tidemark_scenario` returns a `Trials` object, and a call of that object returns a
+`Trial`. Tests use both names as types. Only the module `plugin`, which has the fixtures, needs
+pytest, so it costs nothing in a project that does not use the fixtures.
 """
 
 from typing import TYPE_CHECKING

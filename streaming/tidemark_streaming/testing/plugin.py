@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Settings]":
     """Yield the settings of a small engine that the tests of this process share.
 
-    It has its own home and port, starts when the first test requests it, and stops after the last.
-    With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`). That
-    engine is started if it does not run, and kept running afterwards.
+    The engine has its own home and port, starts when the first test requests it, and stops after
+    the last test. If `TIDEMARK_TEST_HOME` is set, tests use the engine of that home (on the port
+    `TIDEMARK_ENGINE_PORT`) instead: it is started if necessary, and keeps running afterwards.
     """
     from tidemark import engine
     from tidemark_streaming.testing.small_engine import start_or_reuse
@@ -42,7 +42,7 @@ def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Setti
 
 @pytest.fixture(scope="session")
 def tidemark_warehouse(tidemark_engine: "Settings") -> "Iterator[Warehouse]":
-    """Yield an empty warehouse on that engine, in its own session."""
+    """Yield an empty warehouse with its own session on the engine of `tidemark_engine`."""
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
 
@@ -56,7 +56,7 @@ def tidemark_scenario(tidemark_warehouse: "Warehouse", tmp_path: Path) -> "Trial
     """Return a function that runs transforms over given arrivals: `tidemark_scenario(transform,
     arrivals)` is a `Trial`.
 
-    The test's `tmp_path` has its scenario, and a picture if it fails.
+    Each trial is written to the test's `tmp_path` as a scenario, with a picture if it fails.
     """
     from tidemark_streaming.testing.trial import Trials
 

@@ -17,14 +17,15 @@ INTERPRETING = (
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN "
     "-Dderby.system.durability=test"
 )
-"""Java options of an engine for few rows, whose plans are interpreted: that takes half the time.
+"""Java options of an engine for few rows. The engine interprets plans instead of generating code,
+which halves the time of a run.
 
-Both JIT compilers of the JVM stay on: after ten minutes, a run takes three quarters of its time
-with the quick one (C1) alone. The thorough one (C2) compiles only code that runs twenty times as
-often as by default, because it uses half of the processor in the first minutes. Runs over many
-events, for which the engine would otherwise generate code, are slower with these options.
+Both JIT compilers of the JVM stay on: after ten minutes, a run takes three quarters of the time
+that it takes with only the quick compiler (C1). The thorough compiler (C2) would use half of the
+processor in the first minutes, so it compiles only code that runs twenty times as often as by
+default. Runs over many events, which generated code speeds up, are slower with these options.
 
-The catalog's database does not wait for the disk, because no test survives a power cut.
+The catalog's database does not wait for the disk, because no test has to survive a power cut.
 """
 
 

@@ -1,7 +1,7 @@
 """Run a transform over given arrivals, and assert its results.
 
 A trial is a scenario: it is written to a file in the test's folder, so that `tidemark simulate` can
-run a failed one. It runs through the same code as every scenario.
+run a failed trial again. Trials run through the same code as all scenarios.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Trials:
-    """Runs transforms over given arrivals; the fixture `tidemark_scenario` returns it.
+    """The object that the fixture `tidemark_scenario` returns. It runs transforms over arrivals.
 
     Args:
         folder: the folder for scenarios, and for pictures of failed ones.
@@ -58,14 +58,14 @@ class Trials:
         clock_start: datetime | str | None = None,
         lookups: Mapping[str, Row] | None = None,
     ) -> "Trial":
-        """Return a trial of a transform; nothing runs before its results are requested.
+        """Return a trial of a transform. Nothing runs until the trial's results are requested.
 
         Args:
             transform: a transform defined by `windowed_asset`.
             arrivals: the arrivals in order. Each is a list of rows, or an item of a scenario's
-                `arrivals` such as `{"clock": "10 minutes"}`, which names its source if the
-                transform reads a derived source. A column that a row does not name is null; times
-                without a zone are in UTC.
+                `arrivals` such as `{"clock": "10 minutes"}`. If the transform reads a derived
+                source, each must be such an item and name its source. A column that a row does not
+                name is null; times without a zone are in UTC.
             ends: true if the source ends after the last arrival, which closes every window.
             clock_start: the processing clock at the beginning; 1970 by default.
             lookups: the lookup tables of the source by name, each with `columns` (types by name)
