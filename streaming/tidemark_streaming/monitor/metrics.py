@@ -1,8 +1,8 @@
 """The metrics: the name, labels, meaning and samples of each.
 
 Names and units follow Prometheus: counters end in `_total`, durations and instants are in seconds,
-sizes in bytes. An unknown value has no sample: a watermark before the first event, or a lag after
-the end of a source.
+sizes in bytes. An unknown value, such as a watermark before the first event or a lag after the end
+of a source, has no sample.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ from tidemark_streaming.streams.supervisor import RUNNING
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _Sample = tuple[tuple[str, ...], float | int | Histogram | None]
-"""The values of the labels, and the measured value; None is not exposed."""
+"""The values of the labels, and the measured value. A sample with None is not exposed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class MetricDefinition:
     """A metric.
 
     Args:
-        name: the name in Prometheus; a counter's ends in `_total`.
+        name: the name in Prometheus; the name of a counter ends in `_total`.
         is_histogram: true if its values are histograms.
     """
 
@@ -175,7 +175,7 @@ METRICS: tuple[MetricDefinition, ...] = (
     _source(
         "dead_letters",
         "Dead letters of the source, including those that were replayed.",
-        # Start at 0: Prometheus does not count an increase that a new series begins with.
+        # Expose 0, too: Prometheus does not count the first value of a new series as an increase.
         lambda s: s.dead_letters,
     ),
     _source(

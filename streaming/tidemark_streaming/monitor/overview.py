@@ -34,7 +34,7 @@ from tidemark_streaming.snapshot.tables import Listing, Tables, instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 
 _SHOWN = 5
-"""The number of an asset's newest quarantined windows that are listed."""
+"""Maximum number of quarantined windows to list per asset, the newest ones."""
 
 _T = TypeVar("_T")
 
@@ -44,12 +44,12 @@ class SourceOverview:
     """The progress of a source. Instants are in microseconds.
 
     Args:
-        played: true if it is a recording, whose clock is its newest event.
+        played: true if the source is a recording. Its clock is the newest event.
         clock: the clock against which the lag is measured.
         dead_letters: all rows of the dead letter table, including reprocessed ones; 0 for a derived
             source.
-        backlog: the lag in Kafka; None for another source.
-        waited: times, in order, each with the total lag in Kafka.
+        backlog: the lag in Kafka; None if the source does not read from Kafka.
+        waited: pairs of an instant and the total lag in Kafka at that instant, in order.
         warning: a message if the watermark is far ahead of the processing clock.
     """
 
@@ -69,7 +69,10 @@ class SourceOverview:
 
     @property
     def ahead(self) -> float | None:
-        """The seconds by which the watermark is ahead of the processing clock."""
+        """The seconds by which the watermark is ahead of the processing clock; 0 if it is behind.
+
+        None before the first event, and after the end of the source.
+        """
         watermark, clock = self.snapshot.watermark, self.snapshot.clock
         if watermark is None or clock is None or watermark >= INFINITY:
             return None
@@ -83,13 +86,13 @@ class SourceOverview:
 
 @dataclass(frozen=True)
 class _Windows:
-    """The windows of an asset that end at one instant, as numbers of rows.
+    """The numbers of rows in one bar of the chart of an asset's windows.
 
     Args:
-        end: microseconds.
+        end: the end of the bar, in microseconds (`_Span.bar`).
         final: published rows that can't change any more.
         ended: published rows that late events may still change.
-        open: rows whose end the watermark has not passed.
+        open: rows of windows whose end the watermark has not passed.
         quarantined: rows that are not published because they failed an expectation.
     """
 
@@ -102,12 +105,13 @@ class _Windows:
 
 @dataclass(frozen=True)
 class _Span:
-    """The range of event time around its watermark in which an asset's windows are drawn.
+    """The range of event time in which an asset's windows are drawn, around its watermark.
 
     Args:
         start, end: microseconds. Windows with an end in (start, end] are drawn.
-        step: the distance between two bars. It is that between two windows; or, if windows can
-            start at any instant, the interval whose windows share a bar.
+        step: the distance between two bars, in microseconds: the distance between two window ends
+            or, if windows can end at any instant, the width of the interval whose windows share a
+            bar.
         together: true if windows share a bar.
     """
 
@@ -121,7 +125,7 @@ class _Span:
 
     @classmethod
     def of(cls, transform: Definition, watermark: int | None) -> "_Span":
-        """Return the range of an asset."""
+        """Return the range in which the windows of an asset with this watermark are drawn."""
         period, gap = transform.window.closing_every, transform.window.merge_gap
         step = max(period or gap, 1_000_000)
         at = 0 if watermark is None or watermark >= INFINITY else watermark
@@ -132,7 +136,7 @@ class _Span:
         return -(-end // self.step) * self.step if self.together else end
 
     def bars(self, ends: Mapping[int, int]) -> Counter[int]:
-        """Return the number of rows in each bar, given their numbers by end."""
+        """Return the numbers of rows by bar, from the numbers of rows by window end."""
         found = Counter[int]()
         for end, count in ends.items():
             if self.start < end <= self.end:
@@ -154,8 +158,10 @@ class AssetOverview:
     """The progress of an asset.
 
     Args:
-        quarantined_count, discarded: rows in quarantine, and rows that were discarded manually.
-        windows: the windows in the span, by their ends, in order.
+        quarantined_count, discarded: the number of rows in quarantine, and the number of rows that
+            were discarded manually.
+        windows: the bars of the windows in `span`, in order.
+        quarantined: the newest quarantined windows.
     """
 
     definition: Definition
@@ -175,16 +181,18 @@ class AssetOverview:
 
     @property
     def lag(self) -> float | None:
-        """The lag of its watermark behind the source's clock, in seconds."""
+        """The lag of the asset's watermark behind the source's clock, in seconds."""
         return lag(self.source.clock, self.snapshot.watermark)
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The state of a home at an instant, in microseconds.
+    """The state of a home at an instant.
 
     Args:
-        troubles: read errors, by the name of the source or asset.
+        at: the instant, in microseconds.
+        troubles: error messages of failed reads, by the name of the source, asset or table.
+        seconds: the duration of reading this overview.
     """
 
     at: int
@@ -324,7 +332,8 @@ class Monitor:
 def _count_published(
     tables: Tables, transform: Definition, span: _Span, watermark: int | None
 ) -> tuple[Counter[int], Counter[int]]:
-    """Return the published rows of closed windows by bar: final ones, and those that may change."""
+    """Return the numbers of published rows of closed windows by bar: of the final rows, and of the
+    rows that may still change."""
     final, changing = Counter[int](), Counter[int]()
     rows = read_published(tables, transform)
     if rows is None or watermark is None:
@@ -342,7 +351,8 @@ def _count_published(
 def _read_quarantine(
     tables: Tables, transform: Definition
 ) -> tuple[Counter[int], int, tuple[_QuarantinedWindow, ...]]:
-    """Return the number of quarantined rows by window end, of discarded rows, and the newest."""
+    """Return the numbers of quarantined rows by window end, the number of discarded rows, and the
+    newest quarantined windows."""
     columns = [*transform.by_window, "failed_expectations", "quarantine_status"]
     rows = tables.read(transform.quarantine_table, columns)
     if rows is None:

@@ -26,14 +26,22 @@ _HELD = 20
 
 @dataclass(frozen=True)
 class Axis:
-    """The time axis of the charts: `POINTS` spans of `step` seconds; the last ends at `end`."""
+    """The time axis of the charts: `POINTS` spans of `step` seconds.
+
+    Args:
+        end: the end of the last span, in seconds since 1970.
+    """
 
     end: int
     step: int
 
     @classmethod
     def of(cls, overview: Overview, span: int | None) -> "Axis":
-        """Return the axis of a time range (default: the shortest whose newer half has a run)."""
+        """Return the axis of a time range.
+
+        Args:
+            span: one of `SPANS`; by default the shortest one in whose newer half a run has ended.
+        """
         ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
         age = (overview.at - max(ended)) / 1e6 if ended else 0
         chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
@@ -41,7 +49,11 @@ class Axis:
         return cls((now // step + 1) * step, step)
 
     def points(self, runs: Sequence[Run]) -> list[list[Run]]:
-        """Return the runs that ended in each span. The runs are in order."""
+        """Return the runs that ended in each span, the newest run first.
+
+        Args:
+            runs: in the order of their ends.
+        """
         found: list[list[Run]] = [[] for _ in range(POINTS)]
         for run in reversed(runs):
             back = self._back(run.ended_at)
@@ -74,7 +86,7 @@ class Axis:
         return found
 
     def _back(self, at: int) -> int:
-        """Return how many points before the last one an instant is."""
+        """Return how many points an instant lies before the last point; negative after `end`."""
         return (self.end * 1_000_000 - at - 1) // (self.step * 1_000_000)
 
 
@@ -121,7 +133,7 @@ def _sink(sink: SinkOverview, at: int, command: StreamState | None) -> dict[str,
         "state": command and command.state,
         "error": command and command.error,
         "behind": sink.behind,
-        # Whole seconds, so that the data does not change all the time.
+        # Whole seconds, so that most requests get the same data.
         "waits": None if waits is None else float(int(waits)),
         "trouble": sink.trouble,
     }

@@ -1,7 +1,7 @@
 """Polls of other systems in the background: the lag of Kafka sources, and the progress of sinks.
 
-A sink's topic has the version of its asset's table. No poll needs the engine, and brokers that
-don't answer delay nothing.
+The progress of a sink is read from the sink's topics and from the asset's table. No poll needs the
+engine, and brokers that don't answer delay nothing.
 """
 
 import time
@@ -41,9 +41,12 @@ class Answers(Generic[_T]):
         self._known = dict[str, _T]()
 
     def newest(self, name: str, ask: Callable[[], _T], patience: float = 0.0) -> _T | None:
-        """Return the newest answer to a question, or None before the first.
+        """Return the newest answer to a question, or None before the first answer.
+
+        Raise the error if the newest attempt failed.
 
         Args:
+            name: identifies the question.
             patience: seconds to wait for the first answer.
         """
         self._take(name)
@@ -63,13 +66,13 @@ class Answers(Generic[_T]):
         try:
             self._known[name] = asked[1].result()
         except BaseException:
-            # Ask again: the error is not kept.
+            # The error is not kept, so the next call asks again.
             del self._asked[name]
             raise
 
 
 _KEPT = 20_000
-"""Maximum number of answers to keep for each source: those of a day."""
+"""Maximum number of answers to keep for each source: the answers of about a day."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,9 @@ class Backlog:
     """The records in Kafka that a source has not ingested yet.
 
     Args:
-        waiting: offsets that the timeline does not have yet, by topic and partition.
-        trouble: why that is unknown: the brokers don't answer, refuse the client, or don't have
-            the topic.
+        waiting: the number of offsets that the timeline does not have yet, by topic and partition.
+        trouble: why these numbers are unknown: the brokers don't answer, refuse the client, or
+            don't have the topic.
         retriable: true if a retry may succeed, because the brokers don't answer now.
     """
 
@@ -94,7 +97,7 @@ class Backlog:
 
     @property
     def refused(self) -> bool:
-        """True if they answer, but refuse access until the cause is fixed."""
+        """True if the brokers answer, but refuse access until the cause is fixed."""
         return self.trouble is not None and not self.retriable
 
 
@@ -119,7 +122,7 @@ class Backlogs:
         return nothing if found is None else found
 
     def past(self, source: str) -> list[tuple[int, int]]:
-        """Return the times of a source's answers, in microseconds, each with its total lag."""
+        """Return the times of a source's answers, in microseconds, each with the total lag then."""
         return list(self._past[source])
 
     def _ask(self, connector: KafkaConnector, position: str | None) -> Backlog:
@@ -137,9 +140,10 @@ class SinkOverview:
     """The progress of an asset's sink.
 
     Args:
-        behind: versions of the table that the topic lacks; None if that is unknown.
-        since: the time of the first of these commits, in microseconds.
-        trouble: why the progress is unknown.
+        behind: the number of versions of the table that the topic lacks; None if it is unknown.
+        since: the commit time of the first missing version that the transaction log still has, in
+            microseconds; None if there is none.
+        trouble: why the progress is unknown; None if it is known.
     """
 
     asset: str
@@ -149,7 +153,10 @@ class SinkOverview:
     trouble: str | None = None
 
     def waits(self, now: int) -> float | None:
-        """Return the time since the first missing version was committed, in seconds."""
+        """Return the seconds since the first missing version was committed.
+
+        Return 0 if the topic lacks no version, and None if the progress is unknown.
+        """
         if self.behind is None:
             return None
         return max(0, now - self.since) / 1e6 if self.behind and self.since is not None else 0.0
@@ -159,7 +166,7 @@ class Sinks:
     """Polls the progress of sinks.
 
     Args:
-        assets: only those with a sink are polled.
+        assets: all assets; only assets with a sink are polled.
     """
 
     def __init__(self, settings: Settings, assets: Iterable[Definition]) -> None:
@@ -168,7 +175,7 @@ class Sinks:
         self._sinks = Answers[SinkOverview]()
 
     def sinks(self) -> tuple[SinkOverview, ...]:
-        """Return the newest progress of each sink; none before the first answer."""
+        """Return the newest known progress of each sink; a sink without an answer is left out."""
         asked = (
             self._sinks.newest(a.name, partial(_ask_sink, self._settings, a)) for a in self._assets
         )

@@ -1,7 +1,4 @@
-"""The state of the home's processes, streams, ingests and sinks.
-
-It is read from files, locks and ports.
-"""
+"""The state of the home's processes, streams, ingests and sinks, from files, locks and ports."""
 
 import shutil
 import socket
@@ -32,8 +29,8 @@ class IngestState:
 
     Args:
         at_work: true if an ingest of the source runs on this machine.
-        following: the `ingest --follow` that should run, even if it does not.
-        refused: why the newest ingest was refused, if that needs manual action.
+        following: the command `ingest --follow` that should run, even if it does not run now.
+        refused: the error of the newest ingest, if it needs manual action.
         by_sensor: true if a Dagster sensor polls the source.
     """
 
@@ -44,7 +41,7 @@ class IngestState:
 
     @property
     def up(self) -> bool | None:
-        """True if an ingest runs, False if one should but does not; None if none is expected."""
+        """True if an ingest runs, False if an ingest should run but does not, otherwise None."""
         return True if self.at_work else None if self.following is None else False
 
 
@@ -53,9 +50,9 @@ class Services:
     """The state of all processes and commands.
 
     Args:
-        up: the running state of each process; the broker only if one was started.
+        up: whether each process runs, by its name; includes a broker only if one was started.
         sinks: the commands `sink --follow` that run or should run, by asset.
-        disk_free, disk_size: bytes of the warehouse's disk.
+        disk_free, disk_size: the free and the total bytes of the warehouse's disk.
     """
 
     up: Mapping[str, bool]
@@ -67,7 +64,7 @@ class Services:
 
 
 class ServiceMonitor:
-    """Reads the state, and reuses it for a short time."""
+    """Reads the state of all services, and reuses it for `EVERY` seconds."""
 
     def __init__(self, settings: Settings, sources: Iterable[str] = ()) -> None:
         self._settings, self._sources = settings, [*sources]
